@@ -1,0 +1,2 @@
+//! The toolbay command.
+fn main() {}
