@@ -1,0 +1,86 @@
+//! A guest that misbehaved: it trapped, or ran into one of its limits.
+//!
+//! A fault is neither the tool's own error (a value the guest returned) nor a failure of the host (an `Err`).
+//! It names the limit and the setting that raises it.
+
+use serde::Serialize;
+
+/// What kind of misbehaviour ended the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The guest trapped: a panic, `unreachable`, an access out of bounds, `exit`.
+    Trap,
+    /// The fuel ran out.
+    OutOfFuel,
+    /// The wall clock ran out, in guest code or in a host call it waited for.
+    Deadline,
+    /// A memory, table, instance or handle limit was hit and the guest did not survive it.
+    OutOfMemory,
+    /// The result, or an argument of a host call, was larger than may cross.
+    OutputTooLarge,
+    /// The answer broke the contract: text that is not JSON, a result that does not match its schema.
+    BadOutput,
+    /// The caller gave up.
+    Cancelled,
+    /// The host had no free place in time.
+    Busy,
+}
+
+impl FaultKind {
+    /// The kind as it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trap => "trap",
+            Self::OutOfFuel => "out_of_fuel",
+            Self::Deadline => "deadline",
+            Self::OutOfMemory => "out_of_memory",
+            Self::OutputTooLarge => "output_too_large",
+            Self::BadOutput => "bad_output",
+            Self::Cancelled => "cancelled",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// What happened.
+    pub kind: FaultKind,
+    /// What a person or a model reads, limit and setting included.
+    pub message: String,
+    /// The limit that was hit, if one was.
+    pub limit: Option<LimitHit>,
+}
+
+/// Which limit ended a call, and where it is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LimitHit {
+    /// The limit's key in the policy, for instance `fuel`.
+    pub name: &'static str,
+    /// Its value, as an operator writes it.
+    pub value: String,
+    /// The line that raises it, for instance `[plugins.text.limits] fuel = …`.
+    pub setting: String,
+}
+
+impl Fault {
+    /// A fault that no limit stands behind.
+    #[must_use]
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), limit: None }
+    }
+
+    /// A fault by a limit; the message is completed with the setting that raises it.
+    #[must_use]
+    pub fn by_limit(kind: FaultKind, what: &str, limit: LimitHit) -> Self {
+        let message = format!(
+            "{what}: the limit `{}` is {}; to raise it, set `{}` in the policy",
+            limit.name, limit.value, limit.setting
+        );
+        Self { kind, message, limit: Some(limit) }
+    }
+}

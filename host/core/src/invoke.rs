@@ -1,0 +1,43 @@
+//! The port through which the pipeline runs a tool, whatever is behind it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::call::{Admitted, CallContext};
+use crate::content::{ToolError, ToolOutput};
+use crate::fault::Fault;
+use crate::limits::Usage;
+
+/// A boxed future, as ports return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a call has no output.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Failure {
+    /// The guest, or a gate before it, said no.
+    #[error(transparent)]
+    Refused(#[from] ToolError),
+    /// The guest misbehaved.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The host failed.
+    #[error("the host failed: {0}")]
+    Host(String),
+}
+
+/// How a call went, and what it used.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The output, or the reason there is none.
+    pub result: Result<ToolOutput, Failure>,
+    /// What was used up.
+    pub usage: Usage,
+}
+
+/// Runs one tool.
+pub trait Invoke: Send + Sync + fmt::Debug {
+    /// Runs an admitted call to its end. Dropping the future ends the call and frees all it held.
+    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation>;
+}

@@ -1,0 +1,174 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::*;
+use crate::audit::MemoryAudit;
+use crate::registry::{Bundle, Registry};
+use crate::schema::Schema;
+use crate::testing::{Canned, Puppet, plugin_tool, reducer};
+use crate::view::Filter;
+
+struct Bench {
+    registry: Registry,
+    audit: Arc<MemoryAudit>,
+    puppet: Arc<Puppet>,
+}
+
+fn bench(change: impl FnOnce(&mut Entry, &mut Vec<crate::registry::ReducerEntry>)) -> Bench {
+    let puppet = Arc::new(Puppet::default());
+    let mut entry = plugin_tool("p", "t");
+    entry.invoker = Arc::clone(&puppet) as _;
+    let mut reducers = vec![];
+    change(&mut entry, &mut reducers);
+    let registry = Registry::default();
+    registry.register(Bundle { tools: vec![entry], reducers }).unwrap();
+    Bench { registry, audit: Arc::default(), puppet }
+}
+
+impl Bench {
+    async fn all(&self, calls: &[&str], turn: TurnContext) -> Vec<Delivered> {
+        let calls =
+            calls.iter().enumerate().map(|(n, args)| ToolCall::new(n.to_string(), "p__t", *args)).collect();
+        let view = View::new(self.registry.snapshot(), Filter::default());
+        Pipeline::new(Arc::clone(&self.audit) as _).call_all(&view, calls, turn).await
+    }
+    async fn one(&self, args: &str) -> Delivered {
+        self.all(&[args], TurnContext::default()).await.pop().unwrap()
+    }
+}
+
+fn value(delivered: &Delivered) -> &str {
+    &delivered.result.as_ref().unwrap().value
+}
+
+fn refused(delivered: &Delivered) -> &ToolError {
+    match &delivered.result {
+        Err(Failure::Refused(error)) => error,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_come_in_the_order_of_the_calls() {
+    let bench = bench(|_, _| {});
+    let start = tokio::time::Instant::now();
+    let results = bench
+        .all(&[r#"{"do":"sleep"}"#, r#"{"n":1}"#, r#"{"do":"sleep"}"#, ""], TurnContext::default())
+        .await;
+    assert_eq!(results.iter().map(value).collect::<Vec<_>>(), ["slept", r#"{"n":1}"#, "slept", "{}"]);
+    assert_eq!(results.iter().map(|r| r.call_id.as_str()).collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+    assert!(start.elapsed() < Duration::from_millis(300), "the calls ran side by side");
+    assert_eq!(bench.audit.take().len(), 4);
+    assert!(bench.all(&[], TurnContext::default()).await.is_empty());
+}
+
+#[tokio::test]
+async fn bad_arguments_never_reach_the_tool() {
+    let bench = bench(|_, _| {});
+    let long = format!(r#"{{"do":"{}"}}"#, "x".repeat(20_000));
+    for (args, pointer, part) in [
+        (r#"{"do":5}"#, Some("/do"), "string"),
+        ("{", None, "not valid JSON"),
+        ("[]", Some(""), "object"),
+        (r#"{"do":"echo","do":"fail"}"#, None, "duplicate key"),
+        ("NaN", None, "not valid JSON"),
+        (&long, None, "args_bytes"),
+    ] {
+        let delivered = bench.one(args).await;
+        let error = refused(&delivered);
+        assert_eq!((error.code, error.subject.as_deref()), (ErrorCode::InputInvalid, pointer), "{args:.40}");
+        assert!(error.message.contains(part), "{}", error.message);
+    }
+    assert_eq!(bench.puppet.ran.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_failing_neighbour_disturbs_nobody() {
+    let bench = bench(|_, _| {});
+    let calls = [r#"{"do":"panic"}"#, "{}", r#"{"do":"fault"}"#, r#"{"do":"fail"}"#, r#"{"x":"#];
+    let results = bench.all(&calls, TurnContext::default()).await;
+    let outcomes: Vec<_> = results.iter().map(|r| outcome(&r.result)).collect();
+    assert_eq!(outcomes, ["host_failed", "ok", "trap", "execution_failed", "input_invalid"]);
+    assert_eq!(outcome(&bench.one(r#"{"do":"panic"}"#).await.result), "host_failed", "also when it is alone");
+    let unknown = vec![ToolCall::new("a", "no such tool", "{}")];
+    let view = View::new(bench.registry.snapshot(), Filter::default());
+    let results =
+        Pipeline::new(Arc::clone(&bench.audit) as _).call_all(&view, unknown, TurnContext::default()).await;
+    assert_eq!(refused(&results[0]).message, "Unknown tool: no such tool");
+}
+
+#[tokio::test]
+async fn texts_are_cut_inside_the_budget_and_the_rest_is_kept() {
+    let bench = bench(|entry, _| entry.result_chars = Some(60));
+    let long = bench.one(r#"{"do":"long"}"#).await;
+    assert_eq!(value(&long).chars().count(), 60);
+    assert!(value(&long).ends_with("[truncated — 1000 chars total]"));
+    let output = long.result.as_ref().unwrap();
+    assert_eq!((output.structured.as_ref().unwrap().get(), output.cost_usd), ("[1,2,3]", Some(0.5)));
+    let error = bench.one(r#"{"do":"fail"}"#).await;
+    assert_eq!(refused(&error).message.chars().count(), 60, "errors are cut too");
+    assert_eq!(bench.audit.take()[0].cut_from_chars, Some(1000));
+
+    let turn = TurnContext { budget_chars: 200, ..TurnContext::default() };
+    let results = bench.all(&[r#"{"do":"long"}"#; 4], turn).await;
+    assert!(results.iter().all(|r| value(r).chars().count() == 50), "floor(200 / 4)");
+}
+
+#[tokio::test]
+async fn a_reducer_can_only_make_it_better() {
+    let ok = |text: &str| Ok(Some(Ok(ToolOutput::text(text))));
+    let error = || Ok(Some(Err(ToolError::new(ErrorCode::ExecutionFailed, "no"))));
+    for (answer, expect, note) in [
+        (ok("short"), "short", "reduced"),
+        (Ok(None), "long", "kept"),
+        (ok(&"x".repeat(2000)), "long", "refused: longer, or another kind of result"),
+        (error(), "long", "refused: longer, or another kind of result"),
+        (Err(Fault::new(FaultKind::Trap, "trapped")), "long", "trap"),
+    ] {
+        let bench = bench(|_, reducers| {
+            reducers.push(crate::registry::ReducerEntry {
+                reducer: Arc::new(Canned(answer)),
+                ..reducer("p__t", None)
+            });
+        });
+        let delivered = bench.one(r#"{"do":"long"}"#).await;
+        let expect = if expect == "long" { "🙂".repeat(1000) } else { expect.to_owned() };
+        assert_eq!(value(&delivered), expect);
+        let output = delivered.result.unwrap();
+        assert!(output.structured.is_some() && output.cost_usd == Some(0.5), "{note}");
+        assert_eq!(bench.audit.take()[0].reducer, Some(note));
+    }
+}
+
+#[tokio::test]
+async fn a_promised_shape_is_kept() {
+    let bench =
+        bench(|entry, _| entry.def.output_schema = Some(Schema::output(r#"{"type":"array"}"#).unwrap()));
+    assert_eq!(outcome(&bench.one(r#"{"do":"long"}"#).await.result), "ok");
+    assert_eq!(outcome(&bench.one("{}").await.result), "bad_output");
+}
+
+#[tokio::test]
+async fn a_dry_run_passes_the_gates_and_runs_nothing() {
+    let bench = bench(|_, _| {});
+    let turn = || TurnContext { dry_run: true, ..TurnContext::default() };
+    let long = format!(r#"{{"do":"{}"}}"#, "é".repeat(600));
+    let results = bench.all(&[r#"{"n":1}"#, &long, r#"{"n":"x"}"#], turn()).await;
+    assert_eq!(value(&results[0]), r#"[dry-run] p__t would be called with: {"n":1}"#);
+    assert!(value(&results[1]).ends_with(&format!("{}...[truncated, 600 chars]\"}}", "é".repeat(500))));
+    assert_eq!(refused(&results[2]).code, ErrorCode::InputInvalid);
+    assert_eq!(bench.puppet.ran.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_the_turn_ends_every_call() {
+    let bench = bench(|_, _| {});
+    let turn = TurnContext::default();
+    let cancel = turn.cancel.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        cancel.cancel();
+    });
+    let results = bench.all(&[r#"{"do":"hang"}"#, r#"{"do":"hang"}"#], turn).await;
+    assert!(results.iter().all(|r| outcome(&r.result) == "cancelled"));
+}

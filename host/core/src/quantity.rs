@@ -1,0 +1,92 @@
+//! Sizes and times as an operator writes them: `64MiB`, `30s`, or a plain number of bytes.
+
+use std::time::Duration;
+
+/// Parses `1500`, `64KiB`, `2MiB`, `1GiB` (powers of 1024) or `10kB`, `5MB`, `1GB` (powers of 1000) into bytes.
+///
+/// # Errors
+/// Says which form was expected.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(format!("`{text}` is not a size: write `64MiB`, `512KiB` or a number of bytes")),
+    };
+    number
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or_else(|| format!("`{text}` is not a size: write `64MiB`, `512KiB` or a number of bytes"))
+}
+
+/// Parses `250ms`, `30s`, `5m` into a duration. A bare number is refused: seconds and milliseconds were confused
+/// too often elsewhere.
+///
+/// # Errors
+/// Says which form was expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    match (number, unit) {
+        (Some(n), "ms") => Ok(Duration::from_millis(n)),
+        (Some(n), "s") => Ok(Duration::from_secs(n)),
+        (Some(n), "m") if n < 1 << 32 => Ok(Duration::from_secs(n * 60)),
+        _ => Err(format!("`{text}` is not a time: write `250ms`, `30s` or `5m`")),
+    }
+}
+
+/// Shows bytes the way [`bytes`] reads them.
+#[must_use]
+pub fn show_bytes(n: u64) -> String {
+    for (factor, unit) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if n >= factor && n.is_multiple_of(factor) {
+            return format!("{}{unit}", n / factor);
+        }
+    }
+    n.to_string()
+}
+
+/// Shows a duration the way [`duration`] reads it.
+#[must_use]
+pub fn show_duration(d: Duration) -> String {
+    let ms = d.as_millis();
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+}
+
+fn split(text: &str) -> (Option<u64>, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number.replace('_', "").parse().ok(), unit.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_read_back() {
+        for (text, n) in [("0", 0), ("1_000", 1000), ("64MiB", 64 << 20), ("2 KiB", 2048), ("5MB", 5_000_000)]
+        {
+            assert_eq!(bytes(text), Ok(n), "{text}");
+        }
+        for (text, ms) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(show_bytes(64 << 20), "64MiB");
+        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
+    }
+
+    #[test]
+    fn vague_quantities_are_refused() {
+        for text in ["", "30", "s", "-1s", "1.5s", "1h", "99999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5MiB", "1mib", "99999999999GiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+}

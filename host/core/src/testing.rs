@@ -1,0 +1,111 @@
+//! Fakes for the tests of this crate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::call::{Admitted, CallContext};
+use crate::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use crate::fault::{Fault, FaultKind};
+use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use crate::limits::Usage;
+use crate::name::{PluginId, QualifiedName, ToolName};
+use crate::reduce::{Reduce, ReduceContext};
+use crate::registry::{Entry, ReducerEntry};
+use crate::schema::Schema;
+use crate::tool::{ToolDef, ToolSource, ToolTraits};
+
+/// Does what its argument `do` says.
+#[derive(Debug, Default)]
+pub(crate) struct Puppet {
+    pub(crate) ran: AtomicUsize,
+}
+
+impl Invoke for Puppet {
+    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            let action = call.parsed().get("do").and_then(|v| v.as_str()).unwrap_or("echo");
+            let result = match action {
+                "fail" => Err(Failure::Refused(ToolError::new(ErrorCode::ExecutionFailed, "e".repeat(300)))),
+                "fault" => Err(Failure::Fault(Fault::new(FaultKind::Trap, "trapped"))),
+                "panic" => panic!("the invoker panicked"),
+                "sleep" => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    Ok(ToolOutput::text("slept"))
+                }
+                "hang" => {
+                    ctx.cancel.cancelled().await;
+                    Err(Failure::Fault(Fault::new(FaultKind::Cancelled, "cancelled")))
+                }
+                "long" => Ok(ToolOutput {
+                    structured: serde_json::value::to_raw_value(&vec![1, 2, 3]).ok(),
+                    cost_usd: Some(0.5),
+                    ..ToolOutput::text("🙂".repeat(1000))
+                }),
+                _ => Ok(ToolOutput::text(call.args())),
+            };
+            Invocation { result, usage: Usage::default() }
+        })
+    }
+}
+
+fn def(name: QualifiedName, source: ToolSource) -> Entry {
+    let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
+    let def = ToolDef {
+        name,
+        title: None,
+        description: "A puppet.".to_owned(),
+        input_schema: Schema::input(schema).unwrap(),
+        output_schema: None,
+        toolset: None,
+        tags: vec![],
+        traits: ToolTraits::default(),
+        max_result_chars: None,
+        timeout: None,
+        capabilities: vec![],
+        meta: None,
+        source,
+    };
+    Entry {
+        def,
+        invoker: Arc::new(Puppet::default()),
+        unavailable: None,
+        args_bytes: 10_000,
+        result_chars: None,
+    }
+}
+
+pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> Entry {
+    let id = PluginId::new(plugin).unwrap();
+    let name = QualifiedName::join(&id, &ToolName::new(tool).unwrap()).unwrap();
+    def(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
+}
+
+pub(crate) fn native_tool(tool: &str) -> Entry {
+    def(QualifiedName::native(&ToolName::new(tool).unwrap()), ToolSource::Builtin)
+}
+
+/// Returns what it was made with.
+#[derive(Debug)]
+pub(crate) struct Canned(pub(crate) Result<Option<ToolResult>, Fault>);
+
+impl Reduce for Canned {
+    fn reduce<'a>(
+        &'a self,
+        _: &'a ToolResult,
+        _: ReduceContext<'a>,
+    ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
+        let answer = self.0.clone();
+        Box::pin(async move { answer })
+    }
+}
+
+pub(crate) fn reducer(target: &str, owner: Option<&str>) -> ReducerEntry {
+    ReducerEntry {
+        target: target.to_owned(),
+        declared: target.to_owned(),
+        owner: owner.map(|id| PluginId::new(id).unwrap()),
+        reducer: Arc::new(Canned(Ok(None))),
+    }
+}
