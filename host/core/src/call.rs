@@ -168,9 +168,10 @@ impl Admitted {
         &self.entry
     }
 
-    /// The arguments as text: valid JSON without duplicate keys that matches the tool's schema.
+    /// The arguments as text: valid JSON without duplicate keys that matches the tool's schema. A `String`, since
+    /// generated bindings take no less, and a copy for each call would be a waste.
     #[must_use]
-    pub fn args(&self) -> &str {
+    pub fn args(&self) -> &String {
         &self.args
     }
 

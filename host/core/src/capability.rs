@@ -1,9 +1,9 @@
 //! What a tool's author declares that the tool wants to reach (`types.wit`, `capability`). A request, no more.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One wish.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// Of which kind.
     pub kind: CapabilityKind,
@@ -12,12 +12,12 @@ pub struct Capability {
     /// The tool also works without it.
     pub optional: bool,
     /// Shown to the operator who decides.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// The kinds of capability of the contract.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapabilityKind {
     /// Read files below a folder.

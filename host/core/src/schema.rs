@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -25,16 +25,23 @@ const MAX_FINDINGS: usize = 3;
 /// Longest finding, in characters.
 const MAX_FINDING_CHARS: usize = 240;
 
-/// A schema that is ready to be applied. Cheap to clone.
+/// A schema that was found sound. Cheap to clone. Its validator is built at first use: listing thousands of tools
+/// builds none.
 #[derive(Clone)]
 pub struct Schema {
     value: Arc<Value>,
-    validator: Arc<Validator>,
+    validator: Arc<OnceLock<Result<Validator, SchemaError>>>,
 }
 
 impl std::fmt::Debug for Schema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Schema({})", self.value)
+    }
+}
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
     }
 }
 
@@ -81,12 +88,15 @@ impl Schema {
             return Err(SchemaError("schema is not a JSON object".to_owned()));
         }
         Bounds::check(&value)?;
-        let validator = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .with_pattern_options(PatternOptions::regex())
-            .build(&value)
-            .map_err(|e| SchemaError(format!("schema does not compile: {}", cut(&e.to_string()))))?;
-        Ok(Self { value: Arc::new(value), validator: Arc::new(validator) })
+        let validator = compile(&value)?;
+        Ok(Self { value: Arc::new(value), validator: Arc::new(OnceLock::from(Ok(validator))) })
+    }
+
+    /// Takes a schema that [`Schema::input`] or [`Schema::output`] of this version accepted before, without going
+    /// through it again.
+    #[must_use]
+    pub fn accepted_before(value: Value) -> Self {
+        Self { value: Arc::new(value), validator: Arc::default() }
     }
 
     /// The schema as it was written.
@@ -100,12 +110,16 @@ impl Schema {
     /// # Errors
     /// The first few places that do not match.
     pub fn check(&self, instance: &Value) -> Result<(), Mismatch> {
-        if self.validator.is_valid(instance) {
+        let validator = match self.validator.get_or_init(|| compile(&self.value)) {
+            Ok(validator) => validator,
+            Err(error) => return Err(Mismatch { pointer: String::new(), message: error.to_string() }),
+        };
+        if validator.is_valid(instance) {
             return Ok(());
         }
         let mut pointer = String::new();
         let mut message = String::new();
-        for (n, error) in self.validator.iter_errors(instance).take(MAX_FINDINGS).enumerate() {
+        for (n, error) in validator.iter_errors(instance).take(MAX_FINDINGS).enumerate() {
             let place = error.instance_path().to_string();
             if n == 0 {
                 pointer.clone_from(&place);
@@ -117,6 +131,14 @@ impl Schema {
         }
         Err(Mismatch { pointer, message })
     }
+}
+
+fn compile(schema: &Value) -> Result<Validator, SchemaError> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_pattern_options(PatternOptions::regex())
+        .build(schema)
+        .map_err(|e| SchemaError(format!("schema does not compile: {}", cut(&e.to_string()))))
 }
 
 fn cut(text: &str) -> String {

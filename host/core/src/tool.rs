@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::capability::Capability;
@@ -42,7 +42,7 @@ pub struct ToolDef {
 }
 
 /// Claims about behaviour (`types.wit`, `tool-traits`). Without any, the worst is assumed, as MCP does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag set of the contract, each one independent")]
 pub struct ToolTraits {
     /// Does not change its environment.

@@ -1,0 +1,77 @@
+//! `context`: progress, cancellation, and what the running call may know. Sealed entries know nothing.
+
+use toolbay_core::call::{Audience, Identity};
+
+use super::{Capabilities, RunningCall};
+use crate::bindings::host::context;
+
+/// Longest progress message, in characters.
+const MAX_MESSAGE: usize = 1000;
+
+impl Capabilities {
+    fn identity<T>(&self, read: impl FnOnce(&Identity) -> Option<T>) -> Option<T> {
+        self.call.as_ref().and_then(|call| read(&call.ctx.turn.identity))
+    }
+}
+
+impl context::Host for Capabilities {
+    fn progress(&mut self, message: String, percent: Option<f32>, audience: context::Audience) {
+        let Some(RunningCall { ctx, .. }) = &self.call else { return };
+        let audience = match audience {
+            context::Audience::Internal => Audience::Internal,
+            context::Audience::User => Audience::User,
+            context::Audience::Dashboard => Audience::Dashboard,
+        };
+        let message = message.chars().take(MAX_MESSAGE).collect();
+        let percent = percent.filter(|p| p.is_finite()).map(|p| p.clamp(0.0, 100.0));
+        ctx.progress(message, percent, audience, self.progress_events);
+    }
+
+    fn cancelled(&mut self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.ctx.cancel.is_cancelled())
+    }
+    fn budget_chars(&mut self) -> u32 {
+        self.call.as_ref().map_or(0, |call| u32::try_from(call.ctx.budget_chars).unwrap_or(u32::MAX))
+    }
+    fn remaining_ms(&mut self) -> Option<u64> {
+        let left = self.call.as_ref()?.deadline.saturating_duration_since(std::time::Instant::now());
+        Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+    }
+    fn dry_run(&mut self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.ctx.turn.dry_run)
+    }
+    fn call_id(&mut self) -> String {
+        self.call.as_ref().map_or_else(String::new, |call| call.ctx.call_id.to_string())
+    }
+    fn session_id(&mut self) -> Option<String> {
+        self.identity(|id| id.session_id.clone())
+    }
+    fn session_key(&mut self) -> Option<String> {
+        self.identity(|id| id.session_key.clone())
+    }
+    fn platform(&mut self) -> Option<String> {
+        self.identity(|id| id.platform.clone())
+    }
+    fn working_dir(&mut self) -> Option<String> {
+        // Relative paths are meant against the workspace; only a tool that may reach files learns where it is.
+        self.files.as_ref().map(|files| files.workspace().display().to_string())
+    }
+    fn agent_id(&mut self) -> Option<String> {
+        self.identity(|id| id.agent_id.clone())
+    }
+    fn personality_id(&mut self) -> Option<String> {
+        self.identity(|id| id.personality_id.clone())
+    }
+    fn team_id(&mut self) -> Option<String> {
+        self.identity(|id| id.team_id.clone())
+    }
+    fn turn(&mut self) -> Option<u32> {
+        self.identity(|id| id.turn)
+    }
+    fn message_count(&mut self) -> Option<u32> {
+        self.identity(|id| id.message_count)
+    }
+    fn attribute(&mut self, name: String) -> Option<String> {
+        self.identity(|id| id.attributes.get(&name).map(ToString::to_string))
+    }
+}

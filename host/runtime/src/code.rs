@@ -1,0 +1,207 @@
+//! A component from bytes to something that can be instantiated, and the question what it is.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use toolbay_core::fault::Fault;
+use toolbay_core::limits::Limits;
+use toolbay_core::name::PluginId;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, InstancePre, Linker};
+
+use crate::bindings::about::ExportsAboutPre;
+use crate::bindings::reducers::ExportsReducersPre;
+use crate::bindings::tools::ExportsToolsPre;
+use crate::capability::{self, Capabilities};
+use crate::descriptor::Descriptor;
+use crate::engine::{self, Engine};
+use crate::error::LoadError;
+use crate::instance::Bounds;
+use crate::state::{GuestState, Seal};
+use crate::stdio::one_line;
+
+/// The contract's package, and the version this host speaks.
+const PACKAGE: &str = "toolbay:plugin/";
+const VERSION: &str = "0.1.0";
+/// Longest part of a validator's or linker's message that is shown.
+const MAX_REASON: usize = 400;
+/// Bounds of a sealed entry (metadata, reduction), unless the plugin's own are lower.
+const SEALED_FUEL: u64 = 2_000_000_000;
+const SEALED_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Everything a guest may import, linked once for all plugins.
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
+    let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    capability::link(&mut linker, |state| &mut state.capabilities)?;
+    Ok(linker)
+}
+
+/// The limits of a metadata query or a reduction.
+pub(crate) fn sealed(limits: &Limits) -> Limits {
+    Limits {
+        fuel: limits.fuel.min(SEALED_FUEL),
+        timeout: limits.timeout.min(SEALED_TIMEOUT),
+        ..limits.clone()
+    }
+}
+
+/// A linked component, ready to be instantiated.
+pub(crate) struct Code {
+    pub(crate) tools: Option<ExportsToolsPre<GuestState>>,
+    pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
+    about: Option<ExportsAboutPre<GuestState>>,
+    imports: Vec<String>,
+    /// Whether it imports WASI's file system.
+    pub(crate) folders: bool,
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Code").field("imports", &self.imports).finish_non_exhaustive()
+    }
+}
+
+/// Compiles a component. Takes CPU seconds for large ones: call it off the async threads.
+pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
+    match bytes {
+        [] => return Err(LoadError::NotAComponent("is empty")),
+        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => {}
+        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {
+            return Err(LoadError::NotAComponent(
+                "is a core module, not a component: build it for wasm32-wasip2, or wrap it with `wasm-tools component new`",
+            ));
+        }
+        [0, b'a', b's', b'm', ..] => {
+            return Err(LoadError::NotAComponent(
+                "is truncated, or of a WebAssembly version this host does not know",
+            ));
+        }
+        _ => return Err(LoadError::NotAComponent("is not WebAssembly")),
+    }
+    Component::new(&engine.wasmtime, bytes).map_err(|error| {
+        let features = engine::refused_features(bytes);
+        if features.is_empty() {
+            LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
+        } else {
+            LoadError::Feature(features.join(", "))
+        }
+    })
+}
+
+impl Code {
+    /// Links a component and finds what it exports.
+    pub(crate) fn link(
+        engine: &Engine,
+        linker: &Linker<GuestState>,
+        component: &Component,
+    ) -> Result<Self, LoadError> {
+        check_world(engine, component)?;
+        let pre = linker
+            .instantiate_pre(component)
+            .map_err(|e| LoadError::Import(one_line(&format!("{e:#}"), MAX_REASON)))?;
+        let imports = imports(engine, &pre);
+        let folders = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
+        // A missing export is an error of the typed look-up; which ones there are is found by trying.
+        Ok(Self {
+            tools: ExportsToolsPre::new(pre.clone()).ok(),
+            reducers: ExportsReducersPre::new(pre.clone()).ok(),
+            about: ExportsAboutPre::new(pre).ok(),
+            imports,
+            folders,
+        })
+    }
+
+    /// Asks the component what it is, in sealed instances. Finds type mismatches, too: they show only here.
+    pub(crate) async fn describe(
+        &self,
+        engine: &Engine,
+        plugin: &PluginId,
+        limits: &Limits,
+    ) -> Result<Descriptor, LoadError> {
+        let limits = sealed(limits);
+        let cancel = CancellationToken::new();
+        let bounds = Bounds { engine, plugin, limits: &limits, cancel: &cancel };
+        let state = || {
+            GuestState::new(Seal::Sealed, &limits, Capabilities::sealed(plugin.clone(), &limits))
+                .map_err(|e| LoadError::Host(e.to_string()))
+        };
+        let fault = |asked: &str| {
+            let asked = asked.to_owned();
+            move |fault: Fault| {
+                LoadError::Metadata(format!("failed when asked for its {asked}: {}", fault.message))
+            }
+        };
+        let mut tools = Vec::new();
+        if let Some(pre) = &self.tools {
+            let run = bounds.enter(state()?, async |store| {
+                let guest = pre.instantiate_async(&mut *store).await?;
+                guest.toolbay_plugin_tools().call_list_tools(store).await
+            });
+            tools = run.await.0.map_err(fault("tools"))?;
+        }
+        let mut reducers = Vec::new();
+        if let Some(pre) = &self.reducers {
+            let run = bounds.enter(state()?, async |store| {
+                let guest = pre.instantiate_async(&mut *store).await?;
+                guest.toolbay_plugin_reducers().call_list_reducers(store).await
+            });
+            reducers = run.await.0.map_err(fault("reducers"))?;
+        }
+        let mut about = None;
+        if let Some(pre) = &self.about {
+            let run = bounds.enter(state()?, async |store| {
+                let guest = pre.instantiate_async(&mut *store).await?;
+                guest.toolbay_plugin_about().call_describe(store).await
+            });
+            about = Some(run.await.0.map_err(fault("origin"))?);
+        }
+        Descriptor::new(about, tools, reducers, self.imports.clone())
+    }
+}
+
+/// Names of the imported interfaces that have functions; an interface of types alone reaches nothing.
+fn imports(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
+    let ty = pre.component().component_type();
+    let mut names: Vec<String> = ty
+        .imports(&engine.wasmtime)
+        .filter(|(_, item)| match &item.ty {
+            ComponentItem::ComponentInstance(instance) => {
+                instance.exports(&engine.wasmtime).any(|(_, export)| {
+                    matches!(export.ty, ComponentItem::ComponentFunc(_) | ComponentItem::Resource(_))
+                })
+            }
+            ComponentItem::ComponentFunc(_) => true,
+            _ => false,
+        })
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Refuses a component that speaks another version of the contract, or none, and says which.
+fn check_world(engine: &Engine, component: &Component) -> Result<(), LoadError> {
+    let has = |interface: &str| {
+        component.get_export_index(None, &format!("{PACKAGE}{interface}@{VERSION}")).is_some()
+    };
+    if has("tools") || has("reducers") {
+        return Ok(());
+    }
+    let ty = component.component_type();
+    let names: Vec<String> = ty.exports(&engine.wasmtime).map(|(name, _)| one_line(name, 100)).collect();
+    if let Some(other) = names.iter().find(|n| n.starts_with(PACKAGE)) {
+        let spoken = other.rsplit('@').next().unwrap_or_default();
+        return Err(LoadError::WrongWorld(format!(
+            "is built for `{other}`: it speaks version {spoken} of the contract, this host speaks {VERSION}; rebuild it with an SDK for {VERSION}"
+        )));
+    }
+    let list = if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
+    };
+    Err(LoadError::WrongWorld(format!(
+        "is not a Toolbay plugin: it exports neither `{PACKAGE}tools` nor `{PACKAGE}reducers`, but {list}"
+    )))
+}

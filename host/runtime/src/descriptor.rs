@@ -1,0 +1,266 @@
+//! What a plugin says it is: its tools, reducers and origin, asked once per content digest in a sealed instance and
+//! cached. All of it is a guest's text, so all of it is bounded and checked before anything is made of it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolbay_core::capability::{Capability, CapabilityKind};
+use toolbay_core::json;
+use toolbay_core::name::{PluginId, QualifiedName, ToolName};
+use toolbay_core::schema::Schema;
+use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+
+use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
+use crate::bindings::types;
+use crate::error::LoadError;
+use crate::stdio::one_line;
+
+/// Most tools of one plugin.
+const MAX_TOOLS: usize = 1000;
+/// Most reducers of one plugin.
+const MAX_REDUCERS: usize = 100;
+/// Longest description, in characters: what a model reads for each tool in each turn.
+const MAX_DESCRIPTION: usize = 8000;
+/// Longest title, toolset, tag, target, reason or line of the origin, in characters.
+const MAX_LABEL: usize = 512;
+/// Most tags and most capabilities of one tool.
+const MAX_LIST: usize = 64;
+/// Largest `meta`, in bytes.
+const MAX_META: usize = 64 << 10;
+
+/// What one component says of itself, checked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Descriptor {
+    pub(crate) about: Option<About>,
+    pub(crate) tools: Vec<ToolDescription>,
+    pub(crate) reducers: Vec<ReducerDescription>,
+    /// Interfaces with functions that the component imports.
+    pub(crate) imports: Vec<String>,
+}
+
+/// Who made a plugin, in its own words.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Who wrote it.
+    pub authors: Option<String>,
+    /// Its licence.
+    pub license: Option<String>,
+    /// Where to read about it.
+    pub homepage: Option<String>,
+    /// Where its source is.
+    pub source: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ToolDescription {
+    name: String,
+    title: Option<String>,
+    description: String,
+    input_schema: Value,
+    output_schema: Option<Value>,
+    toolset: Option<String>,
+    tags: Vec<String>,
+    traits: ToolTraits,
+    pub(crate) max_result_chars: Option<u32>,
+    pub(crate) timeout_ms: Option<u32>,
+    pub(crate) capabilities: Vec<Capability>,
+    meta: Option<Value>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ReducerDescription {
+    pub(crate) tool_name: String,
+    pub(crate) description: Option<String>,
+}
+
+impl Descriptor {
+    /// Checks what a plugin answered.
+    pub(crate) fn new(
+        about: Option<PluginInfo>,
+        tools: Vec<types::ToolDef>,
+        reducers: Vec<ReducerDef>,
+        imports: Vec<String>,
+    ) -> Result<Self, LoadError> {
+        if tools.len() > MAX_TOOLS || reducers.len() > MAX_REDUCERS {
+            return Err(bad(format!(
+                "has {} tools and {} reducers; at most {MAX_TOOLS} and {MAX_REDUCERS} are taken",
+                tools.len(),
+                reducers.len()
+            )));
+        }
+        if tools.is_empty() && reducers.is_empty() {
+            return Err(bad("offers neither a tool nor a reducer".to_owned()));
+        }
+        let mut names = HashSet::new();
+        let tools: Vec<_> = tools.into_iter().map(ToolDescription::new).collect::<Result<_, _>>()?;
+        if let Some(twice) = tools.iter().find(|tool| !names.insert(&tool.name)) {
+            return Err(bad(format!("has two tools of the name `{}`", twice.name)));
+        }
+        let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
+        Ok(Self { about: about.map(About::new).transpose()?, tools, reducers, imports })
+    }
+}
+
+impl About {
+    fn new(info: PluginInfo) -> Result<Self, LoadError> {
+        let optional = |name, text: Option<String>| text.map(|t| label(name, t)).transpose();
+        Ok(Self {
+            name: label("about.name", info.name)?,
+            version: label("about.version", info.version)?,
+            description: info
+                .description
+                .map(|t| text("about.description", t, MAX_DESCRIPTION))
+                .transpose()?,
+            authors: optional("about.authors", info.authors)?,
+            license: optional("about.license", info.license)?,
+            homepage: optional("about.homepage", info.homepage)?,
+            source: optional("about.source", info.source)?,
+        })
+    }
+}
+
+impl ReducerDescription {
+    fn new(def: ReducerDef) -> Result<Self, LoadError> {
+        let tool_name = label("reducer's tool-name", def.tool_name)?;
+        if tool_name.is_empty() {
+            return Err(bad("has a reducer for a tool without a name".to_owned()));
+        }
+        let description =
+            def.description.map(|t| text("reducer's description", t, MAX_DESCRIPTION)).transpose()?;
+        Ok(Self { tool_name, description })
+    }
+}
+
+impl ToolDescription {
+    fn new(def: types::ToolDef) -> Result<Self, LoadError> {
+        let name = ToolName::new(&def.name).map_err(|e| bad(e.to_string()))?;
+        Self::checked(def).map_err(|e| match e {
+            LoadError::Metadata(problem) => bad(format!("tool `{name}`: {problem}")),
+            other => other,
+        })
+    }
+
+    fn checked(def: types::ToolDef) -> Result<Self, LoadError> {
+        let description = text("description", def.description, MAX_DESCRIPTION)?;
+        if description.trim().is_empty() {
+            return Err(bad("has no description: a model could not know when to call it".to_owned()));
+        }
+        if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
+            return Err(bad(format!("has more than {MAX_LIST} tags or capabilities")));
+        }
+        let input_schema = Schema::input(&def.input_schema)?.value().clone();
+        let output_schema =
+            def.output_schema.map(|s| Schema::output(&s)).transpose()?.map(|s| s.value().clone());
+        Ok(Self {
+            name: def.name,
+            title: def.title.map(|t| label("title", t)).transpose()?,
+            description,
+            input_schema,
+            output_schema,
+            toolset: def.toolset.map(|t| label("toolset", t)).transpose()?,
+            tags: def.tags.into_iter().map(|t| label("tag", t)).collect::<Result<_, _>>()?,
+            traits: traits(def.traits),
+            max_result_chars: def.max_result_chars,
+            timeout_ms: def.timeout_ms,
+            capabilities: def.capabilities.into_iter().map(capability).collect::<Result<_, _>>()?,
+            meta: def.meta.map(|m| meta(&m)).transpose()?,
+        })
+    }
+
+    /// The tool as the registry knows it.
+    pub(crate) fn define(
+        &self,
+        plugin: &PluginId,
+        version: Option<&str>,
+        digest: &Arc<str>,
+    ) -> Result<(ToolName, ToolDef), LoadError> {
+        let name = ToolName::new(&self.name)?;
+        let def = ToolDef {
+            name: QualifiedName::join(plugin, &name)?,
+            title: self.title.clone(),
+            description: self.description.clone(),
+            input_schema: Schema::accepted_before(self.input_schema.clone()),
+            output_schema: self.output_schema.clone().map(Schema::accepted_before),
+            toolset: self.toolset.clone(),
+            tags: self.tags.clone(),
+            traits: self.traits,
+            max_result_chars: self.max_result_chars,
+            timeout: self.timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))),
+            capabilities: self.capabilities.clone(),
+            meta: self.meta.as_ref().and_then(|m| serde_json::value::to_raw_value(m).ok()),
+            source: ToolSource::Plugin {
+                id: plugin.clone(),
+                version: version.map(ToOwned::to_owned),
+                digest: Arc::clone(digest),
+            },
+        };
+        Ok((name, def))
+    }
+}
+
+fn bad(problem: String) -> LoadError {
+    LoadError::Metadata(problem)
+}
+
+fn label(what: &str, value: String) -> Result<String, LoadError> {
+    if value.contains('\n') {
+        return Err(bad(format!("{what} `{}` has a line break", one_line(&value, 40))));
+    }
+    text(what, value, MAX_LABEL)
+}
+
+/// A text that people and models read: bounded, and without control characters that a terminal would obey.
+fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
+    let count = value.chars().count();
+    if count > most {
+        return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
+    }
+    if let Some(c) = value.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r')) {
+        return Err(bad(format!("{what} holds the control character U+{:04X}", u32::from(c))));
+    }
+    Ok(value)
+}
+
+fn meta(source: &str) -> Result<Value, LoadError> {
+    if source.len() > MAX_META {
+        return Err(bad(format!("meta has {} bytes; at most {MAX_META} are taken", source.len())));
+    }
+    match json::parse(source) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => Err(bad("meta is not a JSON object".to_owned())),
+        Err(error) => Err(bad(format!("meta is not JSON: {error}"))),
+    }
+}
+
+fn capability(wish: types::Capability) -> Result<Capability, LoadError> {
+    Ok(Capability {
+        kind: CapabilityKind::parse(&label("capability's kind", wish.kind)?),
+        target: label("capability's target", wish.target)?,
+        optional: wish.optional,
+        reason: wish.reason.map(|r| label("capability's reason", r)).transpose()?,
+    })
+}
+
+fn traits(flags: types::ToolTraits) -> ToolTraits {
+    use types::ToolTraits as Flag;
+    ToolTraits {
+        read_only: flags.contains(Flag::READ_ONLY),
+        additive: flags.contains(Flag::ADDITIVE),
+        idempotent: flags.contains(Flag::IDEMPOTENT),
+        closed_world: flags.contains(Flag::CLOSED_WORLD),
+        always_include: flags.contains(Flag::ALWAYS_INCLUDE),
+        untrusted_output: flags.contains(Flag::UNTRUSTED_OUTPUT),
+        needs_approval: flags.contains(Flag::NEEDS_APPROVAL),
+        deferred: flags.contains(Flag::DEFERRED),
+    }
+}

@@ -1,0 +1,177 @@
+//! The wasmtime engine with the settings that the sandbox rests on, and the clock that interrupts guests.
+//!
+//! Fuel bounds work, epochs let a spinning guest be interrupted and make it give way to others, the pooling
+//! allocator makes a fresh instance per call cheap. Every proposal we do not need is off; a component that uses
+//! one is refused by name (see [`refused_features`]).
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
+use wasmparser::{Validator, WasmFeatures};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::error::HostError;
+
+/// How often a running guest gives way and looks at its deadline.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// The proposals a guest may use: what LLVM's wasm32-wasip2 and the JavaScript and Python toolchains emit.
+const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
+    .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
+    .union(WasmFeatures::SIGN_EXTENSION)
+    .union(WasmFeatures::REFERENCE_TYPES)
+    .union(WasmFeatures::CALL_INDIRECT_OVERLONG)
+    .union(WasmFeatures::MULTI_VALUE)
+    .union(WasmFeatures::BULK_MEMORY)
+    .union(WasmFeatures::BULK_MEMORY_OPT)
+    .union(WasmFeatures::SIMD)
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::FLOATS)
+    .union(WasmFeatures::COMPONENT_MODEL);
+
+/// One engine, shared by all plugins of a host.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub(crate) wasmtime: wasmtime::Engine,
+    pub(crate) pooled: bool,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("pooled", &self.pooled).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Makes the engine and starts its ticker, which ends with it.
+    pub(crate) fn new(limits: &HostLimits) -> Result<Self, HostError> {
+        let (wasmtime, pooled) = match pooled(limits) {
+            Ok(engine) => (engine, true),
+            Err(error) => {
+                tracing::warn!(%error, "no instance pool; instances are allocated on demand");
+                (wasmtime::Engine::new(&config()).map_err(|e| HostError::Engine(e.to_string()))?, false)
+            }
+        };
+        start_ticker(&wasmtime)?;
+        Ok(Self { wasmtime, pooled })
+    }
+}
+
+/// The pool reserves address space for every slot; where that is not to be had (`RLIMIT_AS`, a small machine) this
+/// fails, and instances are allocated on demand: slower, otherwise the same.
+fn pooled(limits: &HostLimits) -> wasmtime::Result<wasmtime::Engine> {
+    let engine = |scan, keep_resident| {
+        let mut config = config();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits, scan, keep_resident)));
+        wasmtime::Engine::new(&config)
+    };
+    // Keeping many pages is a gain only where the kernel (Linux 6.7) can say which of them are dirty.
+    engine(Enabled::Yes, 1 << 20).or_else(|_| engine(Enabled::No, 64 << 10))
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    config
+        .wasm_features(WasmFeatures::all(), false)
+        .wasm_features(FEATURES, true)
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .consume_fuel(true)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(2 << 20)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(16));
+    config
+}
+
+fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
+    let slots = limits.parallel_calls;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(slots)
+        .total_core_instances(20 * slots)
+        .total_memories(2 * slots)
+        .total_tables(4 * slots)
+        .total_stacks(2 * slots)
+        .max_memory_size(usize::try_from(MAX_MEMORY_BYTES).unwrap_or(usize::MAX))
+        .table_elements(65_536)
+        .max_core_instance_size(2 << 20)
+        .max_component_instance_size(2 << 20)
+        .linear_memory_keep_resident(keep_resident)
+        .table_keep_resident(keep_resident)
+        .pagemap_scan(scan)
+        .max_unused_warm_slots(slots.max(100));
+    pool
+}
+
+/// One thread advances the epoch; it holds the engine weakly and ends with it.
+fn start_ticker(engine: &wasmtime::Engine) -> Result<(), HostError> {
+    let weak = engine.weak();
+    let run = move || {
+        while let Some(engine) = weak.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            std::thread::sleep(TICK);
+        }
+    };
+    let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned()).spawn(run);
+    thread.map(drop).map_err(|e| HostError::Engine(format!("no thread for the ticker: {e}")))
+}
+
+/// The proposals that a component uses and this host does not allow, by name; empty if it is invalid for another
+/// reason. Asked only when compiling failed.
+pub(crate) fn refused_features(bytes: &[u8]) -> Vec<String> {
+    let valid = |features: WasmFeatures| Validator::new_with_features(features).validate_all(bytes).is_ok();
+    if valid(FEATURES) || !valid(WasmFeatures::all()) {
+        return Vec::new();
+    }
+    WasmFeatures::all()
+        .difference(FEATURES)
+        .iter_names()
+        .filter(|(_, feature)| !valid(WasmFeatures::all().difference(*feature)))
+        .map(|(name, _)| name.to_ascii_lowercase().replace('_', "-"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proposal_that_is_off_is_named() {
+        for (text, name) in [
+            ("(component (core module (memory i64 1)))", "memory64"),
+            ("(component (core module (type (struct))))", "gc"),
+            ("(component (core module (memory 1 1 shared)))", "threads"),
+            ("(component (core module (tag)))", "exceptions"),
+            ("(component (core module (memory 1) (memory 1)))", "multi-memory"),
+            ("(component (core module (func (return_call 0))))", "tail-call"),
+            ("(component (type (future)))", "cm-async"),
+        ] {
+            let bytes = wat::parse_str(text).unwrap();
+            let names = refused_features(&bytes);
+            assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
+            let engine = Engine::new(&HostLimits::default()).unwrap();
+            assert!(
+                wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
+                "{text} compiles"
+            );
+        }
+        assert!(
+            refused_features(&wat::parse_str("(component (core module (memory 1)))").unwrap()).is_empty()
+        );
+        assert!(refused_features(b"\0asm\x0d\0\x01\0garbage").is_empty());
+    }
+
+    #[test]
+    fn the_ticker_ends_with_its_engine() {
+        let engine = Engine::new(&HostLimits::default()).unwrap();
+        assert!(engine.pooled, "this machine has the address space");
+        let weak = engine.wasmtime.weak();
+        drop(engine);
+        let start = std::time::Instant::now();
+        while weak.upgrade().is_some() {
+            assert!(start.elapsed() < Duration::from_secs(5), "the ticker keeps the engine alive");
+            std::thread::sleep(TICK);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What can go wrong on the host's side, and why a plugin was not loaded.
+
+use std::path::PathBuf;
+
+use toolbay_core::name::{NameError, PluginId};
+use toolbay_core::registry::Collision;
+use toolbay_core::schema::SchemaError;
+
+/// The host itself failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// No engine could be made.
+    #[error("the wasm engine could not be made: {0}")]
+    Engine(String),
+    /// The plugin directory can not be read.
+    #[error("the plugin directory `{path}` can not be read: {error}", path = .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// A native tool's definition is not sound, or its name is taken.
+    #[error("the native tool was not registered: {0}")]
+    Native(String),
+}
+
+/// Why one plugin was not loaded; the others are not touched by it.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file can not be read.
+    #[error("can not be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// Not a regular file.
+    #[error("is a {0}, not a file")]
+    NotAFile(&'static str),
+    /// Larger than what is read.
+    #[error("has {size} bytes; at most {most} are read")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// Not a WebAssembly component.
+    #[error("{0}")]
+    NotAComponent(&'static str),
+    /// Uses proposals this host does not allow.
+    #[error("uses WebAssembly features that this host does not allow: {0}")]
+    Feature(String),
+    /// Does not compile.
+    #[error("is not a valid component: {0}")]
+    Invalid(String),
+    /// Exports nothing of ours.
+    #[error("{0}")]
+    WrongWorld(String),
+    /// Imports something the host does not have.
+    #[error("imports what this host does not have: {0}")]
+    Import(String),
+    /// The plugin misbehaved or broke the contract when it was asked what it is.
+    #[error("{0}")]
+    Metadata(String),
+    /// The file's name gives no plugin id.
+    #[error("{0}; name it otherwise, or give it an id in the policy: [plugins.ID] file = …")]
+    Id(#[from] NameError),
+    /// Two files for one id.
+    #[error("plugin id `{0}` is already taken by another file")]
+    DuplicateId(PluginId),
+    /// A tool or reducer of that name is there.
+    #[error(transparent)]
+    Collision(#[from] Collision),
+    /// The bytes are not the ones the operator pinned.
+    #[error("has SHA-256 {found}, but the policy pins {pinned}")]
+    Digest {
+        /// The digest of the bytes.
+        found: String,
+        /// The digest in the policy.
+        pinned: String,
+    },
+    /// The policy names a file that is not there.
+    #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]
+    Absent(PluginId),
+    /// The host failed while loading it.
+    #[error("the host failed: {0}")]
+    Host(String),
+}
+
+impl From<SchemaError> for LoadError {
+    fn from(error: SchemaError) -> Self {
+        Self::Metadata(error.to_string())
+    }
+}

@@ -1,0 +1,71 @@
+//! The port through which the pipeline shrinks a result: a sealed instance of the reducer's plugin. It has no clock,
+//! no randomness, no files, no context; whatever it does, its answer is a function of its input.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use toolbay_core::content::ToolResult;
+use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::BoxFuture;
+use toolbay_core::limits::Limits;
+use toolbay_core::reduce::{Reduce, ReduceContext};
+
+use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
+use crate::capability::Capabilities;
+use crate::code;
+use crate::instance::Bounds;
+use crate::plugin::Plugin;
+use crate::state::{GuestState, Seal};
+use crate::tool::{from_guest, to_guest};
+
+/// The reducers of one plugin.
+#[derive(Debug)]
+pub(crate) struct PluginReducer {
+    pub(crate) plugin: Arc<Plugin>,
+    limits: Limits,
+}
+
+impl PluginReducer {
+    pub(crate) fn new(plugin: Arc<Plugin>, limits: &Limits) -> Self {
+        Self { plugin, limits: code::sealed(limits) }
+    }
+
+    async fn run(&self, input: &ToolResult, ctx: ReduceContext<'_>) -> Result<Option<ToolResult>, Fault> {
+        let shared = &self.plugin.shared;
+        let failed = |problem: String| Fault::new(FaultKind::Trap, problem);
+        let cancel = CancellationToken::new();
+        let _place = shared.admission.enter(&cancel).await?;
+        let code = self.plugin.code().await.map_err(|e| failed(e.to_string()))?;
+        let Some(pre) = &code.reducers else { return Err(failed("it has lost its reducers".to_owned())) };
+        let capabilities = Capabilities::sealed(self.plugin.id.clone(), &self.limits);
+        let state =
+            GuestState::new(Seal::Sealed, &self.limits, capabilities).map_err(|e| failed(e.to_string()))?;
+        let bounds =
+            Bounds { engine: &shared.engine, plugin: &self.plugin.id, limits: &self.limits, cancel: &cancel };
+        let input = to_guest(input);
+        let context = GuestContext {
+            tool_name: ctx.tool_name.to_owned(),
+            args: ctx.args.to_owned(),
+            turn_count: ctx.turn_count,
+            budget_chars: u32::try_from(ctx.budget_chars).unwrap_or(u32::MAX),
+        };
+        let run = bounds.enter(state, async |store| {
+            let guest = pre.instantiate_async(&mut *store).await?;
+            guest.toolbay_plugin_reducers().call_reduce(store, &input, &context).await
+        });
+        match run.await.0? {
+            None => Ok(None),
+            Some(answer) => from_guest(answer).map(Some).map_err(|p| Fault::new(FaultKind::BadOutput, p)),
+        }
+    }
+}
+
+impl Reduce for PluginReducer {
+    fn reduce<'a>(
+        &'a self,
+        input: &'a ToolResult,
+        ctx: ReduceContext<'a>,
+    ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
+        Box::pin(self.run(input, ctx))
+    }
+}

@@ -1,0 +1,137 @@
+//! Where a guest's stdout and stderr go: into a bounded buffer and from there, line by line and escaped, to the log.
+//! Never to our own stdout, which carries a protocol.
+//!
+//! A write is always accepted and, past the bound, thrown away: a full buffer must not make a guest's `println!`
+//! panic. No task stands behind the stream, so nothing queues up (the advisories against wasmtime's asynchronous
+//! write stream do not apply).
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+/// What a guest may write at once; it is asked to come back for more.
+const PERMIT: usize = 64 << 10;
+
+/// A buffer shared by all streams to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Sink(Arc<Mutex<Buffer>>);
+
+#[derive(Debug)]
+struct Buffer {
+    kept: Vec<u8>,
+    most: usize,
+    dropped: u64,
+}
+
+impl Sink {
+    /// A sink that keeps the first `most` bytes.
+    pub(crate) fn new(most: u64) -> Self {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Self(Arc::new(Mutex::new(Buffer { kept: Vec::new(), most, dropped: 0 })))
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = buffer.most.saturating_sub(buffer.kept.len());
+        let (kept, dropped) = bytes.split_at(room.min(bytes.len()));
+        buffer.kept.extend_from_slice(kept);
+        buffer.dropped += dropped.len() as u64;
+    }
+
+    /// What was kept, as text, and how many bytes were not.
+    pub(crate) fn read(&self) -> (String, u64) {
+        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (String::from_utf8_lossy(&buffer.kept).into_owned(), buffer.dropped)
+    }
+}
+
+impl IsTerminal for Sink {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Sink {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Sink {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Sink {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.take(&bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(PERMIT)
+    }
+}
+
+impl AsyncWrite for Sink {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.take(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Makes a guest's text safe for one line of a log or an error: control characters are escaped, the length is
+/// bounded in characters.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most));
+    for c in text.chars().take(most) {
+        // Besides controls: what reorders or hides text in a terminal.
+        if c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    if text.chars().nth(most).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn past_the_bound_bytes_are_counted_and_dropped() {
+        let sink = Sink::new(4);
+        for part in [b"ab".as_slice(), b"cdef", b"g"] {
+            sink.clone().write(Bytes::copy_from_slice(part)).unwrap();
+        }
+        assert_eq!(sink.read(), ("abcd".to_owned(), 3));
+    }
+
+    #[test]
+    fn a_line_can_not_forge_another() {
+        assert_eq!(one_line("a\n\x1b[31mb\u{202e}", 100), "a\\n\\u{1b}[31mb\\u{202e}");
+        assert_eq!(one_line("äöü", 2), "äö…");
+    }
+}
