@@ -1,1 +1,43 @@
-//! Placeholder.
+//! Toolbay as an MCP server: a registry and a pipeline in, the Model Context Protocol out.
+//!
+//! Both eras of the protocol are served by the same object: the handshake of 2024-11-05 to 2025-11-25 (here:
+//! *legacy*) and the stateless requests of 2026-07-28 (*modern*). Most clients still speak the first.
+//!
+//! The wire types are rmcp's and stay inside this crate; rmcp has had three majors in half a year. What it does not
+//! do, or does otherwise than clients need, is done here: a bound on calls in flight, answers to lines that are too
+//! long, object-shaped output for legacy clients, an answer even after a panic.
+//!
+//! | file | question |
+//! |---|---|
+//! | [`server`] | what is answered to which request |
+//! | `convert` | how a tool and a result look on the wire |
+//! | `legacy` | what older clients get instead of output that is no object |
+//! | `progress` | which progress events go out, and with which numbers |
+//! | [`stdio`] | how lines come in and go out, and when a connection ends |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use toolbay_core::{audit::LogAudit, pipeline::Pipeline, registry::Registry, view::Filter};
+//! use toolbay_mcp::{CancellationToken, Options, Server};
+//!
+//! # async fn serve() -> anyhow::Result<()> {
+//! let registry = Arc::new(Registry::default());
+//! let pipeline = Pipeline::new(Arc::new(LogAudit));
+//! let server = Server::new(registry, pipeline, Filter::default(), Options::default());
+//! toolbay_mcp::serve_stdio(server, CancellationToken::new()).await
+//! # }
+//! ```
+//!
+//! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`. Set rmcp's own targets to
+//! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
+
+mod base64;
+mod convert;
+mod legacy;
+mod progress;
+pub mod server;
+pub mod stdio;
+
+pub use server::{Options, Server};
+pub use stdio::{serve, serve_stdio};
+pub use tokio_util::sync::CancellationToken;

@@ -1,0 +1,79 @@
+//! A server of two native tools over stdio, to try MCP clients on: `echo` and `words`.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+use toolbay_core::audit::LogAudit;
+use toolbay_core::call::{Admitted, Audience, CallContext};
+use toolbay_core::content::ToolOutput;
+use toolbay_core::invoke::{BoxFuture, Invocation, Invoke};
+use toolbay_core::limits::{Limits, Usage};
+use toolbay_core::name::{QualifiedName, ToolName};
+use toolbay_core::pipeline::Pipeline;
+use toolbay_core::registry::{Bundle, Registry};
+use toolbay_core::schema::Schema;
+use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_core::view::{Entry, Filter};
+use toolbay_mcp::{CancellationToken, Options, Server};
+
+#[derive(Debug)]
+enum Native {
+    Echo,
+    Words,
+}
+
+impl Invoke for Native {
+    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+        let text = call.parsed().get("text").and_then(Value::as_str).unwrap_or_default();
+        ctx.progress("reading".to_owned(), Some(50.0), Audience::User, 1);
+        let output = match self {
+            Self::Echo => ToolOutput::text(text),
+            Self::Words => {
+                let words: Vec<_> = text.split_whitespace().collect();
+                ToolOutput { structured: to_raw_value(&words).ok(), ..ToolOutput::default() }
+            }
+        };
+        Box::pin(async move { Invocation { result: Ok(output), usage: Usage::default() } })
+    }
+}
+
+fn entry(name: &str, description: &str, output: Option<&str>, native: Native) -> anyhow::Result<Entry> {
+    let input = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
+    let def = ToolDef {
+        name: QualifiedName::native(&ToolName::new(name)?),
+        title: None,
+        description: description.to_owned(),
+        input_schema: Schema::input(input)?,
+        output_schema: output.map(Schema::output).transpose()?,
+        toolset: None,
+        tags: vec![],
+        traits: ToolTraits { read_only: true, closed_world: true, ..ToolTraits::default() },
+        max_result_chars: None,
+        timeout: None,
+        capabilities: vec![],
+        meta: None,
+        source: ToolSource::Builtin,
+    };
+    let args_bytes = Limits::default().args_bytes;
+    Ok(Entry { def, invoker: Arc::new(native), unavailable: None, args_bytes, result_chars: None })
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let tools = vec![
+        entry("echo", "Returns the text.", None, Native::Echo)?,
+        entry(
+            "words",
+            "Splits the text into words.",
+            Some(r#"{"type":"array","items":{"type":"string"}}"#),
+            Native::Words,
+        )?,
+    ];
+    let registry = Registry::default();
+    registry.register(Bundle { tools, reducers: vec![] }).context("two tools of one name")?;
+    let pipeline = Pipeline::new(Arc::new(LogAudit));
+    let server = Server::new(Arc::new(registry), pipeline, Filter::default(), Options::default());
+    toolbay_mcp::serve_stdio(server, CancellationToken::new()).await
+}

@@ -1,0 +1,276 @@
+//! Between the domain and the wire: how a tool, a result and a failure look in MCP.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    Annotations, AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ErrorData, ImageContent,
+    Implementation, JsonObject, MetaObject, ProtocolVersion, Resource, ResourceContents, Role, TextContent,
+    Tool, ToolAnnotations,
+};
+use serde_json::{Number, Value, json};
+use toolbay_core::content::{self, BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::invoke::Failure;
+use toolbay_core::pipeline::Delivered;
+use toolbay_core::tool::{ToolSource, ToolTraits};
+use toolbay_core::view::Entry;
+use toolbay_core::{budget, call};
+
+use crate::{base64, legacy};
+
+/// Which half of MCP's history a request belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// Up to 2025-11-25: a handshake, objects only.
+    Legacy,
+    /// From 2026-07-28 on: stateless, any JSON value, caching hints.
+    Modern,
+}
+
+impl Era {
+    /// The era of a protocol version; none is known where a session was set up without a handshake.
+    pub(crate) fn of(version: Option<&ProtocolVersion>) -> Self {
+        // The names are ISO dates: they compare as text.
+        match version {
+            Some(version) if version.as_str() >= ProtocolVersion::V_2026_07_28.as_str() => Self::Modern,
+            Some(_) | None => Self::Legacy,
+        }
+    }
+}
+
+/// What the server says of itself.
+pub(crate) fn implementation() -> Implementation {
+    Implementation::new("toolbay", env!("CARGO_PKG_VERSION")).with_title("Toolbay")
+}
+
+/// Adds what 2026-07-28 wants in each result: who made it.
+pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
+    if era == Era::Modern {
+        put(meta.get_or_insert_default(), "io.modelcontextprotocol/serverInfo", &implementation());
+    }
+}
+
+/// A tool as `tools/list` shows it.
+pub(crate) fn tool(entry: &Entry, era: Era) -> Tool {
+    let def = &entry.def;
+    let input = object(def.input_schema.value());
+    let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
+    tool.title.clone_from(&def.title);
+    tool.annotations = hints(def.traits);
+    tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
+        Era::Legacy if !legacy::is_object_schema(schema.value()) => {
+            Arc::new(legacy::wrap_schema(schema.value()))
+        }
+        Era::Legacy | Era::Modern => object(schema.value()),
+    });
+    tool.meta = origin(&def.source);
+    tool
+}
+
+fn object(schema: &Value) -> Arc<JsonObject> {
+    Arc::new(schema.as_object().cloned().unwrap_or_default())
+}
+
+/// A claim becomes a hint; where there is no claim there is no hint, and the client assumes the worst.
+fn hints(traits: ToolTraits) -> Option<ToolAnnotations> {
+    let claim = |made: bool, hint: bool| made.then_some(hint);
+    let hints = ToolAnnotations::from_raw(
+        None,
+        claim(traits.read_only, true),
+        claim(traits.additive || traits.read_only, false),
+        claim(traits.idempotent, true),
+        claim(traits.closed_world, false),
+    );
+    (hints != ToolAnnotations::default()).then_some(hints)
+}
+
+fn origin(source: &ToolSource) -> Option<MetaObject> {
+    let ToolSource::Plugin { id, version, digest } = source else { return None };
+    let mut meta = MetaObject::new();
+    put(&mut meta, "toolbay/plugin", id.as_str());
+    if let Some(version) = version {
+        put(&mut meta, "toolbay/version", version);
+    }
+    put(&mut meta, "toolbay/digest", &**digest);
+    Some(meta)
+}
+
+/// The answer to a call. Only a name that nothing has is a protocol error; everything else is a result the model
+/// can read and learn from.
+pub(crate) fn answer(
+    delivered: Delivered,
+    entry: Option<&Entry>,
+    era: Era,
+) -> Result<CallToolResult, ErrorData> {
+    let mut meta = MetaObject::new();
+    put(&mut meta, "toolbay/usage", &delivered.usage);
+    put(&mut meta, "toolbay/duration_us", &delivered.duration_us);
+    let mut result = match delivered.result {
+        Ok(output) => success(output, entry, era, &mut meta),
+        Err(Failure::Refused(error)) if delivered.source.is_none() => {
+            return Err(ErrorData::invalid_params(error.message, None));
+        }
+        Err(failure) => refusal(failure, &mut meta),
+    };
+    result.meta = Some(meta);
+    Ok(result)
+}
+
+fn success(output: ToolOutput, entry: Option<&Entry>, era: Era, meta: &mut MetaObject) -> CallToolResult {
+    let ToolOutput { mut value, structured, content, cost_usd, meta: own } = output;
+    cost(meta, cost_usd);
+    if let Some(own) = own.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) {
+        meta.insert("toolbay/meta".to_owned(), own);
+    }
+    // Some clients show the model only the text, some only the structured part: each must stand for itself.
+    if let (true, Some(raw)) = (value.is_empty(), &structured) {
+        raw.get().clone_into(&mut value);
+        budget::cut(&mut value, call::DEFAULT_BUDGET_CHARS);
+    }
+    let mut blocks = Vec::with_capacity(content.len() + 1);
+    // Model APIs refuse an empty text block, and with it the whole conversation.
+    if !value.is_empty() {
+        blocks.push(ContentBlock::text(value));
+    }
+    blocks.extend(content.into_iter().map(block));
+    let mut result = CallToolResult::success(blocks);
+    let promised = entry.and_then(|entry| entry.def.output_schema.as_ref());
+    result.structured_content =
+        structured.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).map(|value| {
+            let wrap = promised.map_or(!value.is_object(), |s| !legacy::is_object_schema(s.value()));
+            if wrap && era == Era::Legacy { legacy::wrap_value(value) } else { value }
+        });
+    result
+}
+
+fn refusal(failure: Failure, meta: &mut MetaObject) -> CallToolResult {
+    let text = failure.to_string();
+    let code = match failure {
+        Failure::Refused(ToolError { code, message: _, subject, cost_usd }) => {
+            cost(meta, cost_usd);
+            if let Some(subject) = subject {
+                put(meta, "toolbay/subject", &subject);
+            }
+            code
+        }
+        Failure::Fault(Fault { kind, message: _, limit }) => {
+            put(meta, "toolbay/fault", kind.as_str());
+            if let Some(limit) = limit {
+                put(meta, "toolbay/limit", &limit);
+            }
+            code_of(kind)
+        }
+        Failure::Host(_) => {
+            put(meta, "toolbay/fault", "host_failed");
+            ErrorCode::ExecutionFailed
+        }
+    };
+    put(meta, "toolbay/code", code.as_str());
+    CallToolResult::error(vec![ContentBlock::text(text)])
+}
+
+/// The class under which callers of the seed know a fault.
+fn code_of(kind: FaultKind) -> ErrorCode {
+    match kind {
+        FaultKind::Busy => ErrorCode::NotAvailable,
+        FaultKind::Trap
+        | FaultKind::OutOfFuel
+        | FaultKind::Deadline
+        | FaultKind::OutOfMemory
+        | FaultKind::OutputTooLarge
+        | FaultKind::BadOutput
+        | FaultKind::Cancelled => ErrorCode::ExecutionFailed,
+    }
+}
+
+/// The answer when a connection has as many calls running as it may.
+pub(crate) fn busy(most: usize) -> CallToolResult {
+    let limit =
+        LimitHit {
+            name: "max_in_flight", value: most.to_string(), setting: "max_in_flight = …".to_owned()
+        };
+    let message = format!(
+        "the server is busy: {most} calls of this connection are running, as many as may run at once; retry when \
+         one of them has ended"
+    );
+    failed(Fault { kind: FaultKind::Busy, message, limit: Some(limit) })
+}
+
+/// The answer to a call that did not end after it was cancelled.
+pub(crate) fn abandoned() -> CallToolResult {
+    failed(Fault::new(FaultKind::Cancelled, "the call was cancelled"))
+}
+
+fn failed(fault: Fault) -> CallToolResult {
+    let mut meta = MetaObject::new();
+    let mut result = refusal(Failure::Fault(fault), &mut meta);
+    result.meta = Some(meta);
+    result
+}
+
+fn block(block: content::ContentBlock) -> ContentBlock {
+    let annotations = block.annotations.map(annotations);
+    match block.body {
+        BlockBody::Text(text) => {
+            let mut block = TextContent::new(text);
+            block.annotations = annotations;
+            ContentBlock::Text(block)
+        }
+        BlockBody::Image(blob) => {
+            let mut block = ImageContent::new(base64::encode(&blob.data), blob.mime_type);
+            block.annotations = annotations;
+            ContentBlock::Image(block)
+        }
+        BlockBody::Audio(blob) => {
+            let mut block = AudioContent::new(base64::encode(&blob.data), blob.mime_type);
+            block.annotations = annotations;
+            ContentBlock::Audio(block)
+        }
+        BlockBody::Link(link) => {
+            let mut block = Resource::new(link.uri, link.name);
+            block.title = link.title;
+            block.description = link.description;
+            block.mime_type = link.mime_type;
+            block.size = link.size;
+            block.annotations = annotations;
+            ContentBlock::ResourceLink(block)
+        }
+        BlockBody::Embedded(resource) => {
+            let (uri, mime_type, meta) = (resource.uri, resource.mime_type, None);
+            let mut block = EmbeddedResource::new(match resource.body {
+                ResourceBody::Text(text) => {
+                    ResourceContents::TextResourceContents { uri, mime_type, text, meta }
+                }
+                ResourceBody::Blob(bytes) => {
+                    let blob = base64::encode(&bytes);
+                    ResourceContents::BlobResourceContents { uri, mime_type, blob, meta }
+                }
+            });
+            block.annotations = annotations;
+            ContentBlock::Resource(block)
+        }
+    }
+}
+
+fn annotations(hints: content::BlockAnnotations) -> Annotations {
+    let role = |role: &content::Role| match role {
+        content::Role::User => Role::User,
+        content::Role::Assistant => Role::Assistant,
+    };
+    let mut out = Annotations::default();
+    out.audience = (!hints.audience.is_empty()).then(|| hints.audience.iter().map(role).collect());
+    // Outside of 0 to 1, clients that check refuse the whole result.
+    out.priority = hints.priority.filter(|p| (0.0..=1.0).contains(p));
+    out.last_modified = hints.last_modified;
+    out
+}
+
+fn cost(meta: &mut MetaObject, usd: Option<f64>) {
+    if let Some(usd) = usd.and_then(Number::from_f64) {
+        meta.insert("toolbay/cost_usd".to_owned(), Value::Number(usd));
+    }
+}
+
+fn put<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {
+    meta.insert(key.to_owned(), json!(value));
+}

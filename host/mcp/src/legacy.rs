@@ -1,0 +1,113 @@
+//! What clients of revisions before 2026-07-28 get where output is no object.
+//!
+//! They demand `"type": "object"` at the root of an output schema and an object as structured content; the official
+//! TypeScript client drops the *whole tool list* over one schema that is otherwise. So the output goes into an
+//! object with the one key `result`, the same in the schema and in the value.
+
+use serde_json::{Map, Value, json};
+
+/// The key under which the output goes.
+const KEY: &str = "result";
+/// Where the schema is found inside its wrapper.
+const PLACE: &str = "#/properties/result";
+
+/// Whether every value the schema allows is an object, said so at its root.
+pub(crate) fn is_object_schema(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
+/// A schema of objects whose `result` matches `schema`.
+pub(crate) fn wrap_schema(schema: &Value) -> Map<String, Value> {
+    let mut inner = schema.clone();
+    let mut outer = Map::new();
+    if let Value::Object(map) = &mut inner {
+        // Both belong to the root of a document; an inner `$id` would change what the references mean.
+        map.shift_remove("$id");
+        if let Some(dialect) = map.shift_remove("$schema") {
+            outer.insert("$schema".to_owned(), dialect);
+        }
+    }
+    rebase(&mut inner);
+    outer.insert("type".to_owned(), json!("object"));
+    outer.insert("properties".to_owned(), json!({ KEY: inner }));
+    outer.insert("required".to_owned(), json!([KEY]));
+    outer
+}
+
+/// The value that matches a wrapped schema.
+pub(crate) fn wrap_value(value: Value) -> Value {
+    Value::Object(Map::from_iter([(KEY.to_owned(), value)]))
+}
+
+/// Makes references from the document's root start where the schema now is. References to anchors stay.
+fn rebase(schema: &mut Value) {
+    match schema {
+        Value::Array(parts) => parts.iter_mut().for_each(rebase),
+        Value::Object(map) => {
+            for (keyword, part) in map.iter_mut() {
+                match (keyword.as_str(), part) {
+                    ("$ref" | "$dynamicRef", Value::String(target)) => {
+                        if target == "#" || target.starts_with("#/") {
+                            *target = format!("{PLACE}{}", target.trim_start_matches('#'));
+                        }
+                    }
+                    // The keys of these are names, not keywords.
+                    (
+                        "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+                        Value::Object(named),
+                    ) => named.values_mut().for_each(rebase),
+                    // These hold values, not schemas.
+                    ("const" | "enum" | "default" | "examples", _) => {}
+                    (_, part) => rebase(part),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolbay_core::schema::Schema;
+
+    #[test]
+    fn a_wrapped_schema_accepts_what_the_schema_accepts() {
+        for (schema, good, bad) in [
+            (json!({"type": "array", "items": {"type": "integer"}}), json!([1]), json!(["a"])),
+            (
+                json!({"type": "string", "$schema": "https://json-schema.org/draft/2020-12/schema"}),
+                json!("a"),
+                json!(1),
+            ),
+            (
+                json!({"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "integer"}}}),
+                json!([1]),
+                json!(["a"]),
+            ),
+            (
+                json!({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}),
+                json!([1, [2]]),
+                json!([1, ["a"]]),
+            ),
+            (
+                json!({"$id": "urn:x", "type": "array", "items": {"$ref": "#a"}, "$defs": {"x": {"$anchor": "a", "type": "null"}}}),
+                json!([null]),
+                json!([1]),
+            ),
+            (json!({"const": {"$ref": "#"}}), json!({"$ref": "#"}), json!({})),
+            (
+                json!({"type": ["object", "null"], "properties": {"const": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}),
+                json!({"const": 1}),
+                json!({"const": "a"}),
+            ),
+        ] {
+            assert!(!is_object_schema(&schema));
+            let wrapped = Value::Object(wrap_schema(&schema));
+            assert!(is_object_schema(&wrapped));
+            let compiled = Schema::output(&wrapped.to_string()).unwrap();
+            assert_eq!(compiled.check(&wrap_value(good)), Ok(()), "{wrapped}");
+            assert!(compiled.check(&wrap_value(bad)).is_err(), "{wrapped}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+use serde_json::{Value, json};
+use toolbay_mcp::Options;
+
+use crate::client::{BOTH, Client, Era};
+use crate::puppet::FORGED;
+
+#[tokio::test]
+async fn a_call_is_answered_with_text_and_what_it_used() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for (params, text) in [
+            (
+                json!({"name": "p__t", "arguments": {"n": 1, "b": [1.5, null], "a": "é"}}),
+                r#"{"n":1,"b":[1.5,null],"a":"é"}"#,
+            ),
+            (json!({"name": "p__t"}), "{}"),
+        ] {
+            let answer = client.ask("tools/call", params).await;
+            let result = &answer["result"];
+            assert_eq!(result["content"], json!([{"type": "text", "text": text}]), "{answer}");
+            assert_eq!(result["isError"], false);
+            assert!(result.get("structuredContent").is_none());
+            let meta = &result["_meta"];
+            assert_eq!(meta["toolbay/usage"]["fuel"], 7);
+            assert!(meta["toolbay/duration_us"].is_u64());
+            assert!(meta.get("toolbay/code").is_none());
+            assert_eq!(meta["io.modelcontextprotocol/serverInfo"].is_object(), era == Era::Modern);
+            assert_eq!(result["resultType"] == "complete", era == Era::Modern);
+        }
+        let paid = client.call("p__t", json!({"do": "meta"})).await;
+        assert_eq!(paid["_meta"]["toolbay/cost_usd"], 0.5);
+        assert_eq!(
+            paid["_meta"]["toolbay/meta"],
+            json!({"toolbay/code": "forged"}),
+            "a guest's keys stay its own"
+        );
+        assert!(paid["_meta"].get("toolbay/code").is_none());
+        assert_eq!(client.audit.take().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_a_result_the_model_can_read() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for (tool, args, code, fault, part) in [
+            ("p__t", json!({"n": "one"}), "input_invalid", None, "/n"),
+            ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, FORGED),
+            ("p__t", json!({"do": "deadline"}), "execution_failed", Some("deadline"), "to raise it, set"),
+            ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
+            ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "a panic"),
+            ("p__object", json!({"do": "echo"}), "execution_failed", Some("bad_output"), "output schema"),
+            ("p__missing", json!({}), "not_available", None, "not currently available: no grant"),
+        ] {
+            let result = client.call(tool, args).await;
+            assert_eq!(result["isError"], true, "{result}");
+            assert_eq!(result["_meta"]["toolbay/code"], code);
+            assert_eq!(result["_meta"]["toolbay/fault"], json!(fault));
+            let text = result["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains(part), "{text}");
+        }
+        let failed = client.call("p__t", json!({"do": "fail"})).await["_meta"].clone();
+        assert_eq!(
+            (&failed["toolbay/cost_usd"], &failed["toolbay/subject"]),
+            (&json!(0.25), &json!("a.txt"))
+        );
+        let late = client.call("p__t", json!({"do": "deadline"})).await["_meta"].clone();
+        let limit = json!({"name": "timeout", "value": "30s", "setting": "[plugins.p.limits] timeout = …"});
+        assert_eq!(late["toolbay/limit"], limit);
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_a_protocol_error() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let answer = client.ask("tools/call", json!({"name": "p__none", "arguments": {}})).await;
+        assert_eq!(answer["error"], json!({"code": -32602, "message": "Unknown tool: p__none"}));
+        assert_eq!(client.audit.take().len(), 1, "it is on record");
+        for bad in [json!({}), json!({"name": 5}), json!({"name": "p__t", "arguments": [1]})] {
+            let id = client.request("tools/call", bad.clone()).await;
+            let answer = client.next().await.unwrap();
+            assert!(answer["id"] == id || answer["id"].is_null(), "{answer}");
+            assert!(answer["error"]["code"].is_i64(), "{bad}: {answer}");
+        }
+        assert_eq!(client.call("p__t", json!({})).await["isError"], false, "and the connection goes on");
+    }
+}
+
+#[tokio::test]
+async fn hostile_text_arrives_as_data_in_one_line() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let result = client.call("p__t", json!({"do": "hostile"})).await;
+        assert_eq!(result["content"][0]["text"], FORGED);
+        assert_eq!(result["structuredContent"], json!({ FORGED: FORGED }));
+        assert_eq!(client.others, Vec::<Value>::new());
+        let id = client.request("tools/call", json!({"name": FORGED})).await;
+        assert_eq!(client.answer(id).await["error"]["message"], format!("Unknown tool: {FORGED}"));
+    }
+}
+
+#[tokio::test]
+async fn rich_blocks_are_mapped_one_to_one() {
+    let mut client = Client::new(Era::Legacy).await;
+    let notes = json!({"audience": ["user"], "priority": 0.5, "lastModified": "2026-11-21"});
+    let mut expect = vec![
+        json!({"type": "text", "text": "more"}),
+        json!({"type": "image", "data": "AAH/", "mimeType": "image/png"}),
+        json!({"type": "audio", "data": "AAH/", "mimeType": "audio/wav"}),
+        json!({"type": "resource_link", "uri": "file:///a", "name": "a", "description": "file a", "size": 3}),
+        json!({"type": "resource", "resource": {"uri": "x:y", "mimeType": "a/b", "text": "inside"}}),
+        json!({"type": "resource", "resource": {"uri": "x:y", "mimeType": "a/b", "blob": "/w=="}}),
+    ];
+    for block in &mut expect {
+        block["annotations"] = notes.clone();
+    }
+    assert_eq!(
+        client.call("p__t", json!({"do": "picture"})).await["content"],
+        json!(expect),
+        "no empty text"
+    );
+    expect.insert(0, json!({"type": "text", "text": "see"}));
+    assert_eq!(client.call("p__t", json!({"do": "blocks"})).await["content"], json!(expect));
+    assert_eq!(client.call("p__t", json!({"do": "nothing"})).await["content"], json!([]));
+}
+
+#[tokio::test]
+async fn progress_goes_to_the_person_who_asked_for_it() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let params = json!({"name": "p__t", "arguments": {"do": "progress"}});
+        let mut asking = params.clone();
+        asking["_meta"]["progressToken"] = json!("tok");
+        client.ask("tools/call", asking).await;
+        let seen: Vec<_> =
+            std::mem::take(&mut client.others).into_iter().map(|m| m["params"].clone()).collect();
+        let [half, back] = seen.as_slice() else { panic!("{seen:?}") };
+        assert_eq!(
+            half,
+            &json!({"progressToken": "tok", "progress": 50.0, "total": 100.0, "message": "half\nway"})
+        );
+        assert_eq!(back["message"], "back");
+        assert!(back["progress"].as_f64().unwrap() > 50.0, "it never goes back: {back}");
+        client.ask("tools/call", params).await;
+        assert_eq!(client.others, Vec::<Value>::new(), "without a token there is none");
+    }
+}
+
+#[tokio::test]
+async fn too_much_progress_is_dropped() {
+    let mut client = Client::new(Era::Legacy).await;
+    let params = json!({"name": "p__t", "arguments": {"do": "chatter"}, "_meta": {"progressToken": 1}});
+    let answer = client.ask("tools/call", params).await;
+    assert_eq!(answer["result"]["isError"], false);
+    let numbers: Vec<_> = client.others.iter().map(|m| m["params"]["progress"].as_f64().unwrap()).collect();
+    assert!(!numbers.is_empty() && numbers.len() < 200, "{}", numbers.len());
+    assert!(numbers.is_sorted_by(|a, b| a < b));
+}
+
+#[tokio::test]
+async fn a_tool_learns_that_it_runs_under_mcp_and_in_which_connection() {
+    let (mut one, mut other) = (Client::new(Era::Legacy).await, Client::new(Era::Modern).await);
+    let mut seen = vec![];
+    for client in [&mut one, &mut other] {
+        let who = client.call("p__t", json!({"do": "who"})).await["content"][0]["text"].clone();
+        assert!(who.as_str().unwrap().starts_with("Some(\"mcp\") Some(\"mcp-"), "{who}");
+        assert_eq!(client.call("p__t", json!({"do": "who"})).await["content"][0]["text"], who);
+        seen.push(who);
+    }
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn long_results_are_cut_to_the_budget() {
+    let mut client = Client::with(Era::Legacy, Options { budget_chars: 100, ..Options::default() }).await;
+    let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(text.chars().count() == 100 && text.contains("truncated"), "{text}");
+}

@@ -1,0 +1,191 @@
+//! A client that writes and reads lines, and believes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+use tokio::task::JoinHandle;
+use toolbay_core::audit::MemoryAudit;
+use toolbay_core::pipeline::Pipeline;
+use toolbay_core::registry::Registry;
+use toolbay_core::view::Filter;
+use toolbay_mcp::{CancellationToken, Options, Server};
+
+use crate::puppet::{self, Puppet};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    Legacy,
+    Modern,
+}
+
+pub(crate) const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// Nothing in these tests takes long; whatever takes this long hangs.
+const HANGS: Duration = Duration::from_secs(20);
+
+pub(crate) struct Client {
+    era: Era,
+    write: Option<WriteHalf<DuplexStream>>,
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    last_id: u64,
+    /// Messages that came while another was waited for.
+    pub(crate) others: Vec<Value>,
+    pub(crate) server: Server,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) puppet: Arc<Puppet>,
+    pub(crate) audit: Arc<MemoryAudit>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) ended: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Client {
+    /// A client that has said nothing yet.
+    pub(crate) fn silent(era: Era, options: Options) -> Self {
+        let puppet = Arc::<Puppet>::default();
+        let registry = puppet::registry(&puppet);
+        let audit = Arc::<MemoryAudit>::default();
+        let pipeline = Pipeline::new(Arc::clone(&audit) as _);
+        let server = Server::new(Arc::clone(&registry), pipeline, Filter::default(), options);
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let (reader, writer) = tokio::io::split(theirs);
+        let cancel = CancellationToken::new();
+        let ended = tokio::spawn(toolbay_mcp::serve(server.clone(), reader, writer, cancel.clone()));
+        let (read, write) = tokio::io::split(ours);
+        let lines = BufReader::new(read).lines();
+        Self {
+            era,
+            write: Some(write),
+            lines,
+            last_id: 0,
+            others: vec![],
+            server,
+            registry,
+            puppet,
+            audit,
+            cancel,
+            ended,
+        }
+    }
+
+    /// A client that has begun as its era does.
+    pub(crate) async fn with(era: Era, options: Options) -> Self {
+        let mut client = Self::silent(era, options);
+        client.begin().await;
+        client
+    }
+
+    pub(crate) async fn begin(&mut self) {
+        let client = self;
+        match client.era {
+            Era::Legacy => {
+                let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+                    "clientInfo": {"name": "test", "version": "0"}});
+                let answer = client.ask("initialize", params).await;
+                assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+                client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+            }
+            Era::Modern => {
+                let answer = client.ask("server/discover", json!({})).await;
+                assert!(answer["result"]["supportedVersions"].to_string().contains("2026-07-28"), "{answer}");
+            }
+        }
+    }
+
+    pub(crate) async fn new(era: Era) -> Self {
+        Self::with(era, Options::default()).await
+    }
+
+    pub(crate) async fn write(&mut self, text: &str) {
+        let write = self.write.as_mut().unwrap();
+        tokio::time::timeout(HANGS, write.write_all(text.as_bytes())).await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn send(&mut self, message: &Value) {
+        self.write(&format!("{message}\n")).await;
+    }
+
+    /// Sends a request as the era wants it; returns its id.
+    pub(crate) async fn request(&mut self, method: &str, mut params: Value) -> u64 {
+        self.last_id += 1;
+        if self.era == Era::Modern {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        self.send(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params})).await;
+        self.last_id
+    }
+
+    pub(crate) async fn cancel_request(&mut self, id: u64) {
+        self.send(
+            &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}),
+        )
+        .await;
+    }
+
+    /// The next message, or `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        let line = tokio::time::timeout(HANGS, self.lines.next_line())
+            .await
+            .expect("the server is silent")
+            .unwrap()?;
+        let message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("not protocol: {line:?}: {e}"));
+        assert_eq!(message["jsonrpc"], "2.0");
+        Some(message)
+    }
+
+    pub(crate) async fn answer(&mut self, id: u64) -> Value {
+        if let Some(at) = self.others.iter().position(|m| m["id"] == id) {
+            return self.others.remove(at);
+        }
+        loop {
+            let message = self.next().await.expect("the server hung up");
+            if message["id"] == id {
+                return message;
+            }
+            self.others.push(message);
+        }
+    }
+
+    pub(crate) async fn notification(&mut self, method: &str) -> Value {
+        if let Some(at) = self.others.iter().position(|m| m["method"] == method) {
+            return self.others.remove(at);
+        }
+        loop {
+            let message = self.next().await.expect("the server hung up");
+            if message["method"] == method {
+                return message;
+            }
+            self.others.push(message);
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params).await;
+        self.answer(id).await
+    }
+
+    /// The result of a call of `tool` with the arguments.
+    pub(crate) async fn call(&mut self, tool: &str, args: Value) -> Value {
+        let answer = self.ask("tools/call", json!({"name": tool, "arguments": args})).await;
+        assert!(answer.get("error").is_none(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// Closes the client's end.
+    pub(crate) async fn hang_up(&mut self) {
+        self.write.take().unwrap().shutdown().await.unwrap();
+    }
+
+    /// Waits until the server has ended; returns what it still said.
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
+        let mut rest = std::mem::take(&mut self.others);
+        while let Some(message) = self.next().await {
+            rest.push(message);
+        }
+        tokio::time::timeout(HANGS, &mut self.ended).await.unwrap().unwrap().unwrap();
+        rest
+    }
+}

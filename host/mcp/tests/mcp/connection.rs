@@ -1,0 +1,212 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolbay_mcp::Options;
+
+use crate::client::{BOTH, Client, Era};
+use crate::puppet::MEETING;
+
+/// hyper-mcp over rmcp 1.8 lost requests this way: half-read lines were dropped when an answer went out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_calls_side_by_side_are_all_answered() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for round in 0..10 {
+            let mut sent = vec![];
+            for n in 0..8 {
+                let text = format!("{round}.{n} ").repeat(16 << 10);
+                let arguments = json!({"n": n, "text": text});
+                sent.push((
+                    client.request("tools/call", json!({"name": "p__t", "arguments": arguments})).await,
+                    arguments,
+                ));
+            }
+            for (id, arguments) in sent {
+                let answer = client.answer(id).await;
+                let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+                assert_eq!(text, arguments.to_string());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_run_side_by_side() {
+    let mut client = Client::new(Era::Modern).await;
+    let mut ids = vec![];
+    for _ in 0..MEETING {
+        ids.push(client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "meet"}})).await);
+    }
+    for id in ids {
+        assert_eq!(client.answer(id).await["result"]["content"][0]["text"], "met");
+    }
+}
+
+#[tokio::test]
+async fn beyond_the_bound_a_call_is_told_to_come_back() {
+    for era in BOTH {
+        let mut client = Client::with(era, Options { max_in_flight: 2, ..Options::default() }).await;
+        let hang = json!({"name": "p__t", "arguments": {"do": "hang"}});
+        let first = client.request("tools/call", hang.clone()).await;
+        client.request("tools/call", hang).await;
+        let refused = loop {
+            let result = client.call("p__t", json!({})).await;
+            if result["isError"] == true {
+                break result;
+            }
+        };
+        assert_eq!(refused["_meta"]["toolbay/fault"], "busy");
+        assert_eq!(refused["_meta"]["toolbay/code"], "not_available");
+        assert_eq!(refused["_meta"]["toolbay/limit"]["value"], "2");
+        assert!(refused["content"][0]["text"].as_str().unwrap().contains("retry"), "{refused}");
+        client.cancel_request(first).await;
+        while client.call("p__t", json!({})).await["isError"] == true {}
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_and_is_not_answered() {
+    for (era, how) in BOTH.into_iter().flat_map(|era| [(era, "hang"), (era, "stubborn")]) {
+        let mut client = Client::new(era).await;
+        let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": how}})).await;
+        client.call("p__t", json!({})).await;
+        assert_eq!(client.puppet.dropped.load(Ordering::Relaxed), 0);
+        client.cancel_request(id).await;
+        let ended = async {
+            while client.puppet.dropped.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
+        client.hang_up().await;
+        assert_eq!(client.rest().await, Vec::<Value>::new());
+        let records = client.audit.take();
+        assert_eq!(
+            records.iter().any(|r| r.outcome == "cancelled"),
+            how == "hang",
+            "what ends by itself is recorded"
+        );
+    }
+}
+
+#[tokio::test]
+async fn answers_under_way_are_delivered_after_the_client_hung_up() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "nap"}})).await;
+        client.hang_up().await;
+        let rest = client.rest().await;
+        assert_eq!(rest.len(), 1);
+        assert_eq!(
+            (&rest[0]["id"], &rest[0]["result"]["content"][0]["text"]),
+            (&json!(id), &json!("rested"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_open_subscription_does_not_hold_the_server() {
+    let mut client = Client::new(Era::Modern).await;
+    client.request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
+    client.notification("notifications/subscriptions/acknowledged").await;
+    let start = std::time::Instant::now();
+    client.hang_up().await;
+    client.rest().await;
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn the_embedder_can_end_it() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "hang"}})).await;
+        client.call("p__t", json!({})).await;
+        client.cancel.cancel();
+        let rest = client.rest().await;
+        assert!(
+            rest.iter().all(|m| m["id"] == id && m["result"]["_meta"]["toolbay/fault"] == "cancelled"),
+            "{rest:?}"
+        );
+    }
+    let mut silent = Client::silent(Era::Legacy, Options::default());
+    silent.cancel.cancel();
+    assert_eq!(silent.rest().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_no_error() {
+    let mut client = Client::silent(Era::Legacy, Options::default());
+    client.hang_up().await;
+    assert_eq!(client.rest().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_last_line_without_an_end_counts() {
+    let mut client = Client::new(Era::Legacy).await;
+    client.write(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"p__t"}}"#).await;
+    client.hang_up().await;
+    assert_eq!(client.rest().await[0]["id"], 77);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_answered_and_the_next_one_read() {
+    for era in BOTH {
+        let mut client = Client::with(era, Options { max_line_bytes: 4096, ..Options::default() }).await;
+        let arguments = json!({"text": "x".repeat(1 << 20)});
+        let answer = client.ask("tools/call", json!({"name": "p__t", "arguments": arguments})).await;
+        assert_eq!(answer["error"]["code"], -32600, "{answer}");
+        assert_eq!(answer["error"]["message"], "a message of more than 4096 bytes is not read");
+        assert_eq!(client.call("p__t", json!({})).await["isError"], false);
+        client.write(&format!("{}\n", "x".repeat(1 << 20))).await;
+        let answer = client.next().await.unwrap();
+        assert_eq!((answer.get("id"), &answer["error"]["code"]), (None, &json!(-32600)));
+        assert_eq!(client.call("p__t", json!({})).await["isError"], false);
+    }
+}
+
+#[tokio::test]
+async fn junk_between_the_lines_ends_nothing() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for junk in [
+            "",
+            "\r",
+            "{",
+            "null",
+            "[]",
+            "[1]",
+            "\u{feff}",
+            "{\"jsonrpc\":\"2.0\"}",
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/nonsense\"}",
+            "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}",
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":12345}}",
+        ] {
+            client.write(&format!("{junk}\n")).await;
+            assert_eq!(client.call("p__t", json!({})).await["isError"], false, "{junk:?}");
+        }
+        assert!(client.others.iter().all(|m| m["error"]["code"] == -32600), "{:?}", client.others);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_too_early_ends_nothing() {
+    for era in BOTH {
+        let mut client = Client::silent(era, Options::default());
+        for early in [
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
+            json!({"jsonrpc": "2.0", "id": 5, "result": {}}),
+            json!({"jsonrpc": "2.0", "id": 901, "method": "ping"}),
+            json!({"jsonrpc": "2.0", "id": 902, "method": "tools/list"}),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        ] {
+            client.send(&early).await;
+        }
+        client.begin().await;
+        assert_eq!(client.others[0], json!({"jsonrpc": "2.0", "id": 901, "result": {}}));
+        assert_eq!(client.others[1]["error"]["code"], -32602, "{:?}", client.others);
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        assert_eq!(client.call("p__t", json!({})).await["isError"], false);
+    }
+}

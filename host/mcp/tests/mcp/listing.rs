@@ -1,0 +1,203 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolbay_core::registry::Bundle;
+use toolbay_core::schema::Schema;
+use toolbay_core::tool::ToolTraits;
+use toolbay_mcp::Options;
+
+use crate::client::{BOTH, Client, Era};
+use crate::puppet;
+
+#[tokio::test]
+async fn the_server_says_who_it_is_and_what_it_can() {
+    let options = Options { instructions: Some("Count words.".to_owned()), ..Options::default() };
+    let mut client = Client::silent(Era::Legacy, options.clone());
+    for (asked, got) in [("2024-11-05", "2024-11-05"), ("2025-11-25", "2025-11-25")] {
+        let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
+        let result = client.ask("initialize", params).await["result"].clone();
+        assert_eq!(result["protocolVersion"], got);
+        assert_eq!(result["serverInfo"]["name"], "toolbay");
+        assert_eq!(result["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+        assert_eq!(result["instructions"], "Count words.");
+    }
+
+    let mut client = Client::silent(Era::Modern, options);
+    let result = client.ask("server/discover", json!({})).await["result"].clone();
+    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolbay");
+    assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("private")));
+    assert_eq!(result["resultType"], "complete");
+    assert_eq!(result["instructions"], "Count words.");
+}
+
+#[tokio::test]
+async fn a_handshake_for_a_version_without_one_falls_back() {
+    let mut client = Client::silent(Era::Legacy, Options::default());
+    for asked in ["2026-07-28", "2999-01-01"] {
+        let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
+        assert_eq!(client.ask("initialize", params).await["result"]["protocolVersion"], "2025-11-25");
+    }
+    let mut client = Client::silent(Era::Legacy, Options::default());
+    let params = json!({"protocolVersion": "2026-07-28", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
+    client.ask("initialize", params).await;
+    let tools = client.ask("tools/list", json!({})).await;
+    assert_eq!(
+        tools["result"]["tools"][0]["outputSchema"]["type"], "object",
+        "what was agreed counts, not what was asked"
+    );
+}
+
+#[tokio::test]
+async fn tools_are_listed_with_all_they_say() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let result = client.ask("tools/list", json!({})).await["result"].clone();
+        let tools = result["tools"].as_array().unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without what can not run");
+        let [list, object, any] = tools.as_slice() else { panic!("{tools:?}") };
+        assert_eq!((&list["title"], &list["description"]), (&json!("LIST"), &json!("A puppet.")));
+        assert_eq!(list["inputSchema"]["properties"]["n"], json!({"type": "integer"}));
+        let meta = json!({"toolbay/plugin": "p", "toolbay/version": "1.2.3", "toolbay/digest": "abcd"});
+        assert_eq!(list["_meta"], meta);
+        let hints = json!({"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false});
+        assert_eq!(list["annotations"], hints);
+        assert_eq!(object["annotations"], json!({"destructiveHint": false}));
+        assert!(any.get("annotations").is_none() && any.get("outputSchema").is_none());
+        assert_eq!(object["outputSchema"]["properties"], json!({"n": {"type": "integer"}}));
+        let modern = era == Era::Modern;
+        assert_eq!(result["ttlMs"], if modern { json!(60_000) } else { Value::Null });
+        assert_eq!(result["cacheScope"], if modern { json!("private") } else { Value::Null });
+        assert_eq!(result["resultType"], if modern { json!("complete") } else { Value::Null });
+        assert_eq!(result["_meta"].is_object(), modern);
+    }
+}
+
+#[tokio::test]
+async fn output_that_is_no_object_is_wrapped_for_older_clients() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let tools = client.ask("tools/list", json!({})).await;
+        let schema = tools["result"]["tools"][0]["outputSchema"].clone();
+        let result = client.call("p__list", json!({"do": "list"})).await;
+        assert_eq!(
+            result["content"],
+            json!([{"type": "text", "text": "[1,2]"}]),
+            "text for those who read only text"
+        );
+        let structured = &result["structuredContent"];
+        match era {
+            Era::Legacy => {
+                assert_eq!((&schema["type"], &schema["required"]), (&json!("object"), &json!(["result"])));
+                assert_eq!(structured, &json!({"result": [1, 2]}));
+            }
+            Era::Modern => {
+                assert_eq!(schema["type"], "array");
+                assert_eq!(structured, &json!([1, 2]));
+            }
+        }
+        Schema::output(&schema.to_string()).unwrap().check(structured).unwrap();
+        let unpromised = client.call("p__t", json!({"do": "list"})).await;
+        assert_eq!(&unpromised["structuredContent"], structured, "also where no schema was promised");
+        for tool in ["p__object", "p__t"] {
+            assert_eq!(
+                client.call(tool, json!({"do": "object"})).await["structuredContent"],
+                json!({"n": 1})
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_lists_come_in_pages() {
+    let mut client = Client::with(Era::Modern, Options { page_size: 4, ..Options::default() }).await;
+    let more = (0..10)
+        .map(|n| puppet::tool(&client.puppet, &format!("x{n}"), None, ToolTraits::default()))
+        .collect();
+    client.registry.register(Bundle { tools: more, reducers: vec![] }).unwrap();
+    let (mut names, mut sizes, mut params) = (vec![], vec![], json!({}));
+    loop {
+        let result = client.ask("tools/list", params).await["result"].clone();
+        let page = result["tools"].as_array().unwrap();
+        sizes.push(page.len());
+        names.extend(page.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        let Some(cursor) = result["nextCursor"].as_str() else { break };
+        params = json!({ "cursor": cursor });
+    }
+    assert_eq!(sizes, [4, 4, 4, 1]);
+    assert!(names.is_sorted() && names.len() == 13, "{names:?}");
+
+    let first = client.ask("tools/list", json!({})).await["result"]["nextCursor"].clone();
+    client.registry.remove(&toolbay_core::name::PluginId::new("p").unwrap());
+    let rest = client.ask("tools/list", json!({ "cursor": first })).await;
+    assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty when the list has changed");
+    for bad in ["", "x", "after:", "after:a b", "after:\u{e9}"] {
+        let answer = client.ask("tools/list", json!({ "cursor": bad })).await;
+        assert_eq!(answer["error"]["code"], -32602, "{bad:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_declared_is_not_there() {
+    for (method, key) in [
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ] {
+        let answer = Client::new(Era::Modern).await.ask(method, json!({})).await;
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        let answer = Client::new(Era::Legacy).await.ask(method, json!({})).await;
+        assert_eq!(answer["result"][key], json!([]), "{answer}");
+    }
+    for era in BOTH {
+        for method in ["prompts/get", "resources/read", "nonsense", "tasks/get"] {
+            let answer =
+                Client::new(era).await.ask(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
+            assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_to_those_who_want_to_know() {
+    let mut legacy = Client::new(Era::Legacy).await;
+    legacy.ask("tools/list", json!({})).await;
+    let mut modern = Client::new(Era::Modern).await;
+    let listening = modern
+        .request(
+            "subscriptions/listen",
+            json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true}}),
+        )
+        .await;
+    let ack = modern.notification("notifications/subscriptions/acknowledged").await;
+    assert_eq!(ack["params"]["notifications"], json!({"toolsListChanged": true}), "{ack}");
+    for client in [&mut legacy, &mut modern] {
+        // The announcer subscribes in a task of its own: tell until it hears.
+        let told = loop {
+            client.server.notify_changed();
+            tokio::task::yield_now().await;
+            let wait = std::time::Duration::from_millis(50);
+            let heard = client.notification("notifications/tools/list_changed");
+            if let Ok(told) = tokio::time::timeout(wait, heard).await {
+                break told;
+            }
+        };
+        let subscription = &told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+        assert!(subscription.is_null() || subscription == &json!(listening), "{told}");
+    }
+    modern.cancel_request(listening).await;
+    modern.ask("tools/list", json!({})).await;
+    modern.others.clear();
+    modern.server.notify_changed();
+    modern.hang_up().await;
+    assert_eq!(modern.rest().await, Vec::<Value>::new(), "nothing for a subscription that was cancelled");
+
+    let mut silent = Client::new(Era::Modern).await;
+    silent.ask("tools/list", json!({})).await;
+    silent.server.notify_changed();
+    silent.hang_up().await;
+    assert_eq!(silent.rest().await, Vec::<Value>::new(), "nothing for those who did not listen");
+    assert_eq!(Arc::strong_count(&silent.registry), 2, "nothing of the connection is left");
+}
