@@ -1,1 +1,20 @@
-//! Placeholder.
+//! Tools for files: read, list, search, write.
+//!
+//! Everything goes through the host's `files` interface, so that globs, the guard against blind overwrites and the audit
+//! apply; `std::fs` would get past them. The capabilities ask for `**`, which means whatever the operator grants.
+
+mod glob;
+pub mod list_dir;
+pub mod read_file;
+pub mod search_files;
+mod walk;
+pub mod write_file;
+
+toolbay_sdk::plugin! {
+    tools: [
+        read_file::read_file,
+        list_dir::list_dir,
+        search_files::search_files,
+        write_file::write_file,
+    ],
+}

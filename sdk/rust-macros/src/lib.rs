@@ -1,1 +1,75 @@
-//! Macros.
+//! The attribute macros of `toolbay-sdk`.
+//!
+//! An author writes functions, doc comments and types; these macros derive the rest. They are used through
+//! `toolbay_sdk::prelude`, never directly: the code they write names `::toolbay_sdk`.
+//!
+//! | macro | on | writes |
+//! |---|---|---|
+//! | `#[tool]` | a function | a description of the function and a way to call it with JSON |
+//! | `#[reducer("tool")]` | a function | the same for a reducer |
+//! | `#[data]` | a struct or enum | `Serialize`, `Deserialize` and `JsonSchema` |
+//! | `plugin!` | once per crate | the component's exports |
+//!
+//! What is described hangs on an empty type with the function's own name: types and functions live in different
+//! name spaces, so `plugin! { tools: [word_count] }` finds both through one path, also through `use`.
+
+mod argument;
+mod capability;
+mod data;
+mod docs;
+mod plugin;
+mod reducer;
+mod tool;
+mod tool_options;
+
+use proc_macro::TokenStream;
+
+/// Makes a tool of a function.
+///
+/// The doc comment becomes the description the model reads, the arguments become the JSON Schema, the return type
+/// (anything that is `IntoOutput`) the output. See the crate documentation of `toolbay-sdk` for a whole program.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `name = "…"` | name of the tool; default: the function's name |
+/// | `title = "…"` | a title for people |
+/// | `toolset = "…"` | group label |
+/// | `tags = ["…", …]` | further labels |
+/// | `read_only`, `additive`, `idempotent`, `closed_world` | what the tool does to the world |
+/// | `untrusted_output`, `needs_approval`, `deferred`, `always_include` | how the host should treat it |
+/// | `max_result_chars = N`, `timeout_ms = N` | limits the tool asks for |
+/// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
+/// | `optional(…)` | capabilities the tool also works without |
+/// | `reason = "…"` | why; explains the capability written right before it |
+///
+/// Arguments take a doc comment and `#[arg(default = …, range(min = …, max = …), length(min = …, max = …),
+/// regex("…"))]`. An argument with a default, or of type `Option<T>`, may be left out.
+#[proc_macro_attribute]
+pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    tool::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a reducer of a function: `fn(&ToolResult, &ReduceContext) -> Option<ToolResult>`.
+///
+/// The attribute names the tool whose results it takes; a doc comment becomes the reducer's description.
+#[proc_macro_attribute]
+pub fn reducer(options: TokenStream, item: TokenStream) -> TokenStream {
+    reducer::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Derives `Serialize`, `Deserialize` and `JsonSchema` without `serde` or `schemars` in the author's manifest.
+///
+/// `#[serde(…)]` and `#[schemars(…)]` attributes go below it, as with the derives.
+#[proc_macro_attribute]
+pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
+    data::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Exports tools and reducers from the component, and what `Cargo.toml` says about the crate.
+///
+/// `plugin! { tools: [word_count, grep], reducers: [head] }`; a list that would be empty is left out, and then the
+/// component does not have that export either.
+#[proc_macro]
+pub fn plugin(input: TokenStream) -> TokenStream {
+    plugin::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}

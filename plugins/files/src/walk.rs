@@ -1,0 +1,115 @@
+//! Walks a directory tree within bounds.
+//!
+//! Links are not followed: a tree then ends, and the operator's globs mean what they say. Directories that can not be
+//! read are counted, not fatal, for an operator may well grant a part of a tree.
+
+use std::collections::VecDeque;
+
+use toolbay_sdk::files::{self, FileKind};
+use toolbay_sdk::{Result, context};
+
+/// Deeper trees are made by mistake or on purpose; neither is worth the time.
+const DEPTH: usize = 32;
+
+/// About what a host looks up in a second.
+const ENTRIES: usize = 50_000;
+
+/// Why a walk did not see everything.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    pub(crate) unreadable_directories: usize,
+    pub(crate) deeper_directories: usize,
+    pub(crate) too_many_entries: bool,
+}
+
+/// Visits the files below a directory, each directory's files before what lies deeper, all by name.
+///
+/// `visit` gets the path and its part below `root`; it answers false to end the walk.
+pub(crate) fn walk(root: &str, mut visit: impl FnMut(&str, &str) -> Result<bool>) -> Result<Gaps> {
+    let mut gaps = Gaps::default();
+    let mut entries_left = ENTRIES;
+    let mut directories = VecDeque::from([(String::new(), 0)]);
+    while let Some((directory, depth)) = directories.pop_front() {
+        context::check_cancelled()?;
+        let mut entries = match files::read_dir(&join(root, &directory)) {
+            Ok(entries) => entries,
+            // That the root itself can not be read is the caller's business.
+            Err(error) if directory.is_empty() => return Err(error),
+            Err(_) => {
+                gaps.unreadable_directories += 1;
+                continue;
+            }
+        };
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            let Some(left) = entries_left.checked_sub(1) else {
+                gaps.too_many_entries = true;
+                return Ok(gaps);
+            };
+            entries_left = left;
+            let below = join(&directory, &entry.name);
+            match entry.kind {
+                FileKind::Directory if depth == DEPTH => gaps.deeper_directories += 1,
+                FileKind::Directory => directories.push_back((below, depth + 1)),
+                FileKind::File if !visit(&join(root, &below), &below)? => return Ok(gaps),
+                FileKind::File | FileKind::Symlink | FileKind::Other => {}
+            }
+        }
+    }
+    Ok(gaps)
+}
+
+/// Returns `directory/name`, in the form the caller wrote the directory.
+fn join(directory: &str, name: &str) -> String {
+    match (directory, name) {
+        ("" | ".", _) if !name.is_empty() => name.to_owned(),
+        (_, "") => directory.to_owned(),
+        _ => format!("{}/{name}", directory.trim_end_matches('/')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbay_sdk::testing::Fake;
+
+    use super::*;
+
+    fn paths(fake: &Fake, root: &str) -> (Vec<String>, Gaps) {
+        let mut paths = Vec::new();
+        let gaps = fake.run(|| {
+            walk(root, |path, _| {
+                paths.push(path.to_owned());
+                Ok(true)
+            })
+        });
+        (paths, gaps.unwrap())
+    }
+
+    #[test]
+    fn files_come_level_by_level_and_by_name() {
+        let fake = Fake::new().file("b/c/d", "").file("b/a", "").file("z", "").file("a", "");
+        assert_eq!(paths(&fake, ".").0, ["a", "z", "b/a", "b/c/d"]);
+        assert_eq!(paths(&fake, "b/").0, ["b/a", "b/c/d"]);
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_counted() {
+        let fake = Fake::new().file("a", "").file("s/b", "").deny("s");
+        let (found, gaps) = paths(&fake, ".");
+        assert_eq!((found.len(), gaps.unreadable_directories), (1, 1));
+    }
+
+    #[test]
+    fn depth_and_number_are_bounded() {
+        let (found, gaps) = paths(&Fake::new().file(&format!("{}x", "d/".repeat(DEPTH + 1)), ""), ".");
+        assert_eq!((found.len(), gaps.deeper_directories), (0, 1));
+        let (found, gaps) = paths(&Fake::new().file(&format!("{}x", "d/".repeat(DEPTH)), ""), ".");
+        assert_eq!((found.len(), gaps.deeper_directories), (1, 0));
+    }
+
+    #[test]
+    fn a_cancelled_walk_ends() {
+        let fake = Fake::new().file("a/b/c", "").cancelled_after(1);
+        assert!(fake.run(|| walk(".", |_, _| Ok(true))).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! The capabilities a tool asks for: `fs_read = "**", reason = "…"`.
+//!
+//! The kinds are checked here because the host denies a kind it does not know: a slip of the pen would otherwise
+//! make the tool unavailable at run time, far from where it was written.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
+use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
+
+/// Attribute key and the contract's name of the kind.
+pub(crate) const KINDS: [(&str, &str); 9] = [
+    ("fs_read", "fs-read"),
+    ("fs_write", "fs-write"),
+    ("net", "net"),
+    ("process", "process"),
+    ("secret", "secret"),
+    ("kv", "kv"),
+    ("env", "env"),
+    ("attachments", "attachments"),
+    ("clock", "clock"),
+];
+
+/// The targets a `kv` capability may have.
+const KV_SCOPES: [&str; 4] = ["tool", "plugin", "session", "agent"];
+
+/// One capability as it will stand in the tool's description.
+#[derive(Debug)]
+pub(crate) struct Capability {
+    kind: &'static str,
+    target: String,
+    optional: bool,
+    reason: Option<String>,
+}
+
+/// All capabilities of one tool, in the order written.
+#[derive(Debug, Default)]
+pub(crate) struct Capabilities {
+    all: Vec<Capability>,
+    /// How many of the last ones a following `reason` explains.
+    unexplained: usize,
+}
+
+impl Capabilities {
+    /// Parses what follows `key` if it is a kind of capability; tells whether it was.
+    pub(crate) fn parse(&mut self, key: &Ident, input: ParseStream<'_>, optional: bool) -> Result<bool> {
+        let Some((_, kind)) = KINDS.iter().find(|(name, _)| key == name) else { return Ok(false) };
+        input.parse::<Token![=]>()?;
+        let targets = strings(&input.parse::<Expr>()?)?;
+        self.unexplained = targets.len();
+        for target in targets {
+            if *kind == "kv" && !KV_SCOPES.contains(&target.value().as_str()) {
+                let known = KV_SCOPES.join("`, `");
+                return Err(syn::Error::new(target.span(), format!("unknown kv scope; known are `{known}`")));
+            }
+            self.all.push(Capability { kind, target: target.value(), optional, reason: None });
+        }
+        Ok(true)
+    }
+
+    /// Parses the `= "…"` of a `reason`.
+    pub(crate) fn parse_reason(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
+        input.parse::<Token![=]>()?;
+        let reason = input.parse::<LitStr>()?.value();
+        if self.unexplained == 0 {
+            return Err(syn::Error::new(
+                key.span(),
+                "`reason` explains the capability right before it, and there is none: \
+                 write `fs_read = \"**\", reason = \"…\"`",
+            ));
+        }
+        for capability in self.all.iter_mut().rev().take(self.unexplained) {
+            capability.reason = Some(reason.clone());
+        }
+        self.unexplained = 0;
+        Ok(())
+    }
+
+    /// Parses the `(…)` of an `optional`.
+    pub(crate) fn parse_optional(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let inner;
+        syn::parenthesized!(inner in input);
+        while !inner.is_empty() {
+            let key: Ident = inner.parse()?;
+            if key == "reason" {
+                self.parse_reason(&key, &inner)?;
+            } else if !self.parse(&key, &inner, true)? {
+                let known = KINDS.map(|(name, _)| name).join("`, `");
+                let message = format!("unknown capability `{key}`; known are `{known}`, and `reason`");
+                return Err(syn::Error::new(key.span(), message));
+            }
+            if !inner.is_empty() {
+                inner.parse::<Token![,]>()?;
+            }
+        }
+        self.unexplained = 0;
+        Ok(())
+    }
+
+    /// Returns the capabilities as elements of a slice of `CapabilitySpec`.
+    pub(crate) fn tokens(&self) -> Vec<TokenStream> {
+        let element = |capability: &Capability| {
+            let Capability { kind, target, optional, reason } = capability;
+            let reason = option(reason.as_ref());
+            quote! {
+                ::toolbay_sdk::__private::CapabilitySpec {
+                    kind: #kind, target: #target, optional: #optional, reason: #reason,
+                }
+            }
+        };
+        self.all.iter().map(element).collect()
+    }
+}
+
+/// Returns an `Option` written out.
+pub(crate) fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// Returns the strings of `"a"` or `["a", "b"]`.
+pub(crate) fn strings(value: &Expr) -> Result<Vec<LitStr>> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(vec![text.clone()]),
+        Expr::Array(array) => {
+            array.elems.iter().map(strings).collect::<Result<Vec<_>>>().map(|all| all.concat())
+        }
+        other => Err(syn::Error::new_spanned(other, "write a string, or an array of strings")),
+    }
+}
+
+/// Parses `[path, path]`.
+pub(crate) fn list<T: syn::parse::Parse>(input: ParseStream<'_>) -> Result<Vec<T>> {
+    let inner;
+    syn::bracketed!(inner in input);
+    Ok(Punctuated::<T, Token![,]>::parse_terminated(&inner)?.into_iter().collect())
+}

@@ -1,0 +1,110 @@
+//! `plugin!`: the component's exports, one per list that is given.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+use syn::parse::{Parse, ParseStream};
+use syn::{Path, Result, Token};
+
+use crate::capability::list;
+
+/// What stands between the braces of `plugin! { … }`.
+#[derive(Debug, Default)]
+struct Lists {
+    tools: Vec<Path>,
+    reducers: Vec<Path>,
+}
+
+impl Parse for Lists {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut lists = Self::default();
+        while !input.is_empty() {
+            let key: Ident = input.parse()?;
+            input.parse::<Token![:]>()?;
+            match key.to_string().as_str() {
+                "tools" => lists.tools = list(input)?,
+                "reducers" => lists.reducers = list(input)?,
+                _ => {
+                    let message = format!("unknown list `{key}`; known are `tools: […]` and `reducers: […]`");
+                    return Err(syn::Error::new(key.span(), message));
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(lists)
+    }
+}
+
+pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
+    let Lists { tools, reducers } = syn::parse2(input)?;
+    let tools_export = (!tools.is_empty()).then(|| {
+        quote! {
+            impl ::toolbay_sdk::__private::ToolPlugin for ToolbayPlugin {
+                const TOOLS: &'static [::toolbay_sdk::__private::ToolSpec] =
+                    &[#(<#tools as ::toolbay_sdk::__private::Tool>::SPEC),*];
+            }
+            #[cfg(target_family = "wasm")]
+            type Tools = ::toolbay_sdk::__private::ExportedTools<ToolbayPlugin>;
+            #[cfg(target_family = "wasm")]
+            ::toolbay_sdk::__private::export_tools!(Tools with_types_in ::toolbay_sdk::__private::tools_world);
+        }
+    });
+    let reducers_export = (!reducers.is_empty()).then(|| {
+        quote! {
+            impl ::toolbay_sdk::__private::ReducerPlugin for ToolbayPlugin {
+                const REDUCERS: &'static [::toolbay_sdk::__private::ReducerSpec] =
+                    &[#(<#reducers as ::toolbay_sdk::__private::Reducer>::SPEC),*];
+            }
+            #[cfg(target_family = "wasm")]
+            type Reducers = ::toolbay_sdk::__private::ExportedReducers<ToolbayPlugin>;
+            #[cfg(target_family = "wasm")]
+            ::toolbay_sdk::__private::export_reducers!(Reducers with_types_in ::toolbay_sdk::__private::reducers_world);
+        }
+    });
+
+    Ok(quote! {
+        #[doc(hidden)]
+        #[derive(Debug)]
+        pub struct ToolbayPlugin {}
+
+        const _: () = {
+            impl ::toolbay_sdk::__private::AboutPlugin for ToolbayPlugin {
+                const ABOUT: ::toolbay_sdk::__private::AboutSpec = ::toolbay_sdk::__private::AboutSpec {
+                    name: env!("CARGO_PKG_NAME"),
+                    version: env!("CARGO_PKG_VERSION"),
+                    description: env!("CARGO_PKG_DESCRIPTION"),
+                    authors: env!("CARGO_PKG_AUTHORS"),
+                    license: env!("CARGO_PKG_LICENSE"),
+                    homepage: env!("CARGO_PKG_HOMEPAGE"),
+                    source: env!("CARGO_PKG_REPOSITORY"),
+                };
+            }
+            #[cfg(target_family = "wasm")]
+            type About = ::toolbay_sdk::__private::ExportedAbout<ToolbayPlugin>;
+            #[cfg(target_family = "wasm")]
+            ::toolbay_sdk::__private::export_about!(About with_types_in ::toolbay_sdk::__private::about_world);
+
+            #tools_export
+            #reducers_export
+        };
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_listed_is_exported() {
+        let tokens = expand(quote!(reducers: [head,],)).unwrap().to_string();
+        assert!(tokens.contains("export_reducers") && tokens.contains("export_about"), "{tokens}");
+        assert!(!tokens.contains("export_tools"), "{tokens}");
+    }
+
+    #[test]
+    fn an_unknown_list_names_the_known_ones() {
+        let message = expand(quote!(tool: [a])).unwrap_err().to_string();
+        assert!(message.contains("`tools: […]`"), "{message}");
+    }
+}

@@ -1,0 +1,203 @@
+//! `#[tool]`: keeps the function and describes it.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::{Ident, ItemFn, LitStr, Result, ReturnType};
+
+use crate::argument::Argument;
+use crate::docs;
+use crate::tool_options::ToolOptions;
+
+/// The contract's limit on a tool's name.
+const NAME_CHARS: usize = 48;
+
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let options: ToolOptions = syn::parse2(options)?;
+    let mut function: ItemFn = syn::parse2(item)?;
+    check_signature(&function)?;
+    let name = tool_name(&options, &function.sig.ident)?;
+    let description = docs::text(&function.attrs).ok_or_else(|| missing_docs(&function.sig.ident))?;
+    let arguments = function.sig.inputs.iter_mut().map(Argument::take).collect::<Result<Vec<_>>>()?;
+
+    let (defaults, fields): (Vec<_>, Vec<_>) = arguments.iter().map(Argument::field).unzip();
+    let names: Vec<_> = arguments.iter().map(|argument| &argument.name).collect();
+    let json_names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
+    let option_fields = options.fields();
+    let (vis, ident) = (&function.vis, &function.sig.ident);
+    let output = match &function.sig.output {
+        ReturnType::Default => quote!(()),
+        ReturnType::Type(_, ty) => quote!(#ty),
+    };
+
+    Ok(quote! {
+        #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
+        #function
+
+        #[doc(hidden)]
+        #[derive(Debug)]
+        #[allow(non_camel_case_types, reason = "the type describes the function of the same name")]
+        #vis struct #ident {}
+
+        const _: () = {
+            #(#defaults)*
+
+            #[derive(
+                ::toolbay_sdk::__private::serde::Deserialize,
+                ::toolbay_sdk::__private::schemars::JsonSchema,
+            )]
+            #[serde(crate = "::toolbay_sdk::__private::serde", deny_unknown_fields)]
+            #[schemars(crate = "::toolbay_sdk::__private::schemars")]
+            struct Args { #(#fields),* }
+
+            impl ::toolbay_sdk::__private::Tool for #ident {
+                const SPEC: ::toolbay_sdk::__private::ToolSpec = ::toolbay_sdk::__private::ToolSpec {
+                    name: #name,
+                    description: #description,
+                    #option_fields
+                    input_schema: || ::toolbay_sdk::__private::input_schema::<Args>(&[#(#json_names),*]),
+                    output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
+                    call: |args| {
+                        let Args { #(#names),* } = ::toolbay_sdk::__private::parse_args::<Args>(args)?;
+                        ::toolbay_sdk::IntoOutput::into_output(#ident(#(#names),*))
+                    },
+                };
+            }
+        };
+    })
+}
+
+fn check_signature(function: &ItemFn) -> Result<()> {
+    let signature = &function.sig;
+    if let Some(token) = &signature.asyncness {
+        let message = "a tool is not `async`: it may block, the host runs each call on its own";
+        return Err(syn::Error::new_spanned(token, message));
+    }
+    if !signature.generics.params.is_empty() {
+        return Err(syn::Error::new_spanned(
+            &signature.generics,
+            "a tool has no type parameters or lifetimes",
+        ));
+    }
+    Ok(())
+}
+
+fn tool_name(options: &ToolOptions, ident: &Ident) -> Result<LitStr> {
+    let name = options.name.clone().unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+    let text = name.value();
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if text.is_empty() || text.len() > NAME_CHARS || !text.chars().all(valid) {
+        let message = format!("`{text}` can not name a tool: 1 to {NAME_CHARS} of `a-z A-Z 0-9 _ -`");
+        return Err(syn::Error::new(name.span(), message));
+    }
+    Ok(name)
+}
+
+fn missing_docs(ident: &Ident) -> syn::Error {
+    let message = format!(
+        "the tool `{ident}` has no description: write a doc comment above it, `/// What it does and when to use it.`; \
+         the model reads it to decide whether to call the tool"
+    );
+    syn::Error::new(ident.span(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(options: TokenStream, item: TokenStream) -> String {
+        expand(options, item).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_missing_doc_comment_says_what_to_write() {
+        let message = error(
+            quote!(),
+            quote!(
+                fn f() {}
+            ),
+        );
+        assert!(
+            message.contains("`f` has no description") && message.contains("/// What it does"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_json_can_not_carry_is_refused() {
+        let cases = [
+            (
+                quote!(
+                    #[doc = "d"]
+                    fn f(a: &str) {}
+                ),
+                "take `String`",
+            ),
+            (
+                quote!(
+                    #[doc = "d"]
+                    fn f((a, b): (u8, u8)) {}
+                ),
+                "plain name",
+            ),
+            (
+                quote!(
+                    #[doc = "d"]
+                    fn f(&self) {}
+                ),
+                "without `self`",
+            ),
+            (
+                quote!(
+                    #[doc = "d"]
+                    async fn f() {}
+                ),
+                "not `async`",
+            ),
+            (
+                quote!(
+                    #[doc = "d"]
+                    fn f<T>() {}
+                ),
+                "type parameters",
+            ),
+            (
+                quote!(
+                    #[doc = "d"]
+                    fn f(#[arg(max = 3)] a: u8) {}
+                ),
+                "known are `default",
+            ),
+        ];
+        for (item, expected) in cases {
+            let message = error(quote!(), item);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_name_outside_the_contract_is_refused() {
+        let item = quote!(
+            #[doc = "d"]
+            fn f() {}
+        );
+        assert!(error(quote!(name = "a b"), item.clone()).contains("can not name a tool"));
+        assert!(error(quote!(name = ""), item).contains("can not name a tool"));
+    }
+
+    #[test]
+    fn argument_attributes_do_not_stay_on_the_function() {
+        let item = quote!(
+            #[doc = "d"]
+            fn f(
+                #[doc = "a"]
+                #[arg(default = 1)]
+                a: u8,
+            ) {
+            }
+        );
+        let tokens = expand(quote!(), item).unwrap().to_string();
+        assert!(tokens.contains("fn f (a : u8"), "{tokens}");
+        assert!(tokens.contains("fn default_a () -> u8 { 1 }"), "{tokens}");
+    }
+}

@@ -1,0 +1,171 @@
+//! The options of `#[tool(…)]`.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+use syn::parse::{Parse, ParseStream};
+use syn::{Expr, LitInt, LitStr, Result, Token};
+
+use crate::capability::{Capabilities, KINDS, option, strings};
+
+/// Flags of a tool; the contract's constant is the same word in capitals.
+const TRAITS: [&str; 8] = [
+    "read_only",
+    "additive",
+    "idempotent",
+    "closed_world",
+    "always_include",
+    "untrusted_output",
+    "needs_approval",
+    "deferred",
+];
+
+/// Keys that take a value.
+const KEYS: [&str; 8] =
+    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason"];
+
+/// What stands between the parentheses of `#[tool(…)]`.
+#[derive(Debug, Default)]
+pub(crate) struct ToolOptions {
+    pub(crate) name: Option<LitStr>,
+    title: Option<LitStr>,
+    toolset: Option<LitStr>,
+    tags: Vec<LitStr>,
+    max_result_chars: Option<LitInt>,
+    timeout_ms: Option<LitInt>,
+    traits: Vec<Ident>,
+    capabilities: Capabilities,
+}
+
+impl Parse for ToolOptions {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut options = Self::default();
+        while !input.is_empty() {
+            let key: Ident = input.parse()?;
+            options.parse_one(&key, input)?;
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl ToolOptions {
+    fn parse_one(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
+        match key.to_string().as_str() {
+            "name" => once(&mut self.name, key, input),
+            "title" => once(&mut self.title, key, input),
+            "toolset" => once(&mut self.toolset, key, input),
+            "max_result_chars" => once(&mut self.max_result_chars, key, input),
+            "timeout_ms" => once(&mut self.timeout_ms, key, input),
+            "tags" => {
+                input.parse::<Token![=]>()?;
+                self.tags.extend(strings(&input.parse::<Expr>()?)?);
+                Ok(())
+            }
+            "optional" => self.capabilities.parse_optional(input),
+            "reason" => self.capabilities.parse_reason(key, input),
+            word if TRAITS.contains(&word) => {
+                self.traits.push(key.clone());
+                Ok(())
+            }
+            _ if self.capabilities.parse(key, input, false)? => Ok(()),
+            _ => Err(unknown(key)),
+        }
+    }
+
+    /// Returns the fields of a `ToolSpec` that the options decide.
+    pub(crate) fn fields(&self) -> TokenStream {
+        let Self { title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, .. } = self;
+        let title = option(title.as_ref());
+        let toolset = option(toolset.as_ref());
+        let max_result_chars = option(max_result_chars.as_ref());
+        let timeout_ms = option(timeout_ms.as_ref());
+        let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
+        let capabilities = capabilities.tokens();
+        quote! {
+            title: #title,
+            toolset: #toolset,
+            tags: &[#(#tags),*],
+            traits: ::toolbay_sdk::__private::ToolTraits::empty()
+                #(.union(::toolbay_sdk::__private::ToolTraits::#traits))*,
+            max_result_chars: #max_result_chars,
+            timeout_ms: #timeout_ms,
+            capabilities: &[#(#capabilities),*],
+        }
+    }
+}
+
+/// Parses `= value` into a slot that must still be empty.
+fn once<T: Parse>(slot: &mut Option<T>, key: &Ident, input: ParseStream<'_>) -> Result<()> {
+    input.parse::<Token![=]>()?;
+    if slot.replace(input.parse()?).is_some() {
+        return Err(syn::Error::new(key.span(), format!("`{key}` is given twice")));
+    }
+    Ok(())
+}
+
+fn unknown(key: &Ident) -> syn::Error {
+    let traits = TRAITS.join("`, `");
+    let keys = KEYS.join("`, `");
+    let kinds = KINDS.map(|(name, _)| name).join("`, `");
+    let message = format!(
+        "unknown option `{key}`; known are the traits `{traits}`, the options `{keys}`, and the capabilities `{kinds}`"
+    );
+    syn::Error::new(key.span(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        syn::parse_str::<ToolOptions>(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn everything_the_contract_knows_is_accepted() {
+        let text = r#"name = "n", title = "t", toolset = "s", tags = ["a", "b"], read_only, additive, idempotent,
+            closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
+            timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
+            process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock = "wall",
+            optional(fs_read = "c", reason = "q"),"#;
+        let options = syn::parse_str::<ToolOptions>(text).unwrap();
+        assert_eq!(options.traits.len(), TRAITS.len());
+        assert_eq!(options.capabilities.tokens().len(), 11);
+    }
+
+    #[test]
+    fn an_unknown_option_lists_the_known_ones() {
+        let message = error("fs_raed = \"**\"");
+        for word in ["unknown option `fs_raed`", "`read_only`", "`timeout_ms`", "`fs_read`", "`attachments`"]
+        {
+            assert!(message.contains(word), "{word} is missing in: {message}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_capability_in_optional_lists_the_known_ones() {
+        let message = error("optional(files = \"**\")");
+        assert!(
+            message.contains("unknown capability `files`") && message.contains("`fs_write`"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_reason_needs_a_capability_before_it() {
+        assert!(error("reason = \"r\", fs_read = \"**\"").contains("right before it"));
+        assert!(error("fs_read = \"**\", reason = \"r\", reason = \"s\"").contains("right before it"));
+    }
+
+    #[test]
+    fn a_kv_scope_is_checked() {
+        assert!(error("kv = \"global\"").contains("`session`"));
+    }
+
+    #[test]
+    fn the_same_key_twice_is_refused() {
+        assert_eq!(error("toolset = \"a\", toolset = \"b\""), "`toolset` is given twice");
+    }
+}

@@ -1,0 +1,127 @@
+//! Files under the operator's globs, with a guard against blind overwrites.
+//!
+//! | the host says | the tool's error | subject |
+//! |---|---|---|
+//! | denied | `not-available` | `denied` |
+//! | not found | `execution-failed` | `not-found` |
+//! | stale | `stale-write` | the path |
+//! | too large | `execution-failed` | `too-large` |
+//! | other | `execution-failed` | none |
+
+use crate::bindings::imports::toolbay::plugin::files::FileError;
+use crate::host::files as host;
+use crate::{Error, Result};
+
+pub use crate::bindings::imports::toolbay::plugin::files::{DirEntry, FileData, FileKind, FileStat};
+
+/// Reads a whole file.
+pub fn read(path: &str) -> Result<FileData> {
+    host::read(path, 0, None).map_err(|error| describe(path, error))
+}
+
+/// Reads at most `max_bytes` from `offset` on.
+pub fn read_part(path: &str, offset: u64, max_bytes: u64) -> Result<FileData> {
+    host::read(path, offset, Some(max_bytes)).map_err(|error| describe(path, error))
+}
+
+/// Reads a whole file that must be UTF-8.
+pub fn read_text(path: &str) -> Result<String> {
+    String::from_utf8(read(path)?.data).map_err(|_| not_text(path))
+}
+
+/// Reads a file piece by piece.
+pub fn chunks(path: &str, chunk_bytes: u64) -> Chunks<'_> {
+    Chunks { path, chunk_bytes, offset: 0, stat: None, done: false }
+}
+
+/// Writes a whole file, atomically, and returns what it is now.
+///
+/// With `expected_version`, refused as stale unless the file is at that version; without, refused if it changed since
+/// this session last read it.
+pub fn write(path: &str, data: impl AsRef<[u8]>, expected_version: Option<&str>) -> Result<FileStat> {
+    host::write(path, data.as_ref(), expected_version).map_err(|error| describe(path, error))
+}
+
+/// Returns what a path is.
+pub fn stat(path: &str) -> Result<FileStat> {
+    host::stat(path).map_err(|error| describe(path, error))
+}
+
+/// Lists a directory.
+pub fn read_dir(path: &str) -> Result<Vec<DirEntry>> {
+    host::read_dir(path).map_err(|error| describe(path, error))
+}
+
+/// Makes a directory.
+pub fn make_dir(path: &str) -> Result<()> {
+    host::make_dir(path).map_err(|error| describe(path, error))
+}
+
+/// Removes a file or an empty directory.
+pub fn remove(path: &str) -> Result<()> {
+    host::remove(path).map_err(|error| describe(path, error))
+}
+
+/// Returns the error for a file that should hold text and does not.
+pub fn not_text(path: &str) -> Error {
+    Error::failed(format!("`{path}` is not UTF-8 text")).at("not-text")
+}
+
+/// The pieces of a file, from [`chunks`].
+///
+/// A file that changes between two pieces ends it with an error, for the pieces would not be of one file.
+#[derive(Debug)]
+pub struct Chunks<'a> {
+    path: &'a str,
+    chunk_bytes: u64,
+    offset: u64,
+    stat: Option<FileStat>,
+    done: bool,
+}
+
+impl Chunks<'_> {
+    /// Returns what the file is, once a piece was read.
+    pub fn stat(&self) -> Option<&FileStat> {
+        self.stat.as_ref()
+    }
+
+    fn read(&mut self) -> Result<Option<Vec<u8>>> {
+        let FileData { data, stat } = read_part(self.path, self.offset, self.chunk_bytes)?;
+        if self.stat.as_ref().is_some_and(|before| before.version != stat.version) {
+            return Err(Error::failed(format!("`{}` changed while it was read", self.path)).at("changed"));
+        }
+        self.offset = self.offset.saturating_add(data.len() as u64);
+        self.done = data.is_empty() || self.offset >= stat.size;
+        self.stat = Some(stat);
+        Ok((!data.is_empty()).then_some(data))
+    }
+}
+
+impl Iterator for Chunks<'_> {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let piece = self.read();
+        self.done |= piece.is_err();
+        piece.transpose()
+    }
+}
+
+fn describe(path: &str, error: FileError) -> Error {
+    match error {
+        FileError::Denied(reason) => {
+            Error::not_available(format!("no access to `{path}`: {reason}")).at("denied")
+        }
+        FileError::NotFound => Error::failed(format!("`{path}` does not exist")).at("not-found"),
+        FileError::Stale => {
+            Error::stale(format!("`{path}` changed since it was read: read it again, then write")).at(path)
+        }
+        FileError::TooLarge(bytes) => {
+            Error::failed(format!("`{path}` is too large: {bytes} bytes")).at("too-large")
+        }
+        FileError::Other(message) => Error::failed(format!("`{path}`: {message}")),
+    }
+}

@@ -1,0 +1,197 @@
+//! Off wasm there is no host to import from: each import asks the [`Fake`](crate::testing::Fake) of this thread.
+//!
+//! Same modules, names and signatures as the generated imports, so that the rest of the crate does not know the
+//! difference. Without a fake, and for what a fake does not play, the answer is the one of a host that grants nothing.
+
+const NO_FAKE: &str = "not granted: this is a native test without `Fake::run`";
+const NOT_FAKED: &str = "not granted: the fake host has none of this";
+
+pub(crate) mod context {
+    use crate::bindings::imports::toolbay::plugin::context::Audience;
+    use crate::testing::{Progress, with_fake};
+
+    pub(crate) fn progress(message: &str, percent: Option<f32>, audience: Audience) {
+        with_fake(|fake| fake.progress.push(Progress { message: message.to_owned(), percent, audience }));
+    }
+
+    pub(crate) fn cancelled() -> bool {
+        with_fake(|fake| {
+            let polls_left = fake.polls_left.as_mut()?;
+            let cancelled = *polls_left == 0;
+            *polls_left = polls_left.saturating_sub(1);
+            Some(cancelled)
+        })
+        .flatten()
+        .unwrap_or(false)
+    }
+
+    pub(crate) fn budget_chars() -> u32 {
+        with_fake(|fake| fake.budget_chars).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn remaining_ms() -> Option<u64> {
+        None
+    }
+
+    pub(crate) fn dry_run() -> bool {
+        with_fake(|fake| fake.dry_run).unwrap_or(false)
+    }
+
+    pub(crate) fn call_id() -> String {
+        "fake-call".to_owned()
+    }
+
+    pub(crate) fn working_dir() -> Option<String> {
+        with_fake(|fake| fake.working_dir.clone()).flatten()
+    }
+
+    pub(crate) fn attribute(name: &str) -> Option<String> {
+        with_fake(|fake| fake.attributes.get(name).cloned()).flatten()
+    }
+
+    macro_rules! unknown {
+        ($($name:ident: $ty:ty),*) => { $(pub(crate) fn $name() -> Option<$ty> { None })* };
+    }
+    unknown!(session_id: String, session_key: String, platform: String, agent_id: String, personality_id: String);
+    unknown!(team_id: String, turn: u32, message_count: u32);
+}
+
+pub(crate) mod log {
+    use crate::bindings::imports::toolbay::plugin::log::Level;
+    use crate::testing::{LogLine, with_fake};
+
+    pub(crate) fn write(level: Level, message: &str, fields: &[(String, String)]) {
+        with_fake(|fake| {
+            fake.log.push(LogLine { level, message: message.to_owned(), fields: fields.to_vec() });
+        });
+    }
+}
+
+pub(crate) mod config {
+    use crate::testing::with_fake;
+
+    pub(crate) fn get(key: &str) -> Option<String> {
+        with_fake(|fake| fake.config.get(key).cloned()).flatten()
+    }
+
+    pub(crate) fn keys() -> Vec<String> {
+        with_fake(|fake| fake.config.keys().cloned().collect()).unwrap_or_default()
+    }
+}
+
+pub(crate) mod files {
+    use super::NO_FAKE;
+    use crate::bindings::imports::toolbay::plugin::files::{DirEntry, FileData, FileError, FileStat};
+    use crate::testing::{FakeFiles, with_fake};
+
+    fn with_files<T>(ask: impl FnOnce(&mut FakeFiles) -> Result<T, FileError>) -> Result<T, FileError> {
+        with_fake(|fake| ask(&mut fake.files)).unwrap_or_else(|| Err(FileError::Denied(NO_FAKE.to_owned())))
+    }
+
+    pub(crate) fn read(path: &str, offset: u64, max_bytes: Option<u64>) -> Result<FileData, FileError> {
+        with_files(|files| files.read(path, offset, max_bytes))
+    }
+
+    pub(crate) fn write(
+        path: &str,
+        data: &[u8],
+        expected_version: Option<&str>,
+    ) -> Result<FileStat, FileError> {
+        with_files(|files| files.write(path, data, expected_version))
+    }
+
+    pub(crate) fn stat(path: &str) -> Result<FileStat, FileError> {
+        with_files(|files| files.stat(path))
+    }
+
+    pub(crate) fn read_dir(path: &str) -> Result<Vec<DirEntry>, FileError> {
+        with_files(|files| files.read_dir(path))
+    }
+
+    pub(crate) fn make_dir(path: &str) -> Result<(), FileError> {
+        with_files(|files| files.make_dir(path))
+    }
+
+    pub(crate) fn remove(path: &str) -> Result<(), FileError> {
+        with_files(|files| files.remove(path))
+    }
+}
+
+pub(crate) mod kv {
+    use super::NOT_FAKED;
+    use crate::bindings::imports::toolbay::plugin::kv::{KvError, Scope};
+
+    type Answer<T> = Result<T, KvError>;
+
+    fn denied<T>() -> Answer<T> {
+        Err(KvError::Denied(NOT_FAKED.to_owned()))
+    }
+
+    pub(crate) fn get(_: Scope, _: &str) -> Answer<Option<Vec<u8>>> {
+        denied()
+    }
+
+    pub(crate) fn set(_: Scope, _: &str, _: &[u8], _: Option<u32>) -> Answer<()> {
+        denied()
+    }
+
+    pub(crate) fn remove(_: Scope, _: &str) -> Answer<()> {
+        denied()
+    }
+
+    pub(crate) fn keys(_: Scope, _: &str, _: Option<&str>, _: u32) -> Answer<Vec<String>> {
+        denied()
+    }
+
+    pub(crate) fn increment(_: Scope, _: &str, _: i64) -> Answer<i64> {
+        denied()
+    }
+
+    pub(crate) fn replace(_: Scope, _: &str, _: Option<&[u8]>, _: &[u8]) -> Answer<bool> {
+        denied()
+    }
+}
+
+pub(crate) mod secrets {
+    use super::NOT_FAKED;
+    use crate::bindings::imports::toolbay::plugin::secrets::{Secret, SecretError};
+
+    pub(crate) fn get(_: &str) -> Result<Secret, SecretError> {
+        Err(SecretError::Denied(NOT_FAKED.to_owned()))
+    }
+}
+
+pub(crate) mod http_client {
+    use super::NOT_FAKED;
+    use crate::bindings::imports::toolbay::plugin::http_client::{HttpError, HttpRequest, HttpResponse};
+
+    pub(crate) fn fetch(_: &HttpRequest) -> Result<HttpResponse, HttpError> {
+        Err(HttpError::Denied(NOT_FAKED.to_owned()))
+    }
+}
+
+pub(crate) mod process {
+    use super::NOT_FAKED;
+    use crate::bindings::imports::toolbay::plugin::process::{Command, Completed, ProcessError};
+
+    pub(crate) fn run(_: &Command) -> Result<Completed, ProcessError> {
+        Err(ProcessError::Denied(NOT_FAKED.to_owned()))
+    }
+}
+
+pub(crate) mod attachments {
+    use super::NOT_FAKED;
+    use crate::bindings::imports::toolbay::plugin::attachments::{Attachment, AttachmentError};
+
+    pub(crate) fn all() -> Vec<Attachment> {
+        Vec::new()
+    }
+
+    pub(crate) fn read(_: &str) -> Result<Vec<u8>, AttachmentError> {
+        Err(AttachmentError::Denied(NOT_FAKED.to_owned()))
+    }
+
+    pub(crate) fn create(_: &str, _: &str, _: &[u8]) -> Result<Attachment, AttachmentError> {
+        Err(AttachmentError::Denied(NOT_FAKED.to_owned()))
+    }
+}

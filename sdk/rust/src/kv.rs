@@ -1,0 +1,66 @@
+//! State that outlives a call; instances do not.
+//!
+//! Calls run side by side: what several of them may change goes through [`increment`] or [`replace`].
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::bindings::imports::toolbay::plugin::kv::KvError;
+use crate::host::kv as host;
+use crate::{Error, Result};
+
+pub use crate::bindings::imports::toolbay::plugin::kv::Scope;
+
+/// Returns the bytes under a key.
+pub fn get(scope: Scope, key: &str) -> Result<Option<Vec<u8>>> {
+    host::get(scope, key).map_err(|error| describe(key, error))
+}
+
+/// Returns the JSON under a key.
+pub fn get_json<T: DeserializeOwned>(scope: Scope, key: &str) -> Result<Option<T>> {
+    get(scope, key)?.map(|bytes| serde_json::from_slice(&bytes).map_err(Error::from)).transpose()
+}
+
+/// Sets a key, for a while or for good.
+pub fn set(scope: Scope, key: &str, value: impl AsRef<[u8]>, ttl_seconds: Option<u32>) -> Result<()> {
+    host::set(scope, key, value.as_ref(), ttl_seconds).map_err(|error| describe(key, error))
+}
+
+/// Sets a key to JSON, for a while or for good.
+pub fn set_json(scope: Scope, key: &str, value: &impl Serialize, ttl_seconds: Option<u32>) -> Result<()> {
+    set(scope, key, serde_json::to_vec(value)?, ttl_seconds)
+}
+
+/// Removes a key.
+pub fn remove(scope: Scope, key: &str) -> Result<()> {
+    host::remove(scope, key).map_err(|error| describe(key, error))
+}
+
+/// Returns the keys with a prefix, sorted, that come after `after`.
+pub fn keys(scope: Scope, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+    host::keys(scope, prefix, after, limit).map_err(|error| describe(prefix, error))
+}
+
+/// Adds to a number, atomically, and returns the sum; an absent key counts as 0.
+pub fn increment(scope: Scope, key: &str, by: i64) -> Result<i64> {
+    host::increment(scope, key, by).map_err(|error| describe(key, error))
+}
+
+/// Sets a key only if it holds `expected`; tells whether it did.
+pub fn replace(scope: Scope, key: &str, expected: Option<&[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+    host::replace(scope, key, expected, value.as_ref()).map_err(|error| describe(key, error))
+}
+
+fn describe(key: &str, error: KvError) -> Error {
+    match error {
+        KvError::Denied(reason) => {
+            Error::not_available(format!("no access to the store: {reason}")).at("denied")
+        }
+        KvError::TooLarge(bytes) => {
+            Error::failed(format!("the value of `{key}` is too large: {bytes} bytes"))
+        }
+        KvError::QuotaExceeded => Error::not_available("the store is full").at("quota"),
+        KvError::NotANumber => Error::failed(format!("`{key}` does not hold a number")),
+        KvError::Other(message) => Error::failed(format!("the store failed: {message}")),
+    }
+}

@@ -1,0 +1,171 @@
+//! What a tool gives back: [`Output`], built by hand or out of plain values through [`IntoOutput`].
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Error;
+use crate::schema::output_schema_of;
+use crate::types::{Blob, BlockBody, ContentBlock, ResourceLink};
+
+pub use crate::types::ToolOutput as Output;
+
+impl Output {
+    /// Makes an output of the text the model reads.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self { value: value.into(), structured: None, content: Vec::new(), cost_usd: None, meta: None }
+    }
+
+    /// Adds the structured result for programs; what is not a JSON object is wrapped as `{"result": …}`.
+    pub fn structured(mut self, data: &impl Serialize) -> Result<Self, Error> {
+        self.structured = Some(object_text(&serde_json::to_string(data)?));
+        Ok(self)
+    }
+
+    /// Adds a block of rich output.
+    #[must_use]
+    pub fn block(mut self, body: BlockBody) -> Self {
+        self.content.push(ContentBlock { body, annotations: None });
+        self
+    }
+
+    /// Adds an image.
+    #[must_use]
+    pub fn image(self, bytes: Vec<u8>, mime_type: impl Into<String>) -> Self {
+        self.block(BlockBody::Image(Blob { data: bytes, mime_type: mime_type.into() }))
+    }
+
+    /// Adds a link to a resource.
+    #[must_use]
+    pub fn link(self, uri: impl Into<String>, name: impl Into<String>) -> Self {
+        self.block(BlockBody::Link(ResourceLink {
+            uri: uri.into(),
+            name: name.into(),
+            title: None,
+            description: None,
+            mime_type: None,
+            size: None,
+        }))
+    }
+
+    /// Says what the call cost, in US dollars.
+    #[must_use]
+    pub fn cost_usd(mut self, cost: f64) -> Self {
+        self.cost_usd = Some(cost);
+        self
+    }
+
+    /// Adds metadata for the host; the model never sees it.
+    pub fn meta(mut self, meta: &impl Serialize) -> Result<Self, Error> {
+        self.meta = Some(object_text(&serde_json::to_string(meta)?));
+        Ok(self)
+    }
+}
+
+/// A result as JSON: the model reads its text, programs its structure, and its type gives the output schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Json<T>(pub T);
+
+/// A result that reads differently for the model and for programs: a text, and data whose type gives the output schema.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rendered<T> {
+    /// What the model reads.
+    pub text: String,
+    /// What programs read.
+    pub data: T,
+}
+
+/// What a tool may return.
+pub trait IntoOutput {
+    /// Turns the value into the output of the tool, or into its error.
+    fn into_output(self) -> Result<Output, Error>;
+
+    /// Returns the JSON Schema of the structured result, if there is one.
+    fn output_schema() -> Option<String> {
+        None
+    }
+}
+
+impl IntoOutput for Output {
+    fn into_output(self) -> Result<Output, Error> {
+        Ok(self)
+    }
+}
+
+impl IntoOutput for String {
+    fn into_output(self) -> Result<Output, Error> {
+        Ok(Output::new(self))
+    }
+}
+
+impl IntoOutput for &'static str {
+    fn into_output(self) -> Result<Output, Error> {
+        Ok(Output::new(self))
+    }
+}
+
+impl IntoOutput for () {
+    fn into_output(self) -> Result<Output, Error> {
+        Ok(Output::new(""))
+    }
+}
+
+impl<T: Serialize + JsonSchema> IntoOutput for Json<T> {
+    fn into_output(self) -> Result<Output, Error> {
+        let value = serde_json::to_string(&self.0)?;
+        let structured = Some(object_text(&value));
+        Ok(Output { structured, ..Output::new(value) })
+    }
+
+    fn output_schema() -> Option<String> {
+        Some(output_schema_of::<T>())
+    }
+}
+
+impl<T: Serialize + JsonSchema> IntoOutput for Rendered<T> {
+    fn into_output(self) -> Result<Output, Error> {
+        Output::new(self.text).structured(&self.data)
+    }
+
+    fn output_schema() -> Option<String> {
+        Some(output_schema_of::<T>())
+    }
+}
+
+impl<T: IntoOutput, E: Into<Error>> IntoOutput for Result<T, E> {
+    fn into_output(self) -> Result<Output, Error> {
+        self.map_err(Into::into)?.into_output()
+    }
+
+    fn output_schema() -> Option<String> {
+        T::output_schema()
+    }
+}
+
+/// Returns a JSON text that is an object, with the one given under `result` if it is not.
+fn object_text(json: &str) -> String {
+    if json.starts_with('{') { json.to_owned() } else { format!("{{\"result\":{json}}}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_text_and_structure() {
+        let output = Json(vec![1, 2]).into_output().unwrap();
+        assert_eq!(output.value, "[1,2]");
+        assert_eq!(output.structured.as_deref(), Some(r#"{"result":[1,2]}"#));
+    }
+
+    #[test]
+    fn an_object_is_not_wrapped() {
+        let output = Output::new("x").structured(&serde_json::json!({"a": 1})).unwrap();
+        assert_eq!(output.structured.as_deref(), Some(r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn any_error_type_will_do() {
+        let result: Result<String, std::num::ParseIntError> = "x".parse::<u8>().map(|_| String::new());
+        assert_eq!(result.into_output().unwrap_err().message(), "invalid digit found in string");
+    }
+}

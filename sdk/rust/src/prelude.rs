@@ -1,0 +1,5 @@
+//! What nearly every plugin needs.
+
+pub use crate::serde_json::json;
+pub use crate::{Error, IntoOutput, Json, Output, ReduceContext, Rendered, Result, ToolResult};
+pub use crate::{data, plugin, reducer, tool};

@@ -1,0 +1,238 @@
+//! A fake host for native tests, and a way to call a tool by its JSON.
+//!
+//! ```
+//! use toolbay_sdk::prelude::*;
+//! use toolbay_sdk::testing::Fake;
+//! use toolbay_sdk::{context, files};
+//!
+//! /// Count the lines of a file.
+//! #[tool(read_only, fs_read = "**")]
+//! fn count_lines(
+//!     /// Where the file is.
+//!     path: String,
+//! ) -> Result<String> {
+//!     let count = files::read_text(&path)?.lines().count();
+//!     context::progress("counted", 100.0);
+//!     Ok(count.to_string())
+//! }
+//!
+//! let fake = Fake::new().file("notes.txt", "one\ntwo\n");
+//! assert_eq!(fake.run(|| count_lines("notes.txt".to_owned())).unwrap(), "2");
+//! assert_eq!(fake.progress()[0].message, "counted");
+//! ```
+
+mod fake_files;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use crate::context::Audience;
+use crate::log::Level;
+use crate::reduce::Reducer;
+use crate::tool::{Tool, ToolPlugin, definition};
+use crate::types::{ToolDef, ToolResult};
+use crate::{Output, ReduceContext, Result};
+
+pub(crate) use fake_files::FakeFiles;
+
+/// A progress event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// What was said.
+    pub message: String,
+    /// How far the call was, 0 to 100.
+    pub percent: Option<f32>,
+    /// Whom it was said to.
+    pub audience: Audience,
+}
+
+/// A log line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogLine {
+    /// Its level.
+    pub level: Level,
+    /// Its text.
+    pub message: String,
+    /// Its fields.
+    pub fields: Vec<(String, String)>,
+}
+
+/// What a fake host knows and remembers.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) files: FakeFiles,
+    pub(crate) config: BTreeMap<String, String>,
+    pub(crate) attributes: BTreeMap<String, String>,
+    pub(crate) working_dir: Option<String>,
+    pub(crate) budget_chars: u32,
+    pub(crate) dry_run: bool,
+    /// How many more times `cancelled` says no.
+    pub(crate) polls_left: Option<u32>,
+    pub(crate) progress: Vec<Progress>,
+    pub(crate) log: Vec<LogLine>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<RefCell<State>>>> = const { RefCell::new(None) };
+}
+
+/// Asks the fake host of this thread, if one is running.
+pub(crate) fn with_fake<T>(ask: impl FnOnce(&mut State) -> T) -> Option<T> {
+    CURRENT.with_borrow(Clone::clone).map(|state| ask(&mut state.borrow_mut()))
+}
+
+/// A host that plays files, settings, the context and the log; everything else it denies.
+///
+/// All calls of one fake are one session: what it remembers of files read guards later writes.
+#[derive(Clone)]
+pub struct Fake(Rc<RefCell<State>>);
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fake {
+    /// Makes a host with no files and no settings, and a budget of 20 000 characters.
+    pub fn new() -> Self {
+        Self(Rc::new(RefCell::new(State {
+            files: FakeFiles::default(),
+            config: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            working_dir: None,
+            budget_chars: 20_000,
+            dry_run: false,
+            polls_left: None,
+            progress: Vec::new(),
+            log: Vec::new(),
+        })))
+    }
+
+    /// Adds a file, or changes it behind the back of whoever read it.
+    #[must_use]
+    pub fn file(self, path: &str, data: impl AsRef<[u8]>) -> Self {
+        self.set_file(path, data);
+        self
+    }
+
+    /// Denies everything at and under a path.
+    #[must_use]
+    pub fn deny(self, path: &str) -> Self {
+        self.0.borrow_mut().files.deny(path);
+        self
+    }
+
+    /// Adds a setting.
+    #[must_use]
+    pub fn config(self, key: &str, value: impl Serialize) -> Self {
+        self.0.borrow_mut().config.insert(key.to_owned(), json_text(&value));
+        self
+    }
+
+    /// Adds an attribute of the call.
+    #[must_use]
+    pub fn attribute(self, name: &str, value: impl Serialize) -> Self {
+        self.0.borrow_mut().attributes.insert(name.to_owned(), json_text(&value));
+        self
+    }
+
+    /// Sets the working directory.
+    #[must_use]
+    pub fn working_dir(self, path: &str) -> Self {
+        self.0.borrow_mut().working_dir = Some(path.to_owned());
+        self
+    }
+
+    /// Sets the characters the output may have.
+    #[must_use]
+    pub fn budget_chars(self, budget_chars: u32) -> Self {
+        self.0.borrow_mut().budget_chars = budget_chars;
+        self
+    }
+
+    /// Makes it a dry run.
+    #[must_use]
+    pub fn dry_run(self) -> Self {
+        self.0.borrow_mut().dry_run = true;
+        self
+    }
+
+    /// Cancels the call after it asked that many times.
+    #[must_use]
+    pub fn cancelled_after(self, polls: u32) -> Self {
+        self.0.borrow_mut().polls_left = Some(polls);
+        self
+    }
+
+    /// Runs code with this host.
+    pub fn run<T>(&self, code: impl FnOnce() -> T) -> T {
+        /// Puts the host before this one back, also if the code panics.
+        struct Restore(Option<Rc<RefCell<State>>>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0.take());
+            }
+        }
+        let _restore = Restore(CURRENT.replace(Some(Rc::clone(&self.0))));
+        code()
+    }
+
+    /// Changes a file between two runs, as somebody else would.
+    pub fn set_file(&self, path: &str, data: impl AsRef<[u8]>) {
+        self.0.borrow_mut().files.put(path, data.as_ref());
+    }
+
+    /// Returns what a file holds now, if it exists and is text.
+    pub fn text(&self, path: &str) -> Option<String> {
+        self.0.borrow().files.text(path)
+    }
+
+    /// Returns the progress events so far.
+    pub fn progress(&self) -> Vec<Progress> {
+        self.0.borrow().progress.clone()
+    }
+
+    /// Returns the log lines so far.
+    pub fn log(&self) -> Vec<LogLine> {
+        self.0.borrow().log.clone()
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Fake").field(&self.0.borrow()).finish()
+    }
+}
+
+/// Calls a tool as the host does, with JSON: `call::<word_count>(json!({"text": "a b"}))`.
+///
+/// What the schema forbids beyond the types (ranges, lengths, patterns) is not checked here; the host checks it.
+pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
+    (T::SPEC.call)(&json_text(&args))
+}
+
+/// Returns what the host is told about a tool.
+pub fn describe<T: Tool>() -> ToolDef {
+    definition(&T::SPEC)
+}
+
+/// Returns what the host is told about all tools of the plugin that `plugin!` made of a crate.
+pub fn plugin_tools<P: ToolPlugin>() -> Vec<ToolDef> {
+    P::TOOLS.iter().map(definition).collect()
+}
+
+/// Runs a reducer on the result of a call with these arguments, in turn 1.
+pub fn reduce<R: Reducer>(input: &ToolResult, args: impl Serialize) -> Option<ToolResult> {
+    let tool_name = R::SPEC.tool_name.to_owned();
+    let ctx = ReduceContext { tool_name, args: json_text(&args), turn_count: 1, budget_chars: 20_000 };
+    (R::SPEC.reduce)(input, &ctx)
+}
+
+fn json_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| format!("not JSON: {error}"))
+}

@@ -1,0 +1,103 @@
+//! What `#[tool]` writes down about a function, and the export made of it.
+
+use std::marker::PhantomData;
+
+use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest;
+use crate::error::into_record;
+use crate::types::{Capability, ToolDef, ToolError, ToolOutput, ToolTraits};
+use crate::{Error, Output};
+
+/// A tool as its macro wrote it down.
+#[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
+pub struct ToolSpec {
+    pub name: &'static str,
+    pub title: Option<&'static str>,
+    pub description: &'static str,
+    pub toolset: Option<&'static str>,
+    pub tags: &'static [&'static str],
+    pub traits: ToolTraits,
+    pub max_result_chars: Option<u32>,
+    pub timeout_ms: Option<u32>,
+    pub capabilities: &'static [CapabilitySpec],
+    pub input_schema: fn() -> String,
+    pub output_schema: fn() -> Option<String>,
+    pub call: fn(&str) -> Result<Output, Error>,
+}
+
+/// One capability of a [`ToolSpec`].
+#[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
+pub struct CapabilitySpec {
+    pub kind: &'static str,
+    pub target: &'static str,
+    pub optional: bool,
+    pub reason: Option<&'static str>,
+}
+
+/// Ties a [`ToolSpec`] to the name of a function.
+#[doc(hidden)]
+pub trait Tool {
+    const SPEC: ToolSpec;
+}
+
+/// Ties the tools of a crate to the type `plugin!` makes.
+#[doc(hidden)]
+pub trait ToolPlugin {
+    const TOOLS: &'static [ToolSpec];
+}
+
+/// Returns the tool's definition as the host gets it.
+pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
+    let capability = |spec: &CapabilitySpec| Capability {
+        kind: spec.kind.to_owned(),
+        target: spec.target.to_owned(),
+        optional: spec.optional,
+        reason: spec.reason.map(str::to_owned),
+    };
+    ToolDef {
+        name: spec.name.to_owned(),
+        title: spec.title.map(str::to_owned),
+        description: spec.description.to_owned(),
+        input_schema: (spec.input_schema)(),
+        output_schema: (spec.output_schema)(),
+        toolset: spec.toolset.map(str::to_owned),
+        tags: spec.tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        traits: spec.traits,
+        max_result_chars: spec.max_result_chars,
+        timeout_ms: spec.timeout_ms,
+        capabilities: spec.capabilities.iter().map(capability).collect(),
+        meta: None,
+    }
+}
+
+/// Calls one of the tools by name.
+pub(crate) fn call(tools: &[ToolSpec], name: &str, args: &str) -> Result<Output, Error> {
+    match tools.iter().find(|spec| spec.name == name) {
+        Some(spec) => (spec.call)(args),
+        None => Err(Error::not_available(format!("no tool `{name}` in this plugin")).at("unknown-tool")),
+    }
+}
+
+/// Reads the arguments of a call.
+///
+/// The host checked them against the schema already; a mismatch here is a schema that says less than the type.
+#[doc(hidden)]
+pub fn parse_args<T: serde::de::DeserializeOwned>(args: &str) -> Result<T, Error> {
+    serde_json::from_str(args).map_err(|error| Error::input(format!("invalid arguments: {error}")))
+}
+
+/// The export `tools` of a plugin.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct ExportedTools<P>(PhantomData<P>);
+
+impl<P: ToolPlugin> Guest for ExportedTools<P> {
+    fn list_tools() -> Vec<ToolDef> {
+        P::TOOLS.iter().map(definition).collect()
+    }
+
+    fn call(name: String, args: String) -> Result<ToolOutput, ToolError> {
+        call(P::TOOLS, &name, &args).map_err(into_record)
+    }
+}
