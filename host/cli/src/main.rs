@@ -1,2 +1,74 @@
-//! The toolbay command.
-fn main() {}
+//! The `toolbay` command: the composition root. Everything it does is a thin layer over the library.
+//!
+//! Exit codes: 0 ok, 1 a tool said no or faulted (or a checked plugin is not sound), 2 the command or the policy is
+//! wrong, 3 the host failed.
+
+mod args;
+mod audit;
+mod cmd;
+mod lint;
+mod output;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Why the command ends without having done its work.
+#[derive(Debug)]
+enum Stop {
+    /// The command line, a file it names, or the policy is wrong: exit code 2.
+    Usage(anyhow::Error),
+    /// The host failed: exit code 3.
+    Host(anyhow::Error),
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Self::Host(error.into())
+    }
+}
+
+/// Whether everything that was asked for went well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Exit code 0.
+    Good,
+    /// Exit code 1.
+    Bad,
+}
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return stop(&Stop::Host(error.into())),
+    };
+    let verdict = runtime.block_on(cmd::run(args));
+    // A guest's file operation may still hang in a blocking thread; the process does not wait for it.
+    runtime.shutdown_background();
+    match verdict {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Bad) => ExitCode::from(1),
+        Err(reason) => stop(&reason),
+    }
+}
+
+fn stop(reason: &Stop) -> ExitCode {
+    match reason {
+        Stop::Usage(error) => {
+            output::complain(&format!("{error:#}"));
+            ExitCode::from(2)
+        }
+        // Whoever reads our output has heard enough.
+        Stop::Host(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
+        Stop::Host(error) => {
+            output::complain(&format!("the host failed: {error:#}"));
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -155,6 +155,9 @@ impl ToolDescription {
         if description.trim().is_empty() {
             return Err(bad("has no description: a model could not know when to call it".to_owned()));
         }
+        if def.timeout_ms == Some(0) || def.max_result_chars == Some(0) {
+            return Err(bad("asks for a time-out or a result of zero; leave it out instead".to_owned()));
+        }
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
             return Err(bad(format!("has more than {MAX_LIST} tags or capabilities")));
         }
@@ -225,10 +228,15 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     if count > most {
         return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
     }
-    if let Some(c) = value.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r')) {
-        return Err(bad(format!("{what} holds the control character U+{:04X}", u32::from(c))));
+    if let Some(c) = value.chars().find(|c| hides(*c)) {
+        return Err(bad(format!("{what} holds the character U+{:04X}, which a terminal obeys", u32::from(c))));
     }
     Ok(value)
+}
+
+/// Controls, and what reorders the text around it.
+fn hides(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t' | '\r')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {

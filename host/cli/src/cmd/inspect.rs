@@ -1,0 +1,102 @@
+//! `toolbay inspect`.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use toolbay::{Host, PluginInfo};
+use toolbay_core::registry::Entry;
+
+use crate::args::SetupArgs;
+use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG, visible};
+use crate::{Stop, Verdict};
+
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict, Stop> {
+    let (host, id) = match super::named(args, plugin).await? {
+        Ok(found) => found,
+        Err(problem) => {
+            output::complain(&format!("{plugin}: {problem}"));
+            return Ok(Verdict::Bad);
+        }
+    };
+    let Some(info) = host.plugin(id.as_str()) else { return Ok(Verdict::Bad) };
+    if json {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info)).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show(&host, &info)?;
+    }
+    Ok(Verdict::Good)
+}
+
+fn tools(host: &Host, info: &PluginInfo) -> Vec<std::sync::Arc<Entry>> {
+    let catalog = host.registry().snapshot();
+    catalog.tools().filter(|e| e.def.source.plugin() == Some(&info.id)).cloned().collect()
+}
+
+fn as_json(host: &Host, info: &PluginInfo) -> Value {
+    json!({
+        "id": info.id.as_str(),
+        "digest": &*info.digest,
+        "bytes": info.bytes,
+        "file": info.file,
+        "about": info.about,
+        "imports": info.imports,
+        "reducers": info.reducers,
+        "capabilities": info.capabilities,
+        "tools": tools(host, info).iter().map(|entry| super::list::definition(entry)).collect::<Vec<_>>(),
+    })
+}
+
+fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
+    let mut out = output::out();
+    writeln!(out, "{HEAD}{}{HEAD:#}", info.id)?;
+    if let Some(about) = &info.about {
+        writeln!(out, "  {} {}", visible(&about.name), visible(&about.version))?;
+        let lines = [("about", &about.description), ("authors", &about.authors), ("license", &about.license), ("source", &about.source)];
+        for (key, value) in lines {
+            if let Some(value) = value {
+                writeln!(out, "  {DIM}{key:8}{DIM:#} {}", visible(value))?;
+            }
+        }
+    }
+    writeln!(out, "  {DIM}sha256  {DIM:#} {}", info.digest)?;
+    writeln!(out, "  {DIM}size    {DIM:#} {} bytes", info.bytes)?;
+    let imports = if info.imports.is_empty() { "nothing".to_owned() } else { info.imports.join(" ") };
+    writeln!(out, "  {DIM}imports {DIM:#} {imports}")?;
+    for entry in tools(host, info) {
+        show_tool(&mut out, &entry)?;
+    }
+    for reducer in &info.reducers {
+        writeln!(out, "\n{HEAD}reduces{HEAD:#} {NAME}{}{NAME:#}", visible(reducer))?;
+    }
+    out.flush()
+}
+
+fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
+    let def = &entry.def;
+    writeln!(out, "\n{NAME}{}{NAME:#}", def.name)?;
+    for line in visible(&def.description).lines() {
+        writeln!(out, "  {line}")?;
+    }
+    if let Some(properties) = def.input_schema.value().get("properties").and_then(Value::as_object) {
+        let required: Vec<_> = def.input_schema.value().get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        for (name, schema) in properties {
+            let kind = schema.get("type").map_or_else(|| "any".to_owned(), |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned));
+            let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+            let need = if required.contains(&name.as_str()) { "" } else { ", optional" };
+            writeln!(out, "    {} {DIM}({}{need}){DIM:#} {}", visible(name), visible(&kind), visible(about.lines().next().unwrap_or_default()))?;
+        }
+    }
+    for wish in &def.capabilities {
+        let reason = wish.reason.as_deref().unwrap_or("no reason given");
+        writeln!(out, "  {DIM}asks for{DIM:#} {} of {}: {}", wish.kind.as_str(), visible(&wish.target), visible(reason))?;
+    }
+    match &entry.unavailable {
+        Some(reason) => {
+            writeln!(out, "  {WRONG}not available{WRONG:#}: {}", visible(reason).replace('\n', "\n    "))
+        }
+        None if def.capabilities.is_empty() => writeln!(out, "  {GOOD}only computes{GOOD:#}"),
+        None => writeln!(out, "  {GOOD}granted{GOOD:#}"),
+    }
+}

@@ -1,0 +1,33 @@
+//! `toolbay serve`: MCP over stdin and stdout.
+
+use tokio_util::sync::CancellationToken;
+use toolbay::Filter;
+use toolbay_mcp::{Options, Server};
+
+use crate::args::SetupArgs;
+use crate::{Stop, Verdict, setup};
+
+pub(crate) async fn run(args: &SetupArgs) -> Result<Verdict, Stop> {
+    let (host, _) = setup::loaded(args).await?;
+    let server = Server::new(host.registry().clone(), host.pipeline().clone(), Filter::default(), Options::default());
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    tokio::spawn(async move {
+        wait_for_signal().await;
+        stop.cancel();
+    });
+    toolbay_mcp::serve_stdio(server, cancel).await.map_err(Stop::Host)?;
+    Ok(Verdict::Good)
+}
+
+async fn wait_for_signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
+        interrupt.await.ok();
+        return;
+    };
+    tokio::select! {
+        _ = interrupt => {}
+        _ = terminate.recv() => {}
+    }
+}

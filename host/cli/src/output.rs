@@ -1,0 +1,163 @@
+//! What people read: tables and colour on a terminal, plain text otherwise.
+//!
+//! A guest's text goes to a pipe as it is, but on a terminal its control characters are escaped: a result must not
+//! move the cursor, set the title or hide what it says.
+
+use std::io::{IsTerminal, Write};
+
+use anstream::AutoStream;
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use toolbay_core::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
+use toolbay_core::invoke::Failure;
+use toolbay_core::pipeline::{self, Delivered};
+
+/// Names.
+pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
+/// Headings.
+pub(crate) const HEAD: Style = Style::new().bold();
+/// What is less important.
+pub(crate) const DIM: Style = Style::new().dimmed();
+/// What is fine.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// What is not.
+pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
+
+pub(crate) fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+pub(crate) fn stdout_is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Our stdout; colours vanish when it is not a terminal or the environment asks for none.
+pub(crate) fn out() -> AutoStream<std::io::StdoutLock<'static>> {
+    anstream::stdout().lock()
+}
+
+/// Says on stderr what is wrong. That stderr may be closed is no reason to fail.
+pub(crate) fn complain(text: &str) {
+    writeln!(anstream::stderr(), "{WRONG}toolbay:{WRONG:#} {}", visible(text)).ok();
+}
+
+/// Says on stderr what goes on.
+pub(crate) fn note(text: &str) {
+    writeln!(anstream::stderr(), "{DIM}toolbay: {text}{DIM:#}").ok();
+}
+
+/// Escapes control characters but for line breaks and tabs.
+pub(crate) fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Prints a result for a person, or for the next command in a pipe.
+pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
+    match &delivered.result {
+        Ok(output) => {
+            let blocks = output.content.iter().map(describe_block);
+            if stdout_is_terminal() {
+                let mut out = out();
+                writeln!(out, "{}", visible(&output.value))?;
+                for block in blocks {
+                    writeln!(out, "{DIM}{}{DIM:#}", visible(&block))?;
+                }
+                return Ok(());
+            }
+            // Raw, not through the colour filter: bytes of a result are not ours to change.
+            let mut out = std::io::stdout().lock();
+            out.write_all(output.value.as_bytes())?;
+            if !output.value.ends_with('\n') {
+                out.write_all(b"\n")?;
+            }
+            for block in blocks {
+                writeln!(out, "{block}")?;
+            }
+            out.flush()
+        }
+        Err(failure) => {
+            complain(&format!("{} ({})", failure, pipeline::outcome(&delivered.result)));
+            Ok(())
+        }
+    }
+}
+
+fn describe_block(block: &ContentBlock) -> String {
+    match &block.body {
+        BlockBody::Text(text) => text.clone(),
+        BlockBody::Image(blob) => format!("[Image: {}, {} bytes]", blob.mime_type, blob.data.len()),
+        BlockBody::Audio(blob) => format!("[Audio: {}, {} bytes]", blob.mime_type, blob.data.len()),
+        BlockBody::Link(link) => format!("[Link: {} <{}>]", link.name, link.uri),
+        BlockBody::Embedded(resource) => match &resource.body {
+            ResourceBody::Text(text) => text.clone(),
+            ResourceBody::Blob(data) => format!("[Resource: {}, {} bytes]", resource.uri, data.len()),
+        },
+    }
+}
+
+/// The full result as one JSON object.
+pub(crate) fn result_json(delivered: &Delivered) -> Value {
+    let mut object = json!({
+        "id": delivered.call_id,
+        "tool": delivered.tool,
+        "ok": delivered.result.is_ok(),
+        "outcome": pipeline::outcome(&delivered.result),
+        "usage": delivered.usage,
+        "duration_us": delivered.duration_us,
+    });
+    let mut put = |key: &str, value: Value| {
+        if let Some(map) = object.as_object_mut() {
+            map.insert(key.to_owned(), value);
+        }
+    };
+    if let Some(total) = delivered.cut_from_chars {
+        put("cut_from_chars", json!(total));
+    }
+    if let Some(source) = &delivered.source {
+        put("source", json!(source));
+    }
+    match &delivered.result {
+        Ok(output) => put_output(&mut put, output),
+        Err(Failure::Refused(error)) => {
+            let cost = error.cost_usd;
+            put("error", json!({"code": error.code, "message": error.message, "subject": error.subject, "cost_usd": cost}));
+        }
+        Err(Failure::Fault(fault)) => {
+            put("error", json!({"code": "execution_failed", "fault": fault.kind, "message": fault.message, "limit": fault.limit}));
+        }
+        Err(Failure::Host(message)) => put("error", json!({"code": "execution_failed", "host": true, "message": message})),
+    }
+    object
+}
+
+fn put_output(put: &mut impl FnMut(&str, Value), output: &ToolOutput) {
+    put("value", json!(output.value));
+    if let Some(structured) = &output.structured {
+        put("structured", json!(structured));
+    }
+    if !output.content.is_empty() {
+        put("content", output.content.iter().map(|block| json!(describe_block(block))).collect());
+    }
+    if let Some(cost) = output.cost_usd {
+        put("cost_usd", json!(cost));
+    }
+    if let Some(meta) = &output.meta {
+        put("meta", json!(meta));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_result_can_not_drive_the_terminal() {
+        assert_eq!(super::visible("a\tb\n\x1b]0;title\x07\u{202e}"), "a\tb\n\\u{1b}]0;title\\u{7}\\u{202e}");
+    }
+}
