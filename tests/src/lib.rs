@@ -1,1 +1,200 @@
-//! Shared fixtures of the integration tests.
+//! Fixtures of the integration tests: a host over test guests, and what every provocation is checked for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use toolbay::core::audit::MemoryAudit;
+use toolbay::core::content::{ToolError, ToolOutput};
+use toolbay::core::fault::Fault;
+use toolbay::core::invoke::Failure;
+use toolbay::core::pipeline;
+use toolbay::{Delivered, Filter, Host, PluginId, Policy, ToolCall, TurnContext};
+
+/// A host with its own workspace folder and a captured audit.
+#[derive(Debug)]
+pub struct TestHost {
+    /// The host.
+    pub host: Host,
+    /// Everything it recorded.
+    pub audit: Arc<MemoryAudit>,
+    workspace: tempfile::TempDir,
+}
+
+/// The plugin that every provocation has beside it.
+pub const NEIGHBOUR: &str = "neighbour";
+
+/// Parses a policy over a workspace; `version = 1` is put before it.
+///
+/// # Panics
+/// When the policy is not sound.
+#[must_use]
+pub fn policy(text: &str, workspace: &Path) -> Policy {
+    Policy::parse(&format!("version = 1\n{text}"), workspace, None).unwrap()
+}
+
+/// Where compiled guests are kept from one test run to the next.
+#[must_use]
+pub fn cache_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-cache")
+}
+
+impl TestHost {
+    /// A host without plugins under a policy.
+    ///
+    /// # Panics
+    /// When the host can not be made.
+    #[must_use]
+    pub fn empty(text: &str) -> Self {
+        let workspace = tempfile::tempdir().unwrap();
+        let root = workspace.path().canonicalize().unwrap();
+        let audit = Arc::new(MemoryAudit::default());
+        let builder = Host::builder(policy(text, &root)).cache_dir(cache_dir());
+        let host = builder.audit(Arc::clone(&audit) as _).build().unwrap();
+        Self { host, audit, workspace }
+    }
+
+    /// A host with guests, each under the id given, and the neighbour.
+    ///
+    /// # Panics
+    /// When a guest does not load.
+    pub async fn new(guests: &[(&str, &str)], text: &str) -> Self {
+        let this = Self::empty(text);
+        for (id, path) in guests.iter().chain(&[(NEIGHBOUR, guest_artifacts::API_ECHO)]) {
+            this.load(id, path).await;
+        }
+        this
+    }
+
+    /// Loads one more guest.
+    ///
+    /// # Panics
+    /// When it does not load.
+    pub async fn load(&self, id: &str, path: &str) {
+        let loaded = self.host.load_file(PluginId::new(id).unwrap(), Path::new(path)).await;
+        loaded.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    /// The workspace.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.workspace.path().canonicalize().unwrap()
+    }
+
+    /// Calls one tool.
+    pub async fn call(&self, tool: &str, args: Value) -> Delivered {
+        self.call_in(tool, &args.to_string(), TurnContext::default()).await
+    }
+
+    /// Calls one tool in a turn, with the arguments as text.
+    ///
+    /// # Panics
+    /// When there is no result.
+    pub async fn call_in(&self, tool: &str, args: &str, turn: TurnContext) -> Delivered {
+        let view = self.host.view(Filter::default());
+        self.host.call_all(&view, vec![ToolCall::new("1", tool, args)], turn).await.pop().unwrap()
+    }
+
+    /// Calls one tool and hands back what it returned in `structured`.
+    ///
+    /// # Panics
+    /// When the call fails or returns nothing structured.
+    pub async fn ask(&self, tool: &str, args: Value) -> Value {
+        let delivered = self.call(tool, args).await;
+        structured(&delivered)
+    }
+
+    /// Provokes a plugin and checks what holds for every provocation: it ends within `within`, a call of a
+    /// neighbour that was started before is answered, so is a neighbour's after it, and no place stays taken.
+    ///
+    /// # Panics
+    /// When one of these does not hold.
+    pub async fn provoke(&self, tool: &str, args: Value, within: Duration) -> Delivered {
+        let places = self.host.free_places();
+        let before = {
+            let (host, view) = (self.host.clone(), self.host.view(Filter::default()));
+            let call = ToolCall::new("before", format!("{NEIGHBOUR}__long"), r#"{"n": 50000}"#);
+            tokio::spawn(async move { host.call_all(&view, vec![call], TurnContext::default()).await })
+        };
+        let start = Instant::now();
+        let delivered = self.call(tool, args).await;
+        assert!(start.elapsed() < within, "{tool} took {:?}", start.elapsed());
+        assert_eq!(value(&before.await.unwrap().pop().unwrap()).len(), 50_000);
+        let after = self.call(&format!("{NEIGHBOUR}__echo"), serde_json::json!({"a": 1})).await;
+        assert_eq!(value(&after), r#"{"a":1}"#);
+        assert_eq!(self.host.free_places(), places, "a place is still taken after {tool}");
+        delivered
+    }
+}
+
+/// The text of a successful result.
+///
+/// # Panics
+/// When the call failed.
+#[must_use]
+pub fn value(delivered: &Delivered) -> &str {
+    &output(delivered).value
+}
+
+/// A successful result.
+///
+/// # Panics
+/// When the call failed.
+#[must_use]
+pub fn output(delivered: &Delivered) -> &ToolOutput {
+    match &delivered.result {
+        Ok(output) => output,
+        Err(failure) => panic!("{} failed: {failure}", delivered.tool),
+    }
+}
+
+/// What a successful call returned in `structured`.
+///
+/// # Panics
+/// When the call failed or returned nothing structured.
+#[must_use]
+pub fn structured(delivered: &Delivered) -> Value {
+    let raw = output(delivered).structured.as_ref().expect("something structured");
+    serde_json::from_str(raw.get()).unwrap()
+}
+
+/// The fault that ended a call.
+///
+/// # Panics
+/// When it ended otherwise.
+#[must_use]
+pub fn fault(delivered: &Delivered) -> &Fault {
+    match &delivered.result {
+        Err(Failure::Fault(fault)) => fault,
+        other => panic!("{}: expected a fault, got {other:?}", delivered.tool),
+    }
+}
+
+/// The error with which a tool or a gate refused.
+///
+/// # Panics
+/// When the call ended otherwise.
+#[must_use]
+pub fn refusal(delivered: &Delivered) -> &ToolError {
+    match &delivered.result {
+        Err(Failure::Refused(error)) => error,
+        other => panic!("{}: expected a refusal, got {other:?}", delivered.tool),
+    }
+}
+
+/// `ok`, an error code, a fault, or `host_failed`.
+#[must_use]
+pub fn outcome(delivered: &Delivered) -> &'static str {
+    pipeline::outcome(&delivered.result)
+}

@@ -1,2 +1,59 @@
-//! Tasks.
-fn main() {}
+//! The project's own tasks: `cargo xtask` lists them.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+mod demo;
+mod plugins;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use xtask::wasm;
+
+const HELP: &str = "\
+The tasks of this project.
+
+    cargo xtask TASK
+
+TASK is one of
+    test [--keep-going]  all that must pass before a change is taken; stops at the first failure
+    tidy                 what the compiler does not check: module table, core without I/O, file sizes
+    plugins              builds the first-party plugins into the folder `plugins` of the target directory
+    guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
+    demo                 builds the host and the plugins, and shows what they do
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[&str]) -> Result<()> {
+    let workspace = wasm::workspace()?;
+    match args {
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        ["test"] => test::run(&workspace, false),
+        ["test", "--keep-going"] => test::run(&workspace, true),
+        ["tidy"] => tidy::run(&workspace),
+        ["plugins"] => plugins::run(&workspace),
+        ["guests"] => plugins::guests(&workspace, &wasm::target_dir(&workspace).join("wasm")),
+        ["guests", folder] => {
+            plugins::guests(&workspace, &std::env::current_dir()?.join(PathBuf::from(folder)))
+        }
+        ["demo"] => demo::run(&workspace),
+        _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
+    }
+}

@@ -75,10 +75,13 @@ fn view(host: &Host) -> View {
 async fn named(args: &SetupArgs, plugin: &str) -> Result<Result<(Host, PluginId), String>, Stop> {
     let file = Path::new(plugin);
     if !file.is_file() && !plugin.ends_with(".wasm") {
-        let (host, _) = setup::loaded(args).await?;
+        let host = setup::loaded(args).await?;
         return Ok(match host.plugin(plugin) {
             Some(info) => Ok((host, info.id)),
-            None => Err(format!("no plugin `{plugin}` in `{}`, and no such file", setup::plugin_dir(args)?.display())),
+            None => Err(format!(
+                "no plugin `{plugin}` in `{}`, and no such file",
+                setup::plugin_dir(args)?.display()
+            )),
         });
     }
     let host = setup::host(args)?;

@@ -24,7 +24,9 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
         if def.input_schema.value().get(keyword).is_some() {
-            found.push(format!("the input schema of `{name}` has `{keyword}` at its root; the Claude API answers 400"));
+            found.push(format!(
+                "the input schema of `{name}` has `{keyword}` at its root; the Claude API answers 400"
+            ));
         }
     }
     if let Some(properties) = def.input_schema.value().get("properties").and_then(Value::as_object) {
@@ -41,7 +43,11 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
             found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
         } else if wish.reason.is_none() {
-            found.push(format!("`{name}` gives no reason for `{}` of `{}`; an operator has to decide about it", wish.kind.as_str(), wish.target));
+            found.push(format!(
+                "`{name}` gives no reason for `{}` of `{}`; an operator has to decide about it",
+                wish.kind.as_str(),
+                wish.target
+            ));
         }
     }
     found
@@ -61,7 +67,9 @@ pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
             || (import.starts_with("wasi:sockets/") && !declares(&[CapabilityKind::Net]))
             || (import.starts_with("wasi:http/") && !declares(&[CapabilityKind::Net]));
         if undeclared {
-            found.push(format!("it imports `{import}` and declares no capability for it; there it will find nothing"));
+            found.push(format!(
+                "it imports `{import}` and declares no capability for it; there it will find nothing"
+            ));
         }
     }
     found

@@ -52,7 +52,9 @@ pub(crate) fn visible(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => out.extend(c.escape_default()),
+            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                out.extend(c.escape_default())
+            }
             c => out.push(c),
         }
     }
@@ -128,12 +130,20 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
         Ok(output) => put_output(&mut put, output),
         Err(Failure::Refused(error)) => {
             let cost = error.cost_usd;
-            put("error", json!({"code": error.code, "message": error.message, "subject": error.subject, "cost_usd": cost}));
+            put(
+                "error",
+                json!({"code": error.code, "message": error.message, "subject": error.subject, "cost_usd": cost}),
+            );
         }
         Err(Failure::Fault(fault)) => {
-            put("error", json!({"code": "execution_failed", "fault": fault.kind, "message": fault.message, "limit": fault.limit}));
+            put(
+                "error",
+                json!({"code": "execution_failed", "fault": fault.kind, "message": fault.message, "limit": fault.limit}),
+            );
         }
-        Err(Failure::Host(message)) => put("error", json!({"code": "execution_failed", "host": true, "message": message})),
+        Err(Failure::Host(message)) => {
+            put("error", json!({"code": "execution_failed", "host": true, "message": message}))
+        }
     }
     object
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use toolbay::{Host, LoadEvent, LoadReport, Policy};
+use toolbay::{Host, LoadEvent, Policy};
 
 use crate::args::SetupArgs;
 use crate::audit::JsonLines;
@@ -40,8 +40,8 @@ pub(crate) fn host(args: &SetupArgs) -> Result<Host, Stop> {
     builder.build().map_err(|e| Stop::Host(e.into()))
 }
 
-/// Makes the host and loads the plugin directory; problems are told on stderr, a line each.
-pub(crate) async fn loaded(args: &SetupArgs) -> Result<(Host, LoadReport), Stop> {
+/// Makes the host and loads the plugin directory; bad files are told on stderr, a line each; warnings are logged.
+pub(crate) async fn loaded(args: &SetupArgs) -> Result<Host, Stop> {
     let host = host(args)?;
     let dir = plugin_dir(args)?;
     let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
@@ -49,9 +49,9 @@ pub(crate) async fn loaded(args: &SetupArgs) -> Result<(Host, LoadReport), Stop>
         output::complain(&format!("{}: {}", problem.file.display(), problem.error));
     }
     for warning in &report.warnings {
-        output::complain(&format!("plugin `{}`: {}", warning.plugin, warning.message));
+        tracing::warn!(plugin = %warning.plugin, "{}", warning.message);
     }
-    Ok((host, report))
+    Ok(host)
 }
 
 /// The plugin directory.
@@ -64,7 +64,8 @@ pub(crate) fn plugin_dir(args: &SetupArgs) -> Result<PathBuf, Stop> {
 fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
     let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
     let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
-    let found = user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml")).filter(|f| f.exists());
+    let found =
+        user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml")).filter(|f| f.exists());
     let Some(file) = args.config.clone().or(found) else {
         return Ok(Policy::deny_all(&workspace.unwrap_or(here)));
     };
@@ -75,11 +76,16 @@ fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
         anyhow::Ok((text, file.parent().unwrap_or(Path::new("/")).to_path_buf()))
     };
     let (text, base) = read().with_context(|| format!("policy `{shown}`")).map_err(Stop::Usage)?;
-    Policy::parse(&text, &base, workspace.as_deref()).with_context(|| format!("policy `{shown}`")).map_err(Stop::Usage)
+    Policy::parse(&text, &base, workspace.as_deref())
+        .with_context(|| format!("policy `{shown}`"))
+        .map_err(Stop::Usage)
 }
 
 fn absolute(here: &Path, dir: &Path) -> Result<PathBuf, Stop> {
-    here.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display())).map_err(Stop::Usage)
+    here.join(dir)
+        .canonicalize()
+        .with_context(|| format!("--workspace `{}`", dir.display()))
+        .map_err(Stop::Usage)
 }
 
 /// `toolbay` in one of the user's directories (XDG base directory specification: a relative value is ignored).

@@ -102,11 +102,10 @@ impl Code {
             .map_err(|e| LoadError::Import(one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imports(engine, &pre);
         let folders = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
-        // A missing export is an error of the typed look-up; which ones there are is found by trying.
         Ok(Self {
-            tools: ExportsToolsPre::new(pre.clone()).ok(),
-            reducers: ExportsReducersPre::new(pre.clone()).ok(),
-            about: ExportsAboutPre::new(pre).ok(),
+            tools: export(component, "tools", || ExportsToolsPre::new(pre.clone()))?,
+            reducers: export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
+            about: export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
             imports,
             folders,
         })
@@ -180,12 +179,30 @@ fn imports(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
     names
 }
 
+fn exports(component: &Component, interface: &str) -> bool {
+    component.get_export_index(None, &format!("{PACKAGE}{interface}@{VERSION}")).is_some()
+}
+
+/// The typed look-up of an interface, if the component exports it at all.
+fn export<T>(
+    component: &Component,
+    interface: &str,
+    find: impl FnOnce() -> wasmtime::Result<T>,
+) -> Result<Option<T>, LoadError> {
+    if !exports(component, interface) {
+        return Ok(None);
+    }
+    find().map(Some).map_err(|e| {
+        let reason = one_line(&format!("{e:#}"), MAX_REASON);
+        LoadError::WrongWorld(format!(
+            "its `{PACKAGE}{interface}@{VERSION}` is not what the contract says: {reason}"
+        ))
+    })
+}
+
 /// Refuses a component that speaks another version of the contract, or none, and says which.
 fn check_world(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    let has = |interface: &str| {
-        component.get_export_index(None, &format!("{PACKAGE}{interface}@{VERSION}")).is_some()
-    };
-    if has("tools") || has("reducers") {
+    if exports(component, "tools") || exports(component, "reducers") {
         return Ok(());
     }
     let ty = component.component_type();

@@ -229,14 +229,18 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
         return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
     }
     if let Some(c) = value.chars().find(|c| hides(*c)) {
-        return Err(bad(format!("{what} holds the character U+{:04X}, which a terminal obeys", u32::from(c))));
+        return Err(bad(format!(
+            "{what} holds the character U+{:04X}, which a terminal obeys",
+            u32::from(c)
+        )));
     }
     Ok(value)
 }
 
 /// Controls, and what reorders the text around it.
 fn hides(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t' | '\r')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {

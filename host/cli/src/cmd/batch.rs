@@ -24,7 +24,7 @@ struct Call {
 pub(crate) async fn run(args: &SetupArgs, file: &Path, turn: &TurnArgs) -> Result<Verdict, Stop> {
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display())).map_err(Stop::Usage)?;
-    let (host, _) = setup::loaded(args).await?;
+    let host = setup::loaded(args).await?;
     let mut turn = super::turn(turn);
     // One file is one session: a write after a read in an earlier line of it is guarded.
     turn.identity.session_id = Some(format!("batch-{}", std::process::id()));
@@ -50,7 +50,9 @@ fn parse(text: &str) -> anyhow::Result<Vec<ToolCall>> {
         serde_json::from_str(text)?
     } else {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        lines.map(|(n, line)| serde_json::from_str(line).with_context(|| format!("line {}", n + 1))).collect::<Result<_, _>>()?
+        lines
+            .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("line {}", n + 1)))
+            .collect::<Result<_, _>>()?
     };
     let number = |(n, call): (usize, Call)| {
         let args = call.args.map_or_else(String::new, |args| args.get().to_owned());
@@ -69,7 +71,8 @@ mod tests {
         let array = r#"[{"tool":"a"},{"id":"x","tool":"b","args":{"n": 1}}]"#;
         for text in [lines, array] {
             let calls = parse(text).unwrap();
-            let seen: Vec<_> = calls.iter().map(|c| (c.id.as_str(), c.tool.as_str(), c.args.as_str())).collect();
+            let seen: Vec<_> =
+                calls.iter().map(|c| (c.id.as_str(), c.tool.as_str(), c.args.as_str())).collect();
             assert_eq!(seen, [("1", "a", ""), ("x", "b", "{\"n\": 1}")]);
         }
         assert!(parse("").unwrap().is_empty());

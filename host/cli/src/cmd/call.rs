@@ -8,8 +8,14 @@ use toolbay_core::invoke::Failure;
 use crate::args::{SetupArgs, TurnArgs};
 use crate::{Stop, Verdict, output, setup};
 
-pub(crate) async fn run(args: &SetupArgs, tool: &str, text: String, turn: &TurnArgs, json: bool) -> Result<Verdict, Stop> {
-    let (host, _) = setup::loaded(args).await?;
+pub(crate) async fn run(
+    args: &SetupArgs,
+    tool: &str,
+    text: String,
+    turn: &TurnArgs,
+    json: bool,
+) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args).await?;
     let view = super::view(&host);
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], super::turn(turn)).await;
     let Some(delivered) = results.into_iter().next() else {
@@ -17,7 +23,8 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, text: String, turn: &TurnA
     };
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &output::result_json(&delivered)).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut out, &output::result_json(&delivered))
+            .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         output::result(&delivered)?;

@@ -14,7 +14,11 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
             Ok(found) => found,
             Err(problem) => {
                 verdict = Verdict::Bad;
-                writeln!(output::out(), "{HEAD}{shown}{HEAD:#}: {WRONG}refused{WRONG:#}: {}", visible(&problem))?;
+                writeln!(
+                    output::out(),
+                    "{HEAD}{shown}{HEAD:#}: {WRONG}refused{WRONG:#}: {}",
+                    visible(&problem)
+                )?;
                 continue;
             }
         };
@@ -25,7 +29,11 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
         let (count, reducers) = (tools.len(), info.reducers.len());
         let mut out = output::out();
-        writeln!(out, "{HEAD}{shown}{HEAD:#}: {GOOD}loads{GOOD:#}, {count} tools, {reducers} reducers, {} findings", findings.len())?;
+        writeln!(
+            out,
+            "{HEAD}{shown}{HEAD:#}: {GOOD}loads{GOOD:#}, {count} tools, {reducers} reducers, {} findings",
+            findings.len()
+        )?;
         for finding in findings {
             writeln!(out, "  {}", visible(&finding))?;
         }

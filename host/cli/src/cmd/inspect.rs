@@ -53,7 +53,12 @@ fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
     writeln!(out, "{HEAD}{}{HEAD:#}", info.id)?;
     if let Some(about) = &info.about {
         writeln!(out, "  {} {}", visible(&about.name), visible(&about.version))?;
-        let lines = [("about", &about.description), ("authors", &about.authors), ("license", &about.license), ("source", &about.source)];
+        let lines = [
+            ("about", &about.description),
+            ("authors", &about.authors),
+            ("license", &about.license),
+            ("source", &about.source),
+        ];
         for (key, value) in lines {
             if let Some(value) = value {
                 writeln!(out, "  {DIM}{key:8}{DIM:#} {}", visible(value))?;
@@ -80,17 +85,40 @@ fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
         writeln!(out, "  {line}")?;
     }
     if let Some(properties) = def.input_schema.value().get("properties").and_then(Value::as_object) {
-        let required: Vec<_> = def.input_schema.value().get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<_> = def
+            .input_schema
+            .value()
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         for (name, schema) in properties {
-            let kind = schema.get("type").map_or_else(|| "any".to_owned(), |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned));
+            let kind = schema.get("type").map_or_else(
+                || "any".to_owned(),
+                |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned),
+            );
             let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
             let need = if required.contains(&name.as_str()) { "" } else { ", optional" };
-            writeln!(out, "    {} {DIM}({}{need}){DIM:#} {}", visible(name), visible(&kind), visible(about.lines().next().unwrap_or_default()))?;
+            writeln!(
+                out,
+                "    {} {DIM}({}{need}){DIM:#} {}",
+                visible(name),
+                visible(&kind),
+                visible(about.lines().next().unwrap_or_default())
+            )?;
         }
     }
     for wish in &def.capabilities {
         let reason = wish.reason.as_deref().unwrap_or("no reason given");
-        writeln!(out, "  {DIM}asks for{DIM:#} {} of {}: {}", wish.kind.as_str(), visible(&wish.target), visible(reason))?;
+        writeln!(
+            out,
+            "  {DIM}asks for{DIM:#} {} of {}: {}",
+            wish.kind.as_str(),
+            visible(&wish.target),
+            visible(reason)
+        )?;
     }
     match &entry.unavailable {
         Some(reason) => {

@@ -10,7 +10,7 @@ use crate::output::{self, DIM, NAME, WRONG};
 use crate::{Stop, Verdict, setup};
 
 pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict, Stop> {
-    let (host, _) = setup::loaded(args).await?;
+    let host = setup::loaded(args).await?;
     let view = super::view(&host);
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.definitions().collect() };
     let hidden = view.catalog().tools().len() - entries.len();
@@ -29,10 +29,16 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
         match (&entry.unavailable, terminal) {
             (None, true) => writeln!(out, "{NAME}{name:width$}{NAME:#}  {summary}")?,
             (Some(reason), true) => {
-                writeln!(out, "{DIM}{name:width$}{DIM:#}  {WRONG}not available{WRONG:#}: {}", output::visible(reason))?;
+                writeln!(
+                    out,
+                    "{DIM}{name:width$}{DIM:#}  {WRONG}not available{WRONG:#}: {}",
+                    output::visible(reason)
+                )?;
             }
             (None, false) => writeln!(out, "{name}\t{summary}")?,
-            (Some(reason), false) => writeln!(out, "{name}\tnot available: {}", output::visible(reason).replace('\n', " "))?,
+            (Some(reason), false) => {
+                writeln!(out, "{name}\tnot available: {}", output::visible(reason).replace('\n', " "))?
+            }
         }
     }
     out.flush()?;
@@ -71,7 +77,12 @@ pub(crate) fn first_sentence(text: &str) -> &str {
 mod tests {
     #[test]
     fn a_description_is_cut_to_its_first_sentence() {
-        for (text, sentence) in [("Read a file. Supports much.", "Read a file."), ("No end", "No end"), ("\n A.\nB", " A."), ("", "")] {
+        for (text, sentence) in [
+            ("Read a file. Supports much.", "Read a file."),
+            ("No end", "No end"),
+            ("\n A.\nB", " A."),
+            ("", ""),
+        ] {
             assert_eq!(super::first_sentence(text).trim(), sentence.trim(), "{text:?}");
         }
     }

@@ -8,8 +8,9 @@ use crate::args::SetupArgs;
 use crate::{Stop, Verdict, setup};
 
 pub(crate) async fn run(args: &SetupArgs) -> Result<Verdict, Stop> {
-    let (host, _) = setup::loaded(args).await?;
-    let server = Server::new(host.registry().clone(), host.pipeline().clone(), Filter::default(), Options::default());
+    let host = setup::loaded(args).await?;
+    let server =
+        Server::new(host.registry().clone(), host.pipeline().clone(), Filter::default(), Options::default());
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     tokio::spawn(async move {

@@ -1,0 +1,137 @@
+//! What a well-behaved guest sees and what its caller gets.
+
+use std::sync::{Arc, Mutex};
+
+use integration_tests::{TestHost, outcome, output, refusal, structured, value};
+use serde_json::json;
+use toolbay::TurnContext;
+use toolbay::core::call::{Audience, Identity, Progress, ProgressSink};
+use toolbay::core::content::{BlockBody, ErrorCode, ResourceBody};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_gets_a_fresh_instance_each_time() {
+    let host = TestHost::new(&[("state", guest_artifacts::HOSTILE_STATE)], "").await;
+    for _ in 0..20 {
+        assert_eq!(value(&host.call("state__count", json!({})).await), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_answer_arrives() {
+    let host = TestHost::new(&[], "").await;
+    assert_eq!(
+        host.ask("neighbour__structured", json!({"a": [1, {"b": null}]})).await,
+        json!({"a": [1, {"b": null}]})
+    );
+    let meta = host.call("neighbour__meta", json!({"k": "v"})).await;
+    assert_eq!(
+        (output(&meta).meta.as_ref().unwrap().get(), output(&meta).cost_usd),
+        (r#"{"k":"v"}"#, Some(0.25))
+    );
+    let content = host.call("neighbour__content", json!({})).await;
+    let blocks = &output(&content).content;
+    assert_eq!(blocks.len(), 6);
+    assert_eq!(blocks[0].annotations.as_ref().unwrap().priority, Some(0.5));
+    assert!(
+        matches!(&blocks[1].body, BlockBody::Image(blob) if blob.data == b"\x89PNG" && blob.mime_type == "image/png")
+    );
+    assert!(
+        matches!(&blocks[3].body, BlockBody::Link(link) if link.uri == "https://example.com/a" && link.size == Some(12))
+    );
+    assert!(
+        matches!(&blocks[5].body, BlockBody::Embedded(r) if r.body == ResourceBody::Blob(vec![0, 1, 2, 255]))
+    );
+    for (code, expect) in [
+        ("input-invalid", ErrorCode::InputInvalid),
+        ("not-available", ErrorCode::NotAvailable),
+        ("execution-failed", ErrorCode::ExecutionFailed),
+        ("stale-write", ErrorCode::StaleWrite),
+    ] {
+        let delivered = host.call("neighbour__error", json!({"code": code, "message": "no: {} %s"})).await;
+        let error = refusal(&delivered);
+        assert_eq!((error.code, error.message.as_str(), error.cost_usd), (expect, "no: {} %s", Some(0.5)));
+        assert_eq!(error.subject.as_deref(), Some("/code"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_is_known_to_the_guest_and_kept_by_the_host() {
+    let host = TestHost::new(&[], "[plugins.neighbour.tools.long]\nlimits = { result_chars = 500 }").await;
+    let turn = || TurnContext { budget_chars: 1000, ..TurnContext::default() };
+    let ctx = host.call_in("neighbour__ctx", "{}", turn()).await;
+    assert_eq!(structured(&ctx)["budget_chars"], 1000);
+    let long = host.call_in("neighbour__long", r#"{"n": 20000, "emoji": true}"#, turn()).await;
+    assert_eq!(value(&long).chars().count(), 500);
+    assert!(value(&long).ends_with("\n[truncated — 20000 chars total]"));
+    assert_eq!(long.cut_from_chars, Some(20_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_learns_what_the_caller_told_and_nothing_else() {
+    let host = TestHost::new(&[], "[plugins.neighbour]\nconfig = { greeting = \"hi\", n = 5 }").await;
+    let blank = host.ask("neighbour__ctx", json!({})).await;
+    for key in ["session_id", "session_key", "platform", "working_dir", "agent_id", "turn", "attribute"] {
+        assert_eq!(blank[key], json!(null), "{key}");
+    }
+    let identity = Identity {
+        session_id: Some("s1".to_owned()),
+        platform: Some("test".to_owned()),
+        turn: Some(7),
+        attributes: json!({"traceparent": "00-1"}).as_object().unwrap().clone(),
+        ..Identity::default()
+    };
+    let told = host.call_in("neighbour__ctx", "{}", TurnContext { identity, ..TurnContext::default() }).await;
+    let told = structured(&told);
+    assert_eq!(
+        (&told["session_id"], &told["platform"], &told["turn"]),
+        (&json!("s1"), &json!("test"), &json!(7))
+    );
+    assert_eq!(told["attribute"], json!("\"00-1\""));
+    assert_eq!(
+        (&told["cancelled"], &told["dry_run"], &told["call_id"]),
+        (&json!(false), &json!(false), &json!("1"))
+    );
+    assert!(told["remaining_ms"].as_u64().unwrap() <= 30_000);
+    assert_eq!(host.ask("neighbour__config", json!({})).await, json!({"greeting": "\"hi\"", "n": "5"}));
+}
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Progress>>);
+
+impl ProgressSink for Heard {
+    fn progress(&self, event: Progress) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_reaches_its_own_caller_up_to_the_limit() {
+    let host = TestHost::new(&[], "[limits]\nprogress_events = 10").await;
+    let (a, b) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
+    let turn =
+        |sink: &Arc<Heard>| TurnContext { progress: Some(Arc::clone(sink) as _), ..TurnContext::default() };
+    let (one, two) = tokio::join!(
+        host.call_in("neighbour__progress", r#"{"n": 3, "audience": "user"}"#, turn(&a)),
+        host.call_in("neighbour__progress", r#"{"n": 5000, "audience": "internal"}"#, turn(&b)),
+    );
+    assert_eq!((outcome(&one), outcome(&two)), ("ok", "ok"));
+    let (a, b) = (a.0.lock().unwrap(), b.0.lock().unwrap());
+    assert_eq!(a.iter().map(|e| e.message.as_str()).collect::<Vec<_>>(), ["step 1", "step 2", "step 3"]);
+    assert!(a.iter().all(|e| e.audience == Audience::User && &*e.tool == "neighbour__progress"));
+    assert_eq!((b.len(), b[0].audience), (10, Audience::Internal));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_told_and_fuel_is_deterministic() {
+    let host = TestHost::new(&[], "").await;
+    let first = host.call("neighbour__long", json!({"n": 100_000})).await;
+    let again = host.call("neighbour__long", json!({"n": 100_000})).await;
+    assert!(first.usage.fuel > 1000 && first.usage.peak_memory_bytes >= 1 << 20, "{:?}", first.usage);
+    assert_eq!(
+        (first.usage.fuel, first.usage.result_bytes, first.usage.args_bytes),
+        (again.usage.fuel, 100_000, 12)
+    );
+    let records = host.audit.take();
+    assert_eq!((records.len(), records[0].outcome, records[0].usage.fuel), (2, "ok", first.usage.fuel));
+    assert_eq!(records[0].source.as_ref().unwrap().plugin().unwrap().as_str(), "neighbour");
+}

@@ -1,0 +1,264 @@
+//! Guests that do what a plugin must not. Each case goes through `TestHost::provoke`, which checks besides the
+//! outcome that a neighbour notices nothing and that nothing stays behind.
+
+use std::time::Duration;
+
+use integration_tests::{TestHost, fault, outcome, structured, value};
+use serde_json::{Value, json};
+use toolbay::core::fault::FaultKind;
+use toolbay::{Filter, ToolCall, TurnContext};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Provokes, and expects a fault of `kind` by the limit `limit`, with the setting that raises it.
+async fn by_limit(host: &TestHost, tool: &str, args: Value, kind: FaultKind, limit: &str) {
+    let delivered = host.provoke(tool, args.clone(), SOON).await;
+    let fault = fault(&delivered);
+    assert_eq!(fault.kind, kind, "{tool} {args}: {fault}");
+    let hit = fault.limit.as_ref().unwrap_or_else(|| panic!("{tool} {args}: no limit in {fault}"));
+    let plugin = tool.split_once("__").unwrap().0;
+    assert_eq!(hit.name, limit, "{tool} {args}: {fault}");
+    assert_eq!(hit.setting, format!("[plugins.{plugin}.limits] {limit} = …"));
+    assert!(fault.message.contains(&hit.setting) && fault.message.contains(&hit.value), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_ends_by_fuel_or_by_the_clock() {
+    let guests = [("spin", guest_artifacts::HOSTILE_SPIN), ("slow", guest_artifacts::HOSTILE_SPIN)];
+    let policy = "[plugins.spin.limits]\nfuel = 50_000_000\n[plugins.slow.limits]\ntimeout = \"300ms\"\nfuel = 1_000_000_000_000";
+    let host = TestHost::new(&guests, policy).await;
+    for _ in 0..3 {
+        by_limit(&host, "spin__spin", json!({}), FaultKind::OutOfFuel, "fuel").await;
+        by_limit(&host, "slow__spin", json!({}), FaultKind::Deadline, "timeout").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_waits_ends_by_the_clock() {
+    let host = TestHost::new(
+        &[("sleep", guest_artifacts::HOSTILE_SLEEP)],
+        "[plugins.sleep.limits]\ntimeout = \"300ms\"",
+    )
+    .await;
+    for tool in ["sleep__sleep", "sleep__naps", "sleep__poll"] {
+        by_limit(&host, tool, json!({}), FaultKind::Deadline, "timeout").await;
+    }
+    assert_eq!(value(&host.provoke("sleep__sleep", json!({"ms": 10}), SOON).await), "slept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_sleepers_take_the_time_of_one() {
+    let host = TestHost::new(&[("sleep", guest_artifacts::HOSTILE_SLEEP)], "").await;
+    let calls = (0..16).map(|n| ToolCall::new(n.to_string(), "sleep__sleep", r#"{"ms": 500}"#)).collect();
+    let start = std::time::Instant::now();
+    let results = host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await;
+    assert!(results.iter().all(|r| outcome(r) == "ok"));
+    assert!(start.elapsed() < Duration::from_secs(4), "one after the other would be eight seconds");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_bounded_and_its_refusal_can_be_survived() {
+    let host = TestHost::new(
+        &[("alloc", guest_artifacts::HOSTILE_ALLOC)],
+        "[plugins.alloc.limits]\nmemory = \"16MiB\"",
+    )
+    .await;
+    by_limit(&host, "alloc__grow", json!({}), FaultKind::OutOfMemory, "memory").await;
+    by_limit(&host, "alloc__hold", json!({"mib": 100}), FaultKind::OutOfMemory, "memory").await;
+    let survived = host.provoke("alloc__reserve", json!({}), SOON).await;
+    let got: u64 = value(&survived).parse().unwrap();
+    assert!((8..16).contains(&got), "{got} MiB of 16");
+    assert!(survived.usage.peak_memory_bytes <= 16 << 20, "{:?}", survived.usage);
+    assert_eq!(outcome(&host.provoke("alloc__hold", json!({"mib": 8}), SOON).await), "ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_die_is_a_trap_with_last_words() {
+    let host = TestHost::new(&[("trap", guest_artifacts::HOSTILE_TRAP)], "").await;
+    for (how, part) in [
+        ("panic", "a panic of the guest"),
+        ("unreachable", "unreachable"),
+        ("exit0", "exit status 0"),
+        ("exit1", "exit status 1"),
+        ("abort", "trapped"),
+        ("stack", "trapped"),
+        ("bounds", "out of bounds"),
+        ("signature", "indirect call type mismatch"),
+    ] {
+        let delivered = host.provoke("trap__trap", json!({"how": how}), SOON).await;
+        let fault = fault(&delivered);
+        assert_eq!(fault.kind, FaultKind::Trap, "{how}: {fault}");
+        assert!(fault.message.contains(part), "{how}: {fault}");
+        assert!(
+            !fault.message.contains("wasm backtrace") && fault.message.chars().count() < 1000,
+            "{how}: {fault}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_output_never_crosses() {
+    let host = TestHost::new(
+        &[("big", guest_artifacts::HOSTILE_OUTPUT)],
+        "[plugins.big.limits]\nmemory = \"512MiB\"",
+    )
+    .await;
+    for tool in ["big__text", "big__error", "big__blob", "big__structured"] {
+        by_limit(&host, tool, json!({}), FaultKind::OutputTooLarge, "host_call_bytes").await;
+    }
+    assert_eq!(outcome(&host.provoke("big__text", json!({"mib": 8}), SOON).await), "ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_the_contract_is_a_fault() {
+    let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], "").await;
+    for (tool, args) in [
+        ("bad__blocks", json!({})),
+        ("bad__deep", json!({})),
+        ("bad__json", json!({})),
+        ("bad__json", json!({"json": r#"{"a":1,"a":2}"#})),
+        ("bad__json", json!({"json": ""})),
+        ("bad__nan", json!({})),
+        ("bad__meta", json!({})),
+        ("bad__schema", json!({})),
+        ("bad__schema_without", json!({})),
+    ] {
+        let delivered = host.provoke(tool, args.clone(), SOON).await;
+        assert_eq!(fault(&delivered).kind, FaultKind::BadOutput, "{tool} {args}");
+    }
+    // What has an obvious reading is put right.
+    for cost in ["nan", "infinite", "negative"] {
+        let delivered = host.provoke("bad__cost", json!({"cost": cost}), SOON).await;
+        assert_eq!(integration_tests::output(&delivered).cost_usd, None, "{cost}");
+    }
+    let delivered = host.provoke("bad__priority", json!({}), SOON).await;
+    assert_eq!(integration_tests::output(&delivered).content[0].annotations.as_ref().unwrap().priority, None);
+    assert_eq!(
+        structured(&host.provoke("bad__schema", json!({"json": "{\"n\":1}"}), SOON).await),
+        json!({"n": 1})
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_guest_prints_is_swallowed_past_the_bound() {
+    let host = TestHost::new(&[("loud", guest_artifacts::HOSTILE_STDOUT)], "").await;
+    for tool in ["loud__forge", "loud__flood", "loud__ansi", "loud__all"] {
+        assert_eq!(value(&host.provoke(tool, json!({}), SOON).await), "done", "{tool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_sees_nothing_of_the_host() {
+    let host = TestHost::new(&[("env", guest_artifacts::HOSTILE_ENV)], "").await;
+    let seen = structured(&host.provoke("env__look", json!({}), SOON).await);
+    for key in ["env", "args", "preopens"] {
+        assert_eq!(seen[key], json!([]), "{key}");
+    }
+    assert_eq!(seen["stdin_bytes"], json!({"ok": 0}));
+    for group in ["dirs", "files"] {
+        for (path, said) in seen[group].as_object().unwrap() {
+            assert!(said["error"].is_string(), "{path}: {said}");
+        }
+    }
+    for key in ["tcp_connect", "tcp_connect_out", "tcp_listen", "udp_bind", "dns_localhost", "dns_example"] {
+        assert!(seen[key]["error"].is_string(), "{key}: {}", seen[key]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_are_bounded() {
+    let host = TestHost::new(&[("handles", guest_artifacts::HOSTILE_HANDLES)], "").await;
+    for tool in ["handles__pollables", "handles__streams"] {
+        by_limit(&host, tool, json!({}), FaultKind::OutOfMemory, "handles").await;
+    }
+    let sockets = host.provoke("handles__sockets", json!({}), SOON).await;
+    assert!(matches!(outcome(&sockets), "ok" | "out_of_memory"), "{sockets:?}");
+    assert_eq!(value(&host.provoke("handles__pollables", json!({"n": 300}), SOON).await), "300");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_calls_in_a_loop_end_like_any_loop() {
+    let policy = "[plugins.calls.limits]\ntimeout = \"2s\"\nfuel = 1_000_000_000_000\nmemory = \"512MiB\"";
+    let host = TestHost::new(&[("calls", guest_artifacts::HOSTILE_HOSTCALLS)], policy).await;
+    for tool in ["calls__log", "calls__progress", "calls__context", "calls__config"] {
+        by_limit(&host, tool, json!({}), FaultKind::Deadline, "timeout").await;
+    }
+    for tool in ["calls__big_log", "calls__big_progress", "calls__big_attribute"] {
+        assert_eq!(outcome(&host.provoke(tool, json!({}), SOON).await), "ok", "{tool}: 10 MiB may cross");
+        by_limit(&host, tool, json!({"mib": 20}), FaultKind::OutputTooLarge, "host_call_bytes").await;
+    }
+    by_limit(&host, "calls__many_fields", json!({}), FaultKind::OutputTooLarge, "host_call_bytes").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spinning_on_every_core_blocks_nobody() {
+    let host = TestHost::new(
+        &[("spin", guest_artifacts::HOSTILE_SPIN)],
+        "[plugins.spin.limits]\ntimeout = \"3s\"\nfuel = 1_000_000_000_000",
+    )
+    .await;
+    let view = host.host.view(Filter::default());
+    let spinners = {
+        let (host, view) = (host.host.clone(), view.clone());
+        let calls = (0..8).map(|n| ToolCall::new(n.to_string(), "spin__spin", "{}")).collect();
+        tokio::spawn(async move { host.call_all(&view, calls, TurnContext::default()).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..5 {
+        let start = std::time::Instant::now();
+        assert_eq!(value(&host.call("neighbour__echo", json!({})).await), "{}");
+        assert!(
+            start.elapsed() < Duration::from_secs(1),
+            "{:?} beside eight spinning guests",
+            start.elapsed()
+        );
+    }
+    assert!(!spinners.is_finished(), "they were still at it");
+    assert!(spinners.await.unwrap().iter().all(|r| outcome(r) == "deadline"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_call_ends_at_once() {
+    let guests = [("spin", guest_artifacts::HOSTILE_SPIN), ("sleep", guest_artifacts::HOSTILE_SLEEP)];
+    let host = TestHost::new(&guests, "[limits]\nfuel = 1_000_000_000_000").await;
+    for tool in ["spin__spin", "sleep__sleep", "sleep__poll"] {
+        let turn = TurnContext::default();
+        let cancel = turn.cancel.clone();
+        let canceller = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            cancel.cancel();
+            std::time::Instant::now()
+        });
+        let delivered = host.call_in(tool, "{}", turn).await;
+        let ended = canceller.await.unwrap().elapsed();
+        assert_eq!(outcome(&delivered), "cancelled", "{tool}");
+        assert!(ended < Duration::from_millis(500), "{tool} went on for {ended:?}");
+    }
+    assert_eq!(host.host.free_places(), 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_batch_frees_its_places() {
+    let host = TestHost::new(&[("sleep", guest_artifacts::HOSTILE_SLEEP)], "").await;
+    let calls = (0..8).map(|n| ToolCall::new(n.to_string(), "sleep__sleep", "{}")).collect();
+    let view = host.host.view(Filter::default());
+    let batch = host.host.call_all(&view, calls, TurnContext::default());
+    assert!(tokio::time::timeout(Duration::from_millis(300), batch).await.is_err());
+    let start = std::time::Instant::now();
+    while host.host.free_places() < 64 {
+        assert!(start.elapsed() < Duration::from_secs(2), "places stay taken");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_queue_the_answer_is_busy() {
+    let policy = "[host]\nparallel_calls = 2\nqueued_calls = 2\nqueue_timeout = \"10s\"\n[plugins.sleep.limits]\ntimeout = \"2s\"";
+    let host = TestHost::new(&[("sleep", guest_artifacts::HOSTILE_SLEEP)], policy).await;
+    let calls = (0..10).map(|n| ToolCall::new(n.to_string(), "sleep__sleep", r#"{"ms": 300}"#)).collect();
+    let results = host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await;
+    let count = |what| results.iter().filter(|r| outcome(r) == what).count();
+    assert_eq!((count("ok"), count("busy")), (4, 6));
+    let busy = results.iter().find(|r| outcome(r) == "busy").unwrap();
+    assert_eq!(fault(busy).limit.as_ref().unwrap().setting, "[host] queued_calls = …");
+}

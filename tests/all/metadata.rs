@@ -1,0 +1,125 @@
+//! Guests that misbehave when they are asked what they are: each is refused with the reason, within seconds, and
+//! nothing of it is registered.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use integration_tests::TestHost;
+use toolbay::PluginId;
+
+async fn refused(path: &str, part: &str) {
+    let host = TestHost::empty("");
+    let start = Instant::now();
+    let loaded = host.host.load_file(PluginId::new("bad").unwrap(), Path::new(path)).await;
+    let error = loaded.expect_err(path).to_string();
+    assert!(error.contains(part), "{path}: {error}");
+    assert!(
+        error.chars().count() < 1000 && !error.contains('\u{1b}') && !error.contains('\n'),
+        "{path}: {error:?}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(30), "{path} took {:?}", start.elapsed());
+    assert_eq!((host.host.registry().snapshot().tools().len(), host.host.plugins().len()), (0, 0), "{path}");
+}
+
+macro_rules! refusals {
+    ($($name:ident: $guest:ident, $part:expr;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            refused(guest_artifacts::$guest, $part).await;
+        }
+    )*};
+}
+
+refusals! {
+    a_loop_ends: HOSTILE_METADATA_SPIN, "fuel";
+    a_wait_ends: HOSTILE_METADATA_SLEEP, "timeout";
+    a_panic_is_told: HOSTILE_METADATA_TRAP, "a panic in `list-tools`";
+    an_exit_is_no_answer: HOSTILE_METADATA_EXIT, "exit status 0";
+    memory_is_bounded: HOSTILE_METADATA_ALLOC, "memory";
+    the_answer_takes_memory: HOSTILE_METADATA_HUGE, "`memory` is 64MiB";
+    ten_thousand_tools_are_too_many: HOSTILE_METADATA_MANY, "10000 tools";
+    nothing_is_too_little: HOSTILE_METADATA_NONE, "neither a tool nor a reducer";
+    a_name_once: HOSTILE_METADATA_DUPLICATE, "two tools of the name `twice`";
+    no_dot_in_a_name: HOSTILE_METADATA_NAME_DOT, "`other.tool` has a character outside";
+    no_empty_name: HOSTILE_METADATA_NAME_EMPTY, "is empty";
+    no_long_name: HOSTILE_METADATA_NAME_LONG, "longer than 48";
+    no_line_break_in_a_name: HOSTILE_METADATA_NAME_NEWLINE, "has a character outside";
+    no_novel_as_description: HOSTILE_METADATA_DESCRIPTION, "at most 8000";
+    no_terminal_codes_in_texts: HOSTILE_METADATA_TEXT, "which a terminal obeys";
+    no_terminal_codes_in_capabilities: HOSTILE_METADATA_CAPABILITY, "which a terminal obeys";
+    no_terminal_codes_in_targets: HOSTILE_METADATA_CAPABILITY_TARGET, "which a terminal obeys";
+    meta_is_an_object: HOSTILE_METADATA_META, "meta is not a JSON object";
+    limits_of_zero_help_nobody: HOSTILE_METADATA_LIMITS, "of zero";
+    a_schema_is_json: HOSTILE_METADATA_SCHEMA_NOT_JSON, "not JSON";
+    a_schema_is_for_an_object: HOSTILE_METADATA_SCHEMA_NOT_OBJECT, "\"type\": \"object\"";
+    a_schema_is_not_deep: HOSTILE_METADATA_SCHEMA_DEEP, "bytes; at most";
+    a_schema_is_not_huge: HOSTILE_METADATA_SCHEMA_HUGE, "bytes; at most";
+    a_schema_does_not_loop: HOSTILE_METADATA_SCHEMA_LOOP, "leads back to itself";
+    a_schema_is_not_fetched: HOSTILE_METADATA_SCHEMA_REMOTE, "leaves the schema";
+    an_output_schema_is_checked_too: HOSTILE_METADATA_OUTPUT_SCHEMA, "not JSON";
+    a_reducer_names_its_tool: HOSTILE_METADATA_REDUCERS, "without a name";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_is_bounded() {
+    let host = TestHost::empty("[limits]\nmemory = \"512MiB\"");
+    let loaded = host
+        .host
+        .load_file(PluginId::new("bad").unwrap(), guest_artifacts::HOSTILE_METADATA_HUGE.as_ref())
+        .await;
+    let error = loaded.unwrap_err().to_string();
+    assert!(error.contains("[plugins.bad.limits] host_call_bytes"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_can_not_take_anothers_place() {
+    let host = TestHost::empty("");
+    host.load("text", guest_artifacts::PLUGIN_TEXT).await;
+    host.load("claims", guest_artifacts::HOSTILE_METADATA_NAME_FOREIGN).await;
+    let catalog = host.host.registry().snapshot();
+    assert!(catalog.get("claims__text__word_count").is_some());
+    let source = catalog.get("text__word_count").unwrap().def.source.plugin().unwrap().clone();
+    assert_eq!(source.as_str(), "text");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plugin_says_does_not_depend_on_where_and_when() {
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let host = TestHost::empty("");
+        // From bytes: nothing comes from the cache.
+        let bytes = std::fs::read(guest_artifacts::HOSTILE_METADATA_ENV).unwrap();
+        host.host.load_bytes(PluginId::new("env").unwrap(), bytes).await.unwrap();
+        seen.push(host.host.registry().snapshot().get("env__env").unwrap().def.description.clone());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert!(seen[0].contains("[] []"), "neither environment nor arguments: {}", seen[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sealed_instance_has_no_call_and_no_store() {
+    let host = TestHost::empty("");
+    host.load("import", guest_artifacts::HOSTILE_METADATA_IMPORT).await;
+    let description = host.host.registry().snapshot().get("import__import").unwrap().def.description.clone();
+    assert!(description.contains("Denied"), "{description}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traits_are_claims_that_change_no_gate() {
+    let host = TestHost::empty("");
+    host.load("traits", guest_artifacts::HOSTILE_METADATA_TRAITS).await;
+    let filter = toolbay::Filter { allowed_tools: Some(Default::default()), ..toolbay::Filter::default() };
+    assert_eq!(host.host.view(filter).definitions().count(), 0, "`always-include` needs a grant");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_that_explodes_elsewhere_takes_no_time_here() {
+    let host = TestHost::empty("");
+    host.load("regex", guest_artifacts::HOSTILE_METADATA_SCHEMA_REGEX).await;
+    let start = Instant::now();
+    let delivered =
+        host.call("regex__regex", serde_json::json!({"a": format!("{}!", "a".repeat(100_000))})).await;
+    assert_eq!(integration_tests::outcome(&delivered), "input_invalid");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}

@@ -1,0 +1,300 @@
+//! What a call costs, as a ratio to bare wasmtime over the same component with the same settings, in one run.
+//!
+//! `cargo bench --bench calls` prints the table of `docs/performance.md`. The two sides take turns in short rounds, so
+//! that a machine that slows down slows both.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a benchmark that fails is to stop"
+)]
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use toolbay::core::audit::{AuditRecord, AuditSink};
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{
+    Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
+};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+mod bindings {
+    #![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "generated")]
+    wasmtime::component::bindgen!({
+        path: "../wit",
+        world: "toolbay:plugin/exports-tools",
+        exports: { default: async },
+    });
+}
+
+/// 100 bytes of arguments.
+const ARGS: &str =
+    r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
+const ROUNDS: usize = 30;
+const CALLS: usize = 1000;
+/// How long each side of a throughput round runs.
+const SPAN: Duration = Duration::from_millis(300);
+
+fn main() {
+    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("load average before: {}", load.trim());
+    fresh_call();
+    two_threads();
+    start_of_list();
+}
+
+/// One thread, one call after the other: fresh instance and echo.
+fn fresh_call() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let bare = Bare::new();
+    let library = Library::new(&runtime);
+    let mut rows = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        rows[0].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(false)))));
+        rows[1].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(true)))));
+        rows[2].extend((0..CALLS).map(|_| timed(|| runtime.block_on(library.call()))));
+    }
+    let [floor, metered, library] = rows.map(Spread::of);
+    println!(
+        "\n| one thread, fresh instance, echo of 100 bytes | p50 µs | p99 µs | ratio of p50 |\n|---|---|---|---|"
+    );
+    println!("| bare wasmtime, same settings | {:.1} | {:.1} | 1 |", floor.p50, floor.p99);
+    println!(
+        "| bare, with limiter, fuel and epoch callback set | {:.1} | {:.1} | {:.2} |",
+        metered.p50,
+        metered.p99,
+        metered.p50 / floor.p50
+    );
+    println!(
+        "| `call_all`: all limits, validation, audit | {:.1} | {:.1} | {:.2} |",
+        library.p50,
+        library.p99,
+        library.p50 / floor.p50
+    );
+}
+
+/// Two bare threads against two tokio workers.
+fn two_threads() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let bare = Arc::new(Bare::new());
+    let library = Arc::new(Library::new(&runtime));
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..9 {
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let bare = Arc::clone(&bare);
+                std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    runtime.block_on(count(|| bare.call(false)))
+                })
+            })
+            .collect();
+        rates[0].push(threads.into_iter().map(|t| t.join().unwrap()).sum::<f64>());
+        let tasks: Vec<_> = (0..2)
+            .map(|_| {
+                let library = Arc::clone(&library);
+                runtime.spawn(async move { count(|| library.call()).await })
+            })
+            .collect();
+        rates[1].push(tasks.into_iter().map(|t| runtime.block_on(t).unwrap()).sum::<f64>());
+    }
+    let [bare, library] = rates.map(|mut rates| median(&mut rates));
+    println!("\n| two threads | calls/s | ratio |\n|---|---|---|");
+    println!("| bare wasmtime, two threads | {bare:.0} | 1 |");
+    println!("| `call_all` on two workers | {library:.0} | {:.2} |", library / bare);
+}
+
+/// `toolbay list` with 100 different plugins, as a process.
+fn start_of_list() {
+    let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/toolbay");
+    if !binary.exists() {
+        println!(
+            "\nno `target/release/toolbay`: build it with `cargo build --release -p toolbay-cli` to time `toolbay list`"
+        );
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let plugins = hundred_plugins(dir.path());
+    let list = || {
+        let cache = dir.path().join("cache");
+        let start = Instant::now();
+        let out = Command::new(&binary)
+            .args(["list", "--plugins"])
+            .arg(&plugins)
+            .arg("--cache-dir")
+            .arg(cache)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+        assert_eq!(out.stdout.iter().filter(|b| **b == b'\n').count() % 100, 0);
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let first = list();
+    let mut times: Vec<f64> = (0..21).map(|_| list()).collect();
+    let least = times.iter().copied().fold(f64::MAX, f64::min);
+    println!("\n| `toolbay list`, 100 different plugins | ms |\n|---|---|");
+    println!("| first time, everything compiled | {first:.0} |");
+    println!("| from the cache: median of 21 | {:.1} |", median(&mut times));
+    println!("| from the cache: least | {least:.1} |");
+}
+
+/// The text plugin a hundred times, each with a custom section of its own and so with a digest of its own.
+fn hundred_plugins(dir: &Path) -> PathBuf {
+    let plugins = dir.join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    let bytes = std::fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
+    for n in 0..100 {
+        let mut copy = bytes.clone();
+        copy.extend([0, 4, 1, b'n', n / 10, n % 10]);
+        std::fs::write(plugins.join(format!("p{n:02}.wasm")), copy).unwrap();
+    }
+    plugins
+}
+
+async fn count<F: Future<Output = ()>>(mut call: impl FnMut() -> F) -> f64 {
+    let start = Instant::now();
+    let mut calls = 0u32;
+    while start.elapsed() < SPAN {
+        for _ in 0..50 {
+            call().await;
+        }
+        calls += 50;
+    }
+    f64::from(calls) / start.elapsed().as_secs_f64()
+}
+
+fn timed(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+struct Spread {
+    p50: f64,
+    p99: f64,
+}
+
+impl Spread {
+    fn of(mut times: Vec<f64>) -> Self {
+        let p50 = median(&mut times);
+        Self { p50, p99: times[times.len() * 99 / 100] }
+    }
+}
+
+/// Counts records, so that building one is not optimised away.
+#[derive(Debug, Default)]
+struct Counted(std::sync::atomic::AtomicU64);
+
+impl AuditSink for Counted {
+    fn record(&self, record: AuditRecord) {
+        self.0.fetch_add(record.usage.fuel, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+struct Library {
+    host: Host,
+    view: View,
+}
+
+impl Library {
+    fn new(runtime: &tokio::runtime::Runtime) -> Self {
+        let policy = Policy::deny_all(Path::new("/"));
+        let host = Host::builder(policy).audit(Arc::new(Counted::default())).build().unwrap();
+        let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
+        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+        let view = host.view(Filter::default());
+        Self { host, view }
+    }
+
+    async fn call(&self) {
+        let calls = vec![ToolCall::new("1", "bench__echo", ARGS)];
+        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
+        assert_eq!(results[0].result.as_ref().unwrap().value, ARGS);
+    }
+}
+
+struct State {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    limits: wasmtime::StoreLimits,
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// The floor: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
+struct Bare {
+    engine: Engine,
+    pre: bindings::ExportsToolsPre<State>,
+}
+
+impl Bare {
+    fn new() -> Self {
+        let mut pool = PoolingAllocationConfig::new();
+        pool.total_component_instances(64)
+            .total_core_instances(1280)
+            .total_memories(128)
+            .total_tables(256)
+            .total_stacks(128)
+            .max_memory_size(1 << 30)
+            .table_elements(65_536)
+            .max_core_instance_size(2 << 20)
+            .max_component_instance_size(2 << 20)
+            .linear_memory_keep_resident(1 << 20)
+            .table_keep_resident(1 << 20)
+            .pagemap_scan(Enabled::Auto)
+            .max_unused_warm_slots(100);
+        let mut config = Config::new();
+        config
+            .concurrency_support(false)
+            .epoch_interruption(true)
+            .consume_fuel(true)
+            .max_wasm_stack(512 << 10)
+            .wasm_backtrace_max_frames(NonZeroUsize::new(16))
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        let engine = Engine::new(&config).unwrap();
+        let component = Component::from_file(&engine, guest_artifacts::BENCH_ECHO).unwrap();
+        let mut linker: Linker<State> = Linker::new(&engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
+        let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
+        Self { engine, pre }
+    }
+
+    /// `bounded`: also what any host that bounds its guests has to set.
+    async fn call(&self, bounded: bool) {
+        let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).build();
+        let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
+        let mut store = Store::new(&self.engine, state);
+        store.set_fuel(20_000_000_000).unwrap();
+        store.set_epoch_deadline(1_000_000);
+        if bounded {
+            store.limiter(|state| &mut state.limits);
+            store.set_hostcall_fuel(16 << 20);
+            store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+        }
+        let guest = self.pre.instantiate_async(&mut store).await.unwrap();
+        let name = "echo";
+        let answer =
+            guest.toolbay_plugin_tools().call_call(&mut store, name, &ARGS.to_owned()).await.unwrap();
+        assert_eq!(answer.unwrap().value, ARGS);
+    }
+}

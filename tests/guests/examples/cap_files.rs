@@ -1,0 +1,83 @@
+//! Files through `toolbay:plugin/files`. What the host refuses is an answer too: `{"error": "denied", …}`.
+
+use guest::host::files::{self, FileError, FileKind, FileStat};
+use guest::{Answer, Args, Value, json, structured, tool};
+
+const READ: &[(&str, &str, bool)] = &[("fs-read", "**", true)];
+const WRITE: &[(&str, &str, bool)] = &[("fs-write", "**", true)];
+const BOTH: &[(&str, &str, bool)] = &[("fs-read", "**", true), ("fs-write", "**", true)];
+
+guest::tools!(
+    tool("read", read).needs(BOTH),
+    tool("write", write).needs(BOTH),
+    tool("stat", |args| said(files::stat(path(args)).map(|stat| shown(&stat)))).needs(BOTH),
+    tool("read_dir", read_dir).needs(BOTH),
+    tool("make_dir", |args| said(files::make_dir(path(args)).map(|()| json!({})))).needs(BOTH),
+    tool("remove", |args| said(files::remove(path(args)).map(|()| json!({})))).needs(BOTH),
+    // Read, then write what was read: the guard knows the version by itself.
+    tool("append", append).needs(BOTH),
+    tool("read_only", read).needs(READ),
+    tool("write_only", write).needs(WRITE),
+    tool("undeclared", read),
+    tool("must_read", read).needs(&[("fs-read", "**", false)]),
+    tool("must_write", write).needs(&[("fs-write", "**", false)]),
+);
+
+fn path(args: &Args) -> &str {
+    args.text("path", "")
+}
+
+/// `path`, from `offset`, at most `max_bytes`.
+fn read(args: &Args) -> Answer {
+    let most = args.all().get("max_bytes").and_then(Value::as_u64);
+    said(files::read(path(args), args.number("offset", 0), most).map(|file| {
+        let mut said = shown(&file.stat);
+        said["text"] = json!(String::from_utf8_lossy(&file.data));
+        said
+    }))
+}
+
+/// `text` into `path`, if it is at `expected_version`.
+fn write(args: &Args) -> Answer {
+    let expected = args.all().get("expected_version").and_then(Value::as_str);
+    said(files::write(path(args), args.text("text", "").as_bytes(), expected).map(|stat| shown(&stat)))
+}
+
+fn append(args: &Args) -> Answer {
+    said(files::read(path(args), 0, None).and_then(|file| {
+        let data = [file.data.as_slice(), args.text("text", "").as_bytes()].concat();
+        files::write(path(args), &data, None).map(|stat| shown(&stat))
+    }))
+}
+
+fn read_dir(args: &Args) -> Answer {
+    said(files::read_dir(path(args)).map(|entries| {
+        let entries: Vec<Value> =
+            entries.iter().map(|entry| json!({ "name": entry.name, "kind": kind(entry.kind) })).collect();
+        json!({ "entries": entries })
+    }))
+}
+
+fn said(result: Result<Value, FileError>) -> Answer {
+    structured(&match result {
+        Ok(value) => value,
+        Err(FileError::Denied(message)) => json!({ "error": "denied", "message": message }),
+        Err(FileError::NotFound) => json!({ "error": "not-found" }),
+        Err(FileError::Stale) => json!({ "error": "stale" }),
+        Err(FileError::TooLarge(size)) => json!({ "error": "too-large", "size": size }),
+        Err(FileError::Other(message)) => json!({ "error": "other", "message": message }),
+    })
+}
+
+fn shown(stat: &FileStat) -> Value {
+    json!({ "kind": kind(stat.kind), "size": stat.size, "modified_ms": stat.modified_ms, "version": stat.version })
+}
+
+fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Other => "other",
+    }
+}

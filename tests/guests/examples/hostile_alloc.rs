@@ -1,0 +1,34 @@
+//! Takes memory until there is no more.
+
+use guest::{Answer, Args, text, tool};
+
+guest::tools!(tool("grow", grow), tool("reserve", reserve), tool("hold", hold));
+
+const MIB: usize = 1 << 20;
+
+/// Allocates until the allocator gives up, which aborts.
+fn grow(_: &Args) -> Answer {
+    loop {
+        std::hint::black_box(vec![1u8; MIB].leak());
+    }
+}
+
+/// Allocates until the allocator gives up, takes the no for an answer and tells how many MiB it got.
+fn reserve(_: &Args) -> Answer {
+    let mut blocks = 0usize;
+    loop {
+        let mut block: Vec<u8> = Vec::new();
+        if block.try_reserve_exact(MIB).is_err() {
+            return text(blocks.to_string());
+        }
+        block.resize(MIB, 1);
+        std::hint::black_box(block.leak());
+        blocks += 1;
+    }
+}
+
+/// Holds `mib` MiB at once and lets go.
+fn hold(args: &Args) -> Answer {
+    let block = std::hint::black_box(vec![1u8; args.number("mib", 16) as usize * MIB]);
+    text(block.len().to_string())
+}

@@ -1,0 +1,3 @@
+//! A name with a dot.
+
+guest::metadata!(|| vec![guest::definition("other.tool")]);

@@ -1,0 +1,3 @@
+//! A name of nothing.
+
+guest::metadata!(|| vec![guest::definition("")]);

@@ -1,0 +1,3 @@
+//! A name of 65 characters.
+
+guest::metadata!(|| vec![guest::definition("x".repeat(65))]);

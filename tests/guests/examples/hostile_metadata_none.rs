@@ -1,0 +1,3 @@
+//! No tools at all.
+
+guest::metadata!(Vec::new);

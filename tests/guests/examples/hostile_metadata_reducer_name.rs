@@ -1,0 +1,5 @@
+//! A reducer for a tool that can not be.
+
+guest::tools!(guest::tool("own", |_| guest::text("own")));
+
+guest::reducers!(["a\n\u{1b}[2J"], |_, _| None);

@@ -1,0 +1,3 @@
+//! All traits at once, `always-include` among them.
+
+guest::metadata!(|| vec![guest::ToolDef { traits: guest::ToolTraits::all(), ..guest::definition("traits") }]);

@@ -1,0 +1,3 @@
+//! `list-tools` panics.
+
+guest::metadata!(|| panic!("a panic in `list-tools`"));

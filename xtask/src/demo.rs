@@ -1,0 +1,174 @@
+//! `demo`: the built host and plugins at work on a small workspace. What is shown is checked: a step that does not end
+//! as it should fails the demo.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use xtask::wasm;
+
+use crate::{plugins, test};
+
+const POLICY: &str = r#"# What the demo's operator allows. What is not granted here is denied.
+version = 1
+workspace = "workspace"
+
+[plugins.files.grant]
+fs_read = ["$workspace"]
+fs_write = ["$workspace/out"]
+
+[plugins.hash.grant]
+fs_read = ["$workspace"]
+
+[plugins.hash.tools.hash_file.limits]
+fuel = 20_000_000
+"#;
+
+/// Tool calls of one turn, for `batch`.
+const BATCH: &str = r#"[
+  {"tool": "text__word_count", "args": {"text": "to be or not to be"}},
+  {"tool": "hash__hash_text", "args": {"text": "to be or not to be"}},
+  {"tool": "text__no_such_tool", "args": {}},
+  {"tool": "files__read_file", "args": {"path": "plan.md"}}
+]
+"#;
+
+/// One command, and how it has to end.
+struct Step {
+    title: &'static str,
+    args: &'static [&'static str],
+    /// The exit code: 1 says that a tool refused or was stopped.
+    exit: i32,
+    /// Texts that must occur in what it prints.
+    expect: &'static [&'static str],
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        title: "What tools there are",
+        args: &["list"],
+        exit: 0,
+        expect: &["text__word_count", "files__read_file", "hash__hash_file"],
+    },
+    Step {
+        title: "A tool that only computes",
+        args: &["call", "text__word_count", r#"{"text":"a b a"}"#],
+        exit: 0,
+        expect: &["3"],
+    },
+    Step {
+        title: "A file of the workspace",
+        args: &["call", "files__read_file", r#"{"path":"plan.md"}"#],
+        exit: 0,
+        expect: &["Write the report"],
+    },
+    Step {
+        title: "A file written where that is granted",
+        args: &["call", "files__write_file", r#"{"path":"out/report.txt","content":"Done.\n"}"#],
+        exit: 0,
+        expect: &["out/report.txt"],
+    },
+    Step {
+        title: "Arguments that the schema does not allow: no guest runs",
+        args: &["call", "text__word_count", r#"{"txt":"a b a"}"#],
+        exit: 1,
+        expect: &["txt"],
+    },
+    Step {
+        title: "A file outside of the workspace is denied",
+        args: &["call", "files__read_file", r#"{"path":"../outside.txt"}"#],
+        exit: 1,
+        expect: &["grant"],
+    },
+    Step {
+        title: "So is a write to where only reading is granted",
+        args: &["call", "files__write_file", r#"{"path":"plan.md","content":"Do nothing.\n"}"#],
+        exit: 1,
+        expect: &["grant"],
+    },
+    Step {
+        title: "A little work is within the limit",
+        args: &["call", "hash__hash_file", r#"{"path":"plan.md"}"#],
+        exit: 0,
+        expect: &["sha256"],
+    },
+    Step {
+        title: "Much work runs out of fuel, and says which setting raises the limit",
+        args: &["call", "hash__hash_file", r#"{"path":"large.bin"}"#],
+        exit: 1,
+        expect: &["fuel"],
+    },
+    Step {
+        title: "A batch: four calls at once, each with its own answer, one of them an error",
+        args: &["batch", "batch.json"],
+        exit: 1,
+        expect: &["6", "no_such_tool", "Write the report"],
+    },
+];
+
+/// Builds, and shows.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    test::cargo(workspace, &["build", "--package", "toolbay-cli"])?;
+    plugins::run(workspace)?;
+    let folder = wasm::target_dir(workspace).join("demo");
+    lay_out(&folder)?;
+    for step in STEPS {
+        show(workspace, &folder, step)?;
+    }
+    let plan = fs::read_to_string(folder.join("workspace/plan.md"))?;
+    if !plan.contains("Write the report") {
+        bail!("the demo's `plan.md` was written, and nobody granted that");
+    }
+    if !folder.join("workspace/out/report.txt").is_file() {
+        bail!("the demo's `out/report.txt` was not written");
+    }
+    println!("\n{} steps, all as they should be", STEPS.len());
+    Ok(())
+}
+
+fn lay_out(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("can not remove `{}`", folder.display()))?;
+    }
+    fs::create_dir_all(folder.join("workspace/out"))?;
+    let large = vec![b'x'; 8 << 20];
+    let files: [(&str, &[u8]); 5] = [
+        ("toolbay.toml", POLICY.as_bytes()),
+        ("batch.json", BATCH.as_bytes()),
+        ("outside.txt", b"Nobody granted this.\n"),
+        ("workspace/plan.md", b"# Plan\n\n- Read the notes\n- Write the report\n"),
+        ("workspace/large.bin", &large),
+    ];
+    for (name, content) in files {
+        fs::write(folder.join(name), content)
+            .with_context(|| format!("can not write the demo's `{name}`"))?;
+    }
+    Ok(())
+}
+
+fn show(workspace: &Path, folder: &Path, step: &Step) -> Result<()> {
+    println!("\n# {}", step.title);
+    println!("$ toolbay {}", step.args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(" "));
+    let output = Command::new(test::host(workspace))
+        .args(step.args)
+        .args(["--plugins", "../plugins", "--config", "toolbay.toml", "--cache-dir", "../cache"])
+        .current_dir(folder)
+        .output()
+        .context("can not run the built `toolbay`")?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{out}{err}");
+    if output.status.code() != Some(step.exit) {
+        bail!("`{}` ended with {} and not with {}", step.title, output.status, step.exit);
+    }
+    for expected in step.expect {
+        if !out.contains(expected) && !err.contains(expected) {
+            bail!("`{}` did not print `{expected}`", step.title);
+        }
+    }
+    Ok(())
+}
+
+fn quoted(arg: &str) -> String {
+    if arg.contains(['{', ' ', '"']) { format!("'{arg}'") } else { arg.to_owned() }
+}

@@ -1,0 +1,158 @@
+//! `test`: everything that must pass before a change is taken. Works from a clean clone with rustup and Python 3.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use xtask::wasm;
+
+use crate::{plugins, tidy};
+
+type Step = (&'static str, fn(&Path) -> Result<()>);
+
+/// In this order: what is quick and often fails comes first.
+const STEPS: &[Step] = &[
+    ("toolchain", toolchain),
+    ("format", |workspace| cargo(workspace, &["fmt", "--all", "--check"])),
+    ("tidy", tidy::run),
+    ("plugins", plugins::run),
+    ("lints", lints),
+    ("lints of the guests", guest_lints),
+    ("tests", |workspace| cargo(workspace, &["test"])),
+    ("MCP client", mcp_client),
+    ("documentation", documentation),
+];
+
+/// Runs all steps; with `keep_going`, also after a failure.
+pub(crate) fn run(workspace: &Path, keep_going: bool) -> Result<()> {
+    let mut results: Vec<(&str, bool, Duration)> = Vec::new();
+    for (name, step) in STEPS {
+        println!("\n==> {name}");
+        let start = Instant::now();
+        let result = step(workspace);
+        if let Err(error) = &result {
+            println!("error: {name}: {error:#}");
+        }
+        println!("    {name}: {} in {:.1} s", word(result.is_ok()), start.elapsed().as_secs_f32());
+        results.push((name, result.is_ok(), start.elapsed()));
+        if result.is_err() && !keep_going {
+            break;
+        }
+    }
+    println!();
+    for (name, passed, time) in &results {
+        println!("{:<8}{:>7.1} s  {name}", word(*passed), time.as_secs_f32());
+    }
+    for (name, _) in STEPS.iter().skip(results.len()) {
+        println!("{:<8}{:>9}  {name}", "not run", "");
+    }
+    let passed = results.iter().filter(|(_, passed, _)| *passed).count();
+    let failed = results.len() - passed;
+    println!("{passed} passed, {failed} failed");
+    if failed > 0 {
+        let names: Vec<_> = results.iter().filter(|(_, passed, _)| !passed).map(|(name, ..)| *name).collect();
+        bail!("failed: {}", names.join(", "));
+    }
+    Ok(())
+}
+
+fn word(passed: bool) -> &'static str {
+    if passed { "passed" } else { "FAILED" }
+}
+
+fn toolchain(workspace: &Path) -> Result<()> {
+    shell(Command::new("rustc").arg("--version").current_dir(workspace))?;
+    wasm::ensure_target()?;
+    shell(python().arg("--version"))
+}
+
+fn lints(workspace: &Path) -> Result<()> {
+    // The workspace's default members are all but the guests, whose code is for another target, and what builds them.
+    cargo(workspace, &["clippy", "--all-targets", "--", "-D", "warnings"])?;
+    cargo(workspace, &["clippy", "--package", "guest-artifacts", "--", "-D", "warnings"])
+}
+
+/// With the settings of [`wasm::guests`], so that what they depend on is there.
+fn guest_lints(workspace: &Path) -> Result<()> {
+    let mut command = wasm::guest_cargo(workspace, "clippy");
+    shell(command.args(["--quiet", "--", "-D", "warnings"]))
+}
+
+/// A client that is not ours, in another language, against the built program.
+fn mcp_client(workspace: &Path) -> Result<()> {
+    let folder = workspace.join("tests/mcp-client");
+    let (script, requirements) = (folder.join("client.py"), folder.join("requirements.txt"));
+    let wanted =
+        std::fs::read(&requirements).with_context(|| format!("can not read `{}`", requirements.display()))?;
+    let target = wasm::target_dir(workspace);
+    let venv = target.join("venv");
+    let bin = venv.join(if cfg!(windows) { "Scripts" } else { "bin" });
+    // Written last: a folder without it, or with other contents, is not complete.
+    let stamp = venv.join("requirements.txt");
+    if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+        shell(python().args(["-m", "venv", "--clear"]).arg(&venv))
+            .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
+        shell(
+            Command::new(bin.join("python"))
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+                .arg(&requirements),
+        )?;
+        std::fs::write(&stamp, &wanted)?;
+    }
+    cargo(workspace, &["build", "--package", "toolbay-cli"])?;
+    let server = host(workspace);
+    shell(
+        Command::new(bin.join("python"))
+            .arg(&script)
+            .args(["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", "3", "--"])
+            .arg(server)
+            .args(["serve", "--plugins"])
+            .arg(plugins::folder(workspace))
+            .arg("--cache-dir")
+            .arg(target.join("cache"))
+            .current_dir(&target),
+    )
+}
+
+fn documentation(workspace: &Path) -> Result<()> {
+    let mut command = native_cargo(workspace);
+    shell(command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The built host program.
+pub(crate) fn host(workspace: &Path) -> std::path::PathBuf {
+    wasm::target_dir(workspace).join("debug").join(format!("toolbay{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// Runs cargo for this machine.
+pub(crate) fn cargo(workspace: &Path, args: &[&str]) -> Result<()> {
+    shell(native_cargo(workspace).args(args))
+}
+
+fn native_cargo(workspace: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace);
+    command
+}
+
+fn python() -> Command {
+    Command::new(if cfg!(windows) { "python" } else { "python3" })
+}
+
+/// Runs a command after showing it.
+fn shell(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    println!("    {shown}");
+    let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(())
+}
+
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let args = command.get_args().map(|arg| arg.to_string_lossy());
+    std::iter::once(program.to_string_lossy()).chain(args).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,572 @@
+//! `tidy`: what keeps the code as it is meant, where the compiler does not look.
+//!
+//! The tables below are the architecture as data. A new module or crate is an error until its line is here, so that
+//! whoever adds it says once what it may know. Tests may know everything.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+/// Each name with the names it may mention.
+type Table = &'static [(&'static str, &'static [&'static str])];
+
+/// What each module of a crate may mention of its crate. `lib` and `main` may mention all.
+const MODULES: &[(&str, Table)] = &[
+    (
+        "host/core",
+        &[
+            ("audit", &["limits", "tool"]),
+            ("budget", &[]),
+            ("call", &["view"]),
+            ("capability", &[]),
+            ("content", &[]),
+            ("fault", &[]),
+            ("invoke", &["call", "content", "fault", "limits"]),
+            ("json", &[]),
+            ("limits", &["fault", "name", "quantity"]),
+            ("name", &[]),
+            (
+                "pipeline",
+                &[
+                    "audit", "budget", "call", "content", "fault", "invoke", "json", "limits", "quantity",
+                    "reduce", "tool", "view",
+                ],
+            ),
+            ("policy", &["capability", "limits", "name", "reach"]),
+            ("quantity", &[]),
+            ("reach", &["quantity"]),
+            ("reduce", &["content", "fault", "invoke"]),
+            ("registry", &["invoke", "name", "reduce", "tool"]),
+            ("schema", &["json"]),
+            ("tool", &["capability", "name", "schema"]),
+            ("view", &["content", "registry"]),
+        ],
+    ),
+    (
+        "host/runtime",
+        &[
+            ("admission", &[]),
+            ("bindings", &[]),
+            ("cache", &["descriptor", "digest", "engine", "native"]),
+            ("capability", &["bindings", "stdio"]),
+            (
+                "code",
+                &["bindings", "capability", "descriptor", "engine", "error", "instance", "state", "stdio"],
+            ),
+            ("descriptor", &["bindings", "error", "stdio"]),
+            ("digest", &[]),
+            ("engine", &["error"]),
+            ("error", &[]),
+            (
+                "host",
+                &[
+                    "admission",
+                    "cache",
+                    "capability",
+                    "code",
+                    "descriptor",
+                    "engine",
+                    "error",
+                    "loader",
+                    "plugin",
+                ],
+            ),
+            ("instance", &["engine", "state", "stdio"]),
+            ("limiter", &[]),
+            ("loader", &["capability", "code", "digest", "error", "plugin", "reducer", "tool"]),
+            ("native", &["engine"]),
+            (
+                "plugin",
+                &[
+                    "admission",
+                    "cache",
+                    "capability",
+                    "code",
+                    "descriptor",
+                    "digest",
+                    "engine",
+                    "error",
+                    "loader",
+                    "state",
+                ],
+            ),
+            ("reducer", &["bindings", "capability", "code", "instance", "plugin", "state", "tool"]),
+            ("state", &["capability", "limiter", "stdio"]),
+            ("stdio", &[]),
+            ("tool", &["bindings", "capability", "instance", "plugin", "state"]),
+        ],
+    ),
+];
+
+/// What each package may depend on, of the packages here. A folder ending in `/*` stands for all in it. Tests of a
+/// package may depend on anything.
+const PACKAGES: Table = &[
+    ("host/core", &[]),
+    ("host/runtime", &["toolbay-core"]),
+    // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
+    ("host/mcp", &["toolbay-core"]),
+    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp"]),
+    ("sdk/rust-macros", &[]),
+    ("sdk/rust", &["toolbay-sdk-macros"]),
+    ("plugins/*", &["toolbay-sdk"]),
+    ("tests/guests", &["toolbay-sdk"]),
+    ("tests/artifacts", &["xtask"]),
+    ("tests", &["toolbay", "toolbay-core", "toolbay-mcp", "guest-artifacts"]),
+    ("xtask", &[]),
+];
+
+/// The core reads and writes nothing and has no clock but the monotonic one.
+const CORE: &str = "host/core";
+const CORE_MODULES: Table =
+    &[("std", &["env", "fs", "net", "process"]), ("tokio", &["fs", "net", "process"])];
+const CORE_WORDS: &[&str] =
+    &["SystemTime", "println!", "eprintln!", "print!", "eprint!", "stdin()", "stdout()"];
+
+/// Lines of a file, tests not counted.
+const WARN_LINES: usize = 500;
+const MOST_LINES: usize = 800;
+
+/// This file, for messages.
+const HERE: &str = "xtask/src/tidy.rs";
+
+/// A text file of the project.
+#[derive(Debug)]
+struct Source {
+    /// Relative to the workspace, with `/`.
+    path: String,
+    text: String,
+}
+
+/// What the checks have to say.
+#[derive(Debug, Default)]
+struct Report {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// Checks the whole project.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let sources = read(workspace)?;
+    let mut report = Report::default();
+    for (folder, modules) in MODULES {
+        check_modules(folder, modules, &sources, &mut report);
+    }
+    check_core(&sources, &mut report);
+    check_sizes(&sources, &mut report);
+    check_packages(&sources, &mut report);
+    check_contract(&sources, &mut report);
+    check_paths(&machine_paths(workspace), &sources, &mut report);
+    for warning in &report.warnings {
+        println!("warning: {warning}");
+    }
+    for error in &report.errors {
+        println!("error: {error}");
+    }
+    if !report.errors.is_empty() {
+        bail!("{} things are not tidy", report.errors.len());
+    }
+    println!("{} files are tidy", sources.len());
+    Ok(())
+}
+
+fn check_modules(folder: &str, table: Table, sources: &[Source], report: &mut Report) {
+    let root = format!("{folder}/src/");
+    let files: Vec<(&str, &Source)> = sources
+        .iter()
+        .filter(|source| !is_test_file(&source.path))
+        .filter_map(|source| Some((module(source.path.strip_prefix(&root)?), source)))
+        .collect();
+    let modules: BTreeSet<&str> = files.iter().map(|(module, _)| *module).collect();
+    for known in table.iter().map(|(module, _)| module).filter(|module| !modules.contains(*module)) {
+        report.errors.push(format!("`{folder}` has no module `{known}`: take it from `MODULES` in `{HERE}`"));
+    }
+    for (module, source) in files {
+        if matches!(module, "lib" | "main") {
+            continue;
+        }
+        let Some((_, allowed)) = table.iter().find(|(known, _)| *known == module) else {
+            let error = format!(
+                "`{folder}` has a new module `{module}`: add to `MODULES` in `{HERE}` what it may mention of its crate"
+            );
+            if !report.errors.contains(&error) {
+                report.errors.push(error);
+            }
+            continue;
+        };
+        for mentioned in mentions(&code(&source.text), "crate") {
+            let inside = mentioned == module || allowed.contains(&mentioned.as_str());
+            if !inside && modules.contains(mentioned.as_str()) {
+                report.errors.push(format!(
+                    "{}: `{module}` may not know `{mentioned}` (`MODULES` in `{HERE}`, under `{folder}`)",
+                    source.path
+                ));
+            }
+        }
+    }
+}
+
+/// The module that a file of `src` belongs to: the first part of its path.
+fn module(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+fn check_core(sources: &[Source], report: &mut Report) {
+    let root = format!("{CORE}/src/");
+    for source in
+        sources.iter().filter(|source| source.path.starts_with(&root) && !is_test_file(&source.path))
+    {
+        let code = code(&source.text);
+        for (root, forbidden) in CORE_MODULES {
+            for mentioned in mentions(&code, root).iter().filter(|name| forbidden.contains(&name.as_str())) {
+                report.errors.push(format!(
+                    "{}: the core does no I/O, this mentions `{root}::{mentioned}`",
+                    source.path
+                ));
+            }
+        }
+        for word in CORE_WORDS.iter().filter(|word| mentions_word(&code, word)) {
+            report.errors.push(format!("{}: the core does no I/O, this mentions `{word}`", source.path));
+        }
+    }
+}
+
+fn check_sizes(sources: &[Source], report: &mut Report) {
+    for source in sources.iter().filter(|source| source.path.ends_with(".rs") && !is_test_file(&source.path))
+    {
+        let lines = without_tests(&source.text).lines().count();
+        if lines > MOST_LINES {
+            report.errors.push(format!("{}: {lines} lines, {MOST_LINES} is the most", source.path));
+        } else if lines > WARN_LINES {
+            report
+                .warnings
+                .push(format!("{}: {lines} lines: would it read better as two files?", source.path));
+        }
+    }
+}
+
+fn check_packages(sources: &[Source], report: &mut Report) {
+    let manifests: Vec<(&str, &Source)> = sources
+        .iter()
+        .filter_map(|source| Some((source.path.strip_suffix("/Cargo.toml")?, source)))
+        .collect();
+    let own: Vec<&str> = manifests.iter().filter_map(|(_, source)| package_name(&source.text)).collect();
+    for (folder, source) in manifests {
+        let in_folder = |pattern: &str| match pattern.strip_suffix("/*") {
+            Some(parent) => folder.rsplit_once('/').is_some_and(|(above, _)| above == parent),
+            None => pattern == folder,
+        };
+        let Some((_, allowed)) = PACKAGES.iter().find(|(pattern, _)| in_folder(pattern)) else {
+            report.errors.push(format!(
+                "{}: the package is new: add to `PACKAGES` in `{HERE}` what it may depend on",
+                source.path
+            ));
+            continue;
+        };
+        for dependency in dependencies(&source.text) {
+            if own.contains(&dependency) && !allowed.contains(&dependency) {
+                report.errors.push(format!(
+                    "{}: `{folder}` may not depend on `{dependency}` (`PACKAGES` in `{HERE}`)",
+                    source.path
+                ));
+            }
+        }
+    }
+}
+
+fn package_name(manifest: &str) -> Option<&str> {
+    let line = manifest.lines().find(|line| line.starts_with("name = "))?;
+    line.split('"').nth(1)
+}
+
+/// Names of the packages that are built into a package: not those of its tests.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            let table = section.rsplit('.').next().unwrap_or(section);
+            inside = matches!(table, "dependencies" | "build-dependencies");
+            // `[dependencies.name]`
+            if let Some((table, name)) = section.rsplit_once('.')
+                && matches!(table.rsplit('.').next(), Some("dependencies" | "build-dependencies"))
+            {
+                found.push(name);
+            }
+        } else if inside && !line.starts_with('#') && line.contains('=') {
+            found.extend(line.split([' ', '.', '=']).next());
+        }
+    }
+    found
+}
+
+/// The SDK carries a copy of the contract, because a package has to hold all that it is built from.
+fn check_contract(sources: &[Source], report: &mut Report) {
+    const ORIGINAL: &str = "wit/";
+    const COPY: &str = "sdk/rust/wit/";
+    let files = |root: &'static str| {
+        sources.iter().filter_map(move |source| Some((source.path.strip_prefix(root)?, source.text.as_str())))
+    };
+    let original: BTreeSet<_> = files(ORIGINAL).collect();
+    let copy: BTreeSet<_> = files(COPY).collect();
+    for (name, _) in original.symmetric_difference(&copy) {
+        let error =
+            format!("`{COPY}{name}` is not `{ORIGINAL}{name}`: copy the contract, do not edit the copy");
+        if !report.errors.contains(&error) {
+            report.errors.push(error);
+        }
+    }
+}
+
+fn check_paths(paths: &[String], sources: &[Source], report: &mut Report) {
+    for source in sources {
+        for (number, line) in source.text.lines().enumerate() {
+            if let Some(path) = paths.iter().find(|path| line.contains(path.as_str())) {
+                report.errors.push(format!(
+                    "{}:{}: names `{path}`, a path of this machine",
+                    source.path,
+                    number + 1
+                ));
+            }
+        }
+    }
+}
+
+/// Paths that mean something on this machine only: the checkout, and what is below the home of who runs this.
+fn machine_paths(workspace: &Path) -> Vec<String> {
+    let home = std::env::var("HOME").ok().filter(|home| home.len() > 1).map(|home| format!("{home}/"));
+    let checkout = workspace.display().to_string();
+    [Some(checkout), home].into_iter().flatten().filter(|path| path.matches('/').count() > 1).collect()
+}
+
+/// Files that are compiled for tests only, by their names.
+fn is_test_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    matches!(name, "testing.rs" | "tests.rs") || name.ends_with("_tests.rs") || path.starts_with("tests/all/")
+}
+
+/// A source without its tests and its comments.
+fn code(text: &str) -> String {
+    without_tests(text)
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .fold(String::new(), |all, line| all + line + "\n")
+}
+
+/// A source without the items that are for tests: as rustfmt writes it, an item ends at a line of its own depth.
+fn without_tests(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let indent = line.len() - line.trim_start().len();
+        if !line.trim_start().starts_with("#[cfg(test)]") {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        for line in lines.by_ref() {
+            let depth = line.len() - line.trim_start().len();
+            if depth == indent && (line.ends_with(';') || line.trim() == "}" || line.ends_with("{}")) {
+                break;
+            }
+        }
+    }
+    kept
+}
+
+/// The names that follow `root::` in a source, also in braces.
+fn mentions(code: &str, root: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let start = format!("{root}::");
+    for (position, _) in code.match_indices(&start) {
+        let (before, after) =
+            (code.get(..position).unwrap_or(""), code.get(position + start.len()..).unwrap_or(""));
+        if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        match after.strip_prefix('{') {
+            Some(group) => found.extend(group_names(group)),
+            None => found.extend(first_name(after)),
+        }
+    }
+    found
+}
+
+/// The first name of each entry of a group, up to the brace that ends it.
+fn group_names(group: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut depth = 0usize;
+    let mut entry = String::new();
+    for c in group.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.extend(first_name(&std::mem::take(&mut entry))),
+            _ => entry.push(c),
+        }
+    }
+    names.extend(first_name(&entry));
+    names
+}
+
+fn first_name(text: &str) -> Option<String> {
+    let name: String = text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a word stands in the source, and not as the end of a longer one.
+fn mentions_word(code: &str, word: &str) -> bool {
+    code.match_indices(word).any(|(position, _)| {
+        let before = code.get(..position).unwrap_or("");
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// Reads the text files of the project.
+fn read(workspace: &Path) -> Result<Vec<Source>> {
+    const SKIPPED: [&str; 5] = ["target", ".git", ".venv", "node_modules", "__pycache__"];
+    const KINDS: [&str; 10] = ["json", "lock", "md", "py", "rs", "sh", "toml", "txt", "wit", "yml"];
+    let mut sources = Vec::new();
+    let mut folders = vec![workspace.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() && !SKIPPED.contains(&entry.file_name().to_string_lossy().as_ref()) {
+                folders.push(path);
+            } else if kind.is_file()
+                && path.extension().is_none_or(|kind| KINDS.contains(&kind.to_string_lossy().as_ref()))
+                && let Ok(text) = fs::read_to_string(&path)
+            {
+                sources.push(Source { path: relative(workspace, &path), text });
+            }
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+fn relative(workspace: &Path, path: &Path) -> String {
+    path.strip_prefix(workspace).unwrap_or(path).to_string_lossy().replace('\\', "/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    fn errors(check: impl FnOnce(&mut Report)) -> Vec<String> {
+        let mut report = Report::default();
+        check(&mut report);
+        report.errors
+    }
+
+    #[test]
+    fn a_module_that_knows_too_much_is_found() {
+        const TABLE: Table = &[("a", &["b"]), ("b", &[]), ("c", &[])];
+        let check = |a: &str| {
+            let sources = [source("x/src/a.rs", a), source("x/src/b.rs", ""), source("x/src/c/mod.rs", "")];
+            errors(|report| check_modules("x", TABLE, &sources, report))
+        };
+        assert_eq!(check("use crate::b::B;\nuse crate::Root;\n// use crate::c;\n"), Vec::<String>::new());
+        assert_eq!(check("#[cfg(test)]\nmod tests {\n    use crate::c;\n}\n"), Vec::<String>::new());
+        for bad in [
+            "use crate::c;\n",
+            "use crate::c::{D, E};\n",
+            "use crate::{b::{self, B}, c};\n",
+            "fn f() { crate::c::g() }\n",
+            "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse crate::c;\n",
+            "#[cfg(test)]\n#[path = \"t.rs\"]\nmod tests;\nuse crate::c;\n",
+        ] {
+            let found = check(bad);
+            assert_eq!(found.len(), 1, "{bad}");
+            assert!(found.concat().contains("`a` may not know `c`"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_module_that_the_table_lacks_is_found_and_one_that_is_gone() {
+        let sources = [source("x/src/new.rs", ""), source("x/src/lib.rs", "use crate::new;")];
+        let found = errors(|report| check_modules("x", &[("old", &[])], &sources, report));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy.rs`")), "{found:?}");
+    }
+
+    #[test]
+    fn io_in_the_core_is_found() {
+        let check =
+            |text: &str| errors(|report| check_core(&[source("host/core/src/a.rs", text)], report)).len();
+        assert_eq!(check("use std::time::Instant;\n/// Not `std::fs`.\nfn a() {}\n"), 0);
+        assert_eq!(check("#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n"), 0);
+        assert_eq!(
+            errors(|report| check_core(&[source("host/cli/src/a.rs", "use std::fs;")], report)).len(),
+            0
+        );
+        for bad in [
+            "use std::fs;\n",
+            "use std::{collections::BTreeMap, env};\n",
+            "fn a() { std::process::exit(1) }\n",
+            "use tokio::net::TcpStream;\n",
+            "use std::time::SystemTime;\n",
+            "fn a() { println!() }\n",
+        ] {
+            assert_eq!(check(bad), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_long_file_is_found_and_tests_do_not_count() {
+        let sources = [source("a.rs", &"x\n".repeat(801)), source("b.rs", &"x\n".repeat(501))];
+        let mut report = Report::default();
+        check_sizes(&sources, &mut report);
+        assert_eq!((report.errors.len(), report.warnings.len()), (1, 1), "{report:?}");
+        let tests = format!("x\n#[cfg(test)]\nmod tests {{\n{}}}\n", "    x\n".repeat(900));
+        assert!(errors(|report| check_sizes(&[source("a.rs", &tests)], report)).is_empty());
+    }
+
+    #[test]
+    fn a_dependency_in_the_wrong_direction_is_found() {
+        let check = |dependencies: &str| {
+            let manifest = format!("[package]\nname = \"toolbay-mcp\"\n{dependencies}");
+            let sources = [
+                source("host/mcp/Cargo.toml", &manifest),
+                source("host/runtime/Cargo.toml", "[package]\nname = \"toolbay\"\n"),
+                source("host/core/Cargo.toml", "[package]\nname = \"toolbay-core\"\n"),
+            ];
+            errors(|report| check_packages(&sources, report)).len()
+        };
+        assert_eq!(check("[dependencies]\ntoolbay-core.workspace = true\nserde = \"1\"\n"), 0);
+        assert_eq!(check("[dev-dependencies]\ntoolbay.workspace = true\n"), 0);
+        assert_eq!(check("[dependencies]\ntoolbay.workspace = true\n"), 1);
+        assert_eq!(check("[dependencies.toolbay]\nworkspace = true\n"), 1);
+        assert_eq!(check("[target.'cfg(unix)'.dependencies]\ntoolbay = { path = \"../runtime\" }\n"), 1);
+        let new = [source("host/new/Cargo.toml", "[package]\nname = \"new\"\n")];
+        assert_eq!(errors(|report| check_packages(&new, report)).len(), 1);
+    }
+
+    #[test]
+    fn a_copy_of_the_contract_that_differs_is_found() {
+        let check = |copy: &[Source]| {
+            let mut sources = vec![source("wit/a.wit", "a"), source("wit/b.wit", "b")];
+            sources.extend(copy.iter().map(|s| source(&s.path, &s.text)));
+            errors(|report| check_contract(&sources, report)).len()
+        };
+        assert_eq!(check(&[source("sdk/rust/wit/a.wit", "a"), source("sdk/rust/wit/b.wit", "b")]), 0);
+        assert_eq!(check(&[source("sdk/rust/wit/a.wit", "a"), source("sdk/rust/wit/b.wit", "c")]), 1);
+        assert_eq!(check(&[source("sdk/rust/wit/a.wit", "a")]), 1);
+    }
+
+    #[test]
+    fn a_path_of_this_machine_is_found() {
+        let paths = ["/some/checkout".to_owned()];
+        let sources = [source("a.md", "see\n/some/checkout/b\n"), source("c.md", "see /some/other\n")];
+        let found = errors(|report| check_paths(&paths, &sources, report));
+        assert_eq!(found, ["a.md:2: names `/some/checkout`, a path of this machine"]);
+    }
+}

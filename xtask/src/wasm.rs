@@ -1,0 +1,311 @@
+//! Builds the first-party plugins and the test guests for `wasm32-wasip2`.
+//!
+//! This runs cargo, and it runs inside cargo: as `cargo xtask`, and as the build script of `guest-artifacts`. The inner
+//! cargo has a target directory of its own, because the outer one holds the lock of its own; and it does not see what
+//! the outer one set for the compiler, because flags for the host, clippy or a coverage tool are not for the guests.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// What guests are compiled for.
+pub const TARGET: &str = "wasm32-wasip2";
+
+/// The first part of a test guest's name: what it is for.
+pub const GUEST_PREFIXES: [&str; 5] = ["api_", "bench_", "cap_", "hostile_", "reduce_"];
+
+/// A component that was built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// Plugin id, or name of the guest.
+    pub name: String,
+    /// Where the component is.
+    pub file: PathBuf,
+}
+
+/// The checkout that this package belongs to.
+///
+/// # Errors
+/// The package was moved out of its workspace.
+pub fn workspace() -> Result<PathBuf> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().map(Path::to_path_buf).with_context(|| format!("`{}` has no parent", package.display()))
+}
+
+/// The target directory of the workspace: `CARGO_TARGET_DIR`, or `target`.
+#[must_use]
+pub fn target_dir(workspace: &Path) -> PathBuf {
+    workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// Adds the wasm target to the toolchain in use, if it lacks it.
+///
+/// # Errors
+/// The target is missing and rustup can not add it.
+pub fn ensure_target() -> Result<()> {
+    if has_target()? {
+        return Ok(());
+    }
+    let advice = format!("the target `{TARGET}` is missing; install it with `rustup target add {TARGET}`");
+    let added = Command::new("rustup")
+        .args(["target", "add", TARGET])
+        .status()
+        .with_context(|| format!("can not run `rustup`: {advice}, or with what your toolchain came from"))?;
+    if !added.success() || !has_target()? {
+        bail!("`rustup target add {TARGET}` failed: {advice}");
+    }
+    Ok(())
+}
+
+fn has_target() -> Result<bool> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(&rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output()
+        .with_context(|| format!("can not run `{}`", rustc.display()))?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    Ok(output.status.success() && folder.is_dir())
+}
+
+/// A cargo that knows nothing of the cargo it may run in, with the target directory for guests.
+#[must_use]
+pub fn cargo(workspace: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (key, _) in std::env::vars_os() {
+        if leaks(&key) {
+            command.env_remove(key);
+        }
+    }
+    command.current_dir(workspace).env("CARGO_TARGET_DIR", target_dir(workspace).join("guests"));
+    command
+}
+
+/// Whether a variable is about the build that runs, and not about how this machine builds.
+fn leaks(key: &OsStr) -> bool {
+    const EXACT: [&str; 22] = [
+        "CARGO_BIN_NAME",
+        "CARGO_BUILD_RUSTFLAGS",
+        "CARGO_BUILD_TARGET",
+        "CARGO_BUILD_TARGET_DIR",
+        "CARGO_CRATE_NAME",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_PRIMARY_PACKAGE",
+        "CARGO_TARGET_TMPDIR",
+        "CLIPPY_ARGS",
+        "DEBUG",
+        "HOST",
+        "NUM_JOBS",
+        "OPT_LEVEL",
+        "OUT_DIR",
+        "PROFILE",
+        "RUSTC",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTDOC",
+        "RUSTDOCFLAGS",
+        "RUSTFLAGS",
+        "TARGET",
+    ];
+    const STARTS: [&str; 6] =
+        ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PROFILE_", "DEP_"];
+    key.to_str().is_some_and(|key| EXACT.contains(&key) || STARTS.iter().any(|start| key.starts_with(start)))
+}
+
+/// Builds the first-party plugins. A plugin's id is the name of its folder.
+///
+/// # Errors
+/// A plugin does not compile, or is not laid out as the others.
+pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
+    let ids = folders(&workspace.join("plugins"))?;
+    let mut command = cargo(workspace);
+    command.args(["build", "--quiet", "--lib", "--profile", "plugin", "--target", TARGET]);
+    for id in &ids {
+        command.arg("--package").arg(format!("plugin-{id}"));
+    }
+    run(&mut command, "the plugins")?;
+    let folder = output_dir(workspace);
+    ids.into_iter()
+        .map(|id| {
+            let file = folder.join(format!("{}.wasm", id.replace('-', "_")));
+            if !file.is_file() {
+                bail!(
+                    "`plugins/{id}` made no component: it needs in its `Cargo.toml` the package name `plugin-{id}`, \
+                     and in `[lib]` the name `{}` and `crate-type = [\"cdylib\", \"rlib\"]`",
+                    id.replace('-', "_")
+                );
+            }
+            Ok(Built { name: id, file })
+        })
+        .collect()
+}
+
+/// Builds the test guests: the examples of the package `guests`.
+///
+/// # Errors
+/// A guest does not compile, has a name that says nothing, or is not listed in the package's manifest.
+pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
+    let package = workspace.join("tests/guests");
+    let names = guest_names(&package.join("examples"))?;
+    let manifest = package.join("Cargo.toml");
+    let manifest =
+        fs::read_to_string(&manifest).with_context(|| format!("can not read `{}`", manifest.display()))?;
+    for name in &names {
+        if !manifest.lines().any(|line| line == format!("name = \"{name}\"")) {
+            bail!(
+                "`tests/guests/examples/{name}.rs` is not built: add to `tests/guests/Cargo.toml`\n\n    \
+                 [[example]]\n    name = \"{name}\"\n    crate-type = [\"cdylib\"]\n"
+            );
+        }
+    }
+    run(guest_cargo(workspace, "build").arg("--quiet"), "the test guests")?;
+    let folder = output_dir(workspace).join("examples");
+    let built = |name: String| Built { file: folder.join(format!("{name}.wasm")), name };
+    Ok(names.into_iter().map(built).collect())
+}
+
+/// A cargo command about the test guests.
+#[must_use]
+pub fn guest_cargo(workspace: &Path, subcommand: &str) -> Command {
+    let mut command = cargo(workspace);
+    command
+        .args([subcommand, "--package", "guests", "--examples", "--profile", "plugin", "--target", TARGET])
+        // There are many and nobody ships them: with link-time optimisation they take ten times as long.
+        .env("CARGO_PROFILE_PLUGIN_LTO", "off");
+    command
+}
+
+/// Builds guests and plugins into one folder: `<guest>.wasm` and `plugins/<id>.wasm`, and nothing else of that kind.
+///
+/// # Errors
+/// As [`guests`] and [`plugins`], or the folder can not be written.
+pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
+    ensure_target()?;
+    place(&guests(workspace)?, folder)?;
+    place(&plugins(workspace)?, &folder.join("plugins"))
+}
+
+/// Copies components into a folder as `<name>.wasm`, whole or not at all, and removes components of other names.
+///
+/// # Errors
+/// A file can not be read or written.
+pub fn place(built: &[Built], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("can not make `{}`", folder.display()))?;
+    let mut kept = BTreeSet::<OsString>::new();
+    for component in built {
+        let name = format!("{}.wasm", component.name);
+        let target = folder.join(&name);
+        // A host that watches the folder must never see half a component.
+        let part = folder.join(format!(".{name}.{}", std::process::id()));
+        fs::copy(&component.file, &part)
+            .and_then(|_| fs::rename(&part, &target))
+            .with_context(|| format!("can not write `{}`", target.display()))?;
+        kept.insert(name.into());
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if path.extension() == Some(OsStr::new("wasm")) && !kept.contains(&entry.file_name()) {
+            fs::remove_file(&path).with_context(|| format!("can not remove `{}`", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Names of the guests in a folder of sources or of components, sorted.
+///
+/// # Errors
+/// A name without one of the [`GUEST_PREFIXES`].
+pub fn guest_names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = stems(folder, "rs")?;
+    names.extend(component_names(folder)?);
+    for name in &names {
+        if !GUEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            bail!(
+                "the guest `{name}` in `{}` has a name that does not say what it is for: let it start with one of `{}` \
+                 (see `docs/development.md`), or teach `GUEST_PREFIXES` in `xtask/src/wasm.rs` a new kind",
+                folder.display(),
+                GUEST_PREFIXES.join("`, `")
+            );
+        }
+    }
+    Ok(names)
+}
+
+/// Names of the components in a folder, sorted.
+///
+/// # Errors
+/// The folder can not be read.
+pub fn component_names(folder: &Path) -> Result<Vec<String>> {
+    stems(folder, "wasm")
+}
+
+fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new(extension)) {
+            names.extend(path.file_stem().and_then(OsStr::to_str).map(str::to_owned));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Names of the packages in a folder, sorted.
+fn folders(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+        let entry = entry?;
+        if entry.path().join("Cargo.toml").is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn output_dir(workspace: &Path) -> PathBuf {
+    target_dir(workspace).join("guests").join(TARGET).join("plugin")
+}
+
+fn run(command: &mut Command, what: &str) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().context("can not run `cargo`")?;
+    if !status.success() {
+        bail!("building {what} failed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_outer_cargo_sets_does_not_reach_the_inner_one() {
+        for key in
+            ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_PKG_NAME", "RUSTC_WORKSPACE_WRAPPER", "TARGET"]
+        {
+            assert!(leaks(OsStr::new(key)), "{key}");
+        }
+        for key in ["CARGO_HOME", "RUSTUP_TOOLCHAIN", "CARGO_NET_OFFLINE", "PATH", "CARGO_MAKEFLAGS"] {
+            assert!(!leaks(OsStr::new(key)), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_guest_whose_name_says_nothing_is_refused() {
+        let folder = std::env::temp_dir().join(format!("xtask-guest-names-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("hostile_b.rs"), "").unwrap();
+        fs::write(folder.join("api_a.rs"), "").unwrap();
+        assert_eq!(guest_names(&folder).unwrap(), ["api_a", "hostile_b"]);
+        fs::write(folder.join("thing.rs"), "").unwrap();
+        let error = guest_names(&folder).unwrap_err().to_string();
+        assert!(error.contains("`thing`") && error.contains("`hostile_`"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
