@@ -18,6 +18,9 @@ workspace = "workspace"
 fs_read = ["$workspace"]
 fs_write = ["$workspace/out"]
 
+[plugins.read-file-reducer.grant]
+reduce = ["files__read_file"]
+
 [plugins.hash.grant]
 fs_read = ["$workspace"]
 
@@ -91,7 +94,7 @@ const STEPS: &[Step] = &[
         title: "A little work is within the limit",
         args: &["call", "hash__hash_file", r#"{"path":"plan.md"}"#],
         exit: 0,
-        expect: &["sha256"],
+        expect: &["22d48eeb5cd250d88aabbe19e37b6abcc9de8cff2a9039fee25649f2f73ecf76"],
     },
     Step {
         title: "Much work runs out of fuel, and says which setting raises the limit",

@@ -89,8 +89,8 @@ pub(crate) enum Command {
     /// Check that plugins load and that clients and vendors will take their tools.
     Check {
         /// Plugin ids or `.wasm` files.
-        #[arg(required = true)]
-        plugins: Vec<String>,
+        #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
+        targets: Vec<String>,
     },
     /// Serve the tools over MCP on stdin and stdout.
     Serve,

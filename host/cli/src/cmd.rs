@@ -29,7 +29,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         }
         Command::Batch { file, turn } => batch::run(setup, &file, &turn).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
-        Command::Check { plugins } => check::run(setup, &plugins).await,
+        Command::Check { targets } => check::run(setup, &targets).await,
         Command::Serve => serve::run(setup).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());

@@ -21,7 +21,7 @@ guest::tools!(
         text("logged")
     }),
     tool("many_fields", |args| {
-        let fields = vec![(String::from("key"), String::from("value")); args.number("n", 200_000) as usize];
+        let fields = vec![(String::from("key"), String::from("value")); args.number("n", 1_000_000) as usize];
         log::write(log::Level::Info, "fields", &fields);
         text("logged")
     }),

@@ -1,14 +1,14 @@
-//! A capability that no host has: needed by one tool, wished for by another.
+//! A capability whose kind and reason hold what a terminal would obey.
 
 use guest::{Capability, ToolDef, definition};
 
 guest::metadata!(|| {
     let wish = |name: &str, optional| ToolDef {
         capabilities: vec![Capability {
-            kind: "root".into(),
-            target: "everything".into(),
+            kind: "root\u{1b}[2J".into(),
+            target: "everything\n".into(),
             optional,
-            reason: None,
+            reason: Some("please\u{1b}[2J".into()),
         }],
         ..definition(name)
     };

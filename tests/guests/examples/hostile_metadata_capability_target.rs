@@ -1,16 +1,13 @@
-//! Capabilities of files that lie outside of everything, or nowhere.
+//! A capability whose target holds what ends a path.
 
 use guest::{Capability, ToolDef, definition};
 
-guest::metadata!(|| {
-    let target = |(number, target): (usize, &str)| ToolDef {
-        capabilities: vec![Capability {
-            kind: "fs-read".into(),
-            target: target.into(),
-            optional: true,
-            reason: None,
-        }],
-        ..definition(format!("target_{number}"))
-    };
-    ["/**", "../**", "$workspace/../**", "", "**/*.rs"].into_iter().enumerate().map(target).collect()
-});
+guest::metadata!(|| vec![ToolDef {
+    capabilities: vec![Capability {
+        kind: "fs-read".into(),
+        target: "$workspace/a\0b/**".into(),
+        optional: true,
+        reason: None,
+    }],
+    ..definition("reads")
+}]);

@@ -1,3 +1,3 @@
-//! `list-tools` answers 32 MiB: more than may cross to the host, less than the memory it may have.
+//! `list-tools` answers 64 MiB: as much as the memory it may have.
 
-guest::metadata!(|| vec![guest::ToolDef { description: "x".repeat(32 << 20), ..guest::definition("huge") }]);
+guest::metadata!(|| vec![guest::ToolDef { description: "x".repeat(64 << 20), ..guest::definition("huge") }]);

@@ -1,7 +1,10 @@
-//! A tool that asks for more than anybody may have.
+//! A tool that asks for more than anybody may have, and one that asks for nothing.
 
-guest::metadata!(|| vec![guest::ToolDef {
-    max_result_chars: Some(u32::MAX),
-    timeout_ms: Some(u32::MAX),
-    ..guest::definition("most")
-}]);
+guest::metadata!(|| {
+    let asks = |name: &str, number| guest::ToolDef {
+        max_result_chars: Some(number),
+        timeout_ms: Some(number),
+        ..guest::definition(name)
+    };
+    vec![asks("most", u32::MAX), asks("least", 0)]
+});

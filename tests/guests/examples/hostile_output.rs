@@ -25,9 +25,9 @@ guest::tools!(
 
 const NUMBER: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
 
-/// `mib` MiB: 32, if nothing is said, which is more than may cross to the host and less than the memory.
+/// `mib` MiB: 64, if nothing is said, which is as much as the memory; 32 are more than may cross to the host.
 fn bytes(args: &Args) -> usize {
-    args.number("mib", 32) as usize * (1 << 20)
+    args.number("mib", 64) as usize * (1 << 20)
 }
 
 fn with_structured(json: String) -> Answer {

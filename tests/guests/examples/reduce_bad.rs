@@ -11,7 +11,8 @@ guest::reducers!(["produce"], |input, context| {
     match args.get("reduce").and_then(guest::Value::as_str).unwrap_or("keep") {
         "keep" => None,
         "grow" => Some(input.map(|output| ToolOutput { value: output.value.repeat(2), ..output })),
-        "huge" => Some(Ok(output("x".repeat(32 << 20)))),
+        "huge" => Some(Ok(output("x".repeat(64 << 20)))),
+        "large" => Some(Ok(output("x".repeat(32 << 20)))),
         "empty" => Some(input.map(|output| ToolOutput { value: String::new(), ..output })),
         "trap" => panic!("a panic of the reducer"),
         "exit" => std::process::exit(0),

@@ -1,0 +1,278 @@
+//! The binary, as people and scripts use it.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a failed fixture is a failed test")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+struct Cli {
+    dir: tempfile::TempDir,
+}
+
+impl Cli {
+    fn new(policy: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("work")).unwrap();
+        let policy = format!("version = 1\nworkspace = \"work\"\n{policy}");
+        std::fs::write(dir.path().join("toolbay.toml"), policy).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A plugin directory with these guests in it.
+    fn plugins(&self, guests: &[(&str, &str)]) -> String {
+        let plugins = self.path("plugins");
+        std::fs::create_dir(&plugins).unwrap();
+        for (name, path) in guests {
+            std::fs::copy(path, plugins.join(format!("{name}.wasm"))).unwrap();
+        }
+        std::fs::write(plugins.join("broken.wasm"), "junk").unwrap();
+        plugins.to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
+        command
+            .args(args)
+            .env_remove("TOOLBAY_LOG")
+            .env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir())
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", cache)
+            .env("CANARY_SECRET", "canary-5c1f")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn run_with(&self, args: &[&str], input: &str) -> Output {
+        let mut command = self.command(args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_str(&out(output)).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+#[test]
+fn list_is_plain_when_piped_and_sorted() {
+    let cli = Cli::new("");
+    let listed = cli.run(&["list"]);
+    assert_eq!(code(&listed), 0, "{listed:?}");
+    let text = out(&listed);
+    let names: Vec<_> = text.lines().map(|l| l.split_once('\t').unwrap().0).collect();
+    assert!(names.is_sorted() && names.contains(&"text__word_count") && !text.contains('\u{1b}'), "{text}");
+    assert!(!names.contains(&"files__read_file"), "what needs a grant is not listed");
+    assert!(err(&listed).contains("list --all"));
+    let all = out(&cli.run(&["list", "--all"]));
+    assert!(all.contains("files__read_file\tnot available"), "{all}");
+    let definitions = object(&cli.run(&["list", "--json"]));
+    let count = definitions.as_array().unwrap().iter().find(|d| d["name"] == "text__word_count").unwrap();
+    assert_eq!(count["input_schema"]["required"], json!(["text"]));
+    assert_eq!(count["source"]["id"], "text");
+}
+
+#[test]
+fn call_takes_arguments_in_every_way() {
+    let cli = Cli::new("");
+    let file = cli.path("args.json");
+    std::fs::write(&file, r#"{"text": "a b a"}"#).unwrap();
+    for output in [
+        cli.run(&["call", "text__word_count", r#"{"text": "a b a"}"#]),
+        cli.run(&["call", "text__word_count", "--args-file", file.to_str().unwrap()]),
+        cli.run_with(&["call", "text__word_count", "-"], r#"{"text": "a b a"}"#),
+        cli.run_with(&["call", "text__word_count", "--args-file", "-"], r#"{"text": "a b a"}"#),
+    ] {
+        assert_eq!(code(&output), 0, "{output:?}");
+        assert!(out(&output).contains("\"words\":3"), "{output:?}");
+    }
+    let full = object(&cli.run(&["call", "text__word_count", r#"{"text": "a"}"#, "--json"]));
+    assert_eq!((&full["ok"], &full["outcome"]), (&json!(true), &json!("ok")));
+    assert!(full["usage"]["fuel"].as_u64().unwrap() > 0);
+    assert!(full["usage"]["peak_memory_bytes"].as_u64().unwrap() > 0);
+    let dry = out(&cli.run(&["call", "text__word_count", r#"{"text": "a"}"#, "--dry-run"]));
+    assert_eq!(dry, "[dry-run] text__word_count would be called with: {\"text\":\"a\"}\n");
+    let long = json!({"text": "word ".repeat(500), "pattern": "nothing", "replacement": ""}).to_string();
+    let cut = out(&cli.run(&["call", "text__replace", &long, "--budget", "60"]));
+    assert!(cut.trim_end().ends_with("chars total]") && cut.trim_end().chars().count() <= 60, "{cut}");
+}
+
+#[test]
+fn exit_codes_tell_who_is_at_fault() {
+    let cli = Cli::new("[plugins.hash.limits]\nfuel = 20_000");
+    for (args, expect, part) in [
+        (vec!["call", "text__word_count", r#"{"text": 5}"#], 1, "/text"),
+        (vec!["call", "text__word_count", "text=a"], 1, "not valid JSON"),
+        (vec!["call", "nobody__knows"], 1, "Unknown tool: nobody__knows"),
+        (
+            vec!["call", "files__read_file", r#"{"path": "x"}"#],
+            1,
+            "[plugins.files.grant]\nfs_read = [\"$workspace\"]",
+        ),
+        (
+            vec!["call", "hash__hash_text", r#"{"text": "x", "algorithm": "sha256"}"#],
+            1,
+            "[plugins.hash.limits] fuel",
+        ),
+        (vec!["call"], 2, "Usage"),
+        (vec!["frobnicate"], 2, "frobnicate"),
+        (vec!["call", "text__word_count", "--args-file", "/no/such/file"], 2, "/no/such/file"),
+        (vec!["list", "--config", "/no/such/policy"], 2, "/no/such/policy"),
+        (vec!["list", "--log", "a=b=c"], 2, "--log"),
+        (vec!["batch", "/no/such/batch"], 2, "/no/such/batch"),
+        (vec!["list", "--plugins", "/no/such/dir"], 3, "/no/such/dir"),
+    ] {
+        let output = cli.run(&args);
+        assert_eq!(code(&output), expect, "{args:?}: {output:?}");
+        assert!(err(&output).contains(part), "{args:?}: {output:?}");
+        assert_eq!(out(&output), "", "{args:?}");
+        assert!(!err(&output).contains("panicked"), "{args:?}");
+    }
+    std::fs::write(cli.path("toolbay.toml"), "version = 1\n[plugins.x.grant]\nnet = [\"https://a\"]").unwrap();
+    let policy = cli.run(&["list"]);
+    assert_eq!(code(&policy), 2);
+    assert!(err(&policy).contains("line 3") && err(&policy).contains("net"), "{policy:?}");
+}
+
+#[test]
+fn batch_runs_all_and_keeps_the_order() {
+    let cli = Cli::new("");
+    let lines = concat!(
+        "{\"id\": \"b\", \"tool\": \"text__word_count\", \"args\": {\"text\": \"x y\"}}\n\n",
+        "{\"tool\": \"nobody__knows\"}\n",
+        "{\"id\": \"a\", \"tool\": \"hash__hash_text\", \"args\": {\"text\": \"abc\", \"algorithm\": \"crc32\"}}\n",
+    );
+    let output = cli.run_with(&["batch", "-"], lines);
+    assert_eq!(code(&output), 1, "{output:?}");
+    let results: Vec<Value> = out(&output).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let seen: Vec<_> =
+        results.iter().map(|r| (r["id"].as_str().unwrap(), r["outcome"].as_str().unwrap())).collect();
+    assert_eq!(seen, [("b", "ok"), ("2", "not_available"), ("a", "ok")]);
+    let bad = cli.run_with(&["batch", "-"], "{\"tool\": \"a\"}\nnonsense\n");
+    assert_eq!(code(&bad), 2);
+    assert!(err(&bad).contains("line 2"), "{bad:?}");
+    assert_eq!(code(&cli.run_with(&["batch", "-"], "")), 0);
+}
+
+#[test]
+fn inspect_and_check_tell_what_a_plugin_is() {
+    let cli = Cli::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]");
+    let shown = out(&cli.run(&["inspect", "files"]));
+    for part in
+        ["files__read_file", "asks for fs-read of **", "granted", "not available", "sha256", "Apache-2.0"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let info = object(&cli.run(&["inspect", guest_artifacts::PLUGIN_TEXT, "--json"]));
+    assert_eq!((&info["id"], &info["capabilities"]), (&json!("text"), &json!([])));
+    assert_eq!(code(&cli.run(&["inspect", "nobody"])), 1);
+
+    let junk = cli.path("junk.wasm");
+    std::fs::write(&junk, "junk").unwrap();
+    let good = cli.run(&["check", "text", guest_artifacts::PLUGIN_HASH]);
+    assert_eq!(code(&good), 0, "{good:?}");
+    let bad =
+        cli.run(&["check", "text", junk.to_str().unwrap(), guest_artifacts::HOSTILE_METADATA_SPIN]);
+    assert_eq!(code(&bad), 1, "{bad:?}");
+    assert!(out(&bad).contains("is not WebAssembly") && out(&bad).contains("fuel"), "{bad:?}");
+}
+
+#[test]
+fn what_a_guest_prints_never_reaches_stdout_and_a_secret_never_the_guest() {
+    let cli = Cli::new("");
+    let dir =
+        cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT), ("env", guest_artifacts::HOSTILE_ENV)]);
+    let loud = cli.run(&["call", "loud__all", "{}", "--plugins", &dir]);
+    assert_eq!((code(&loud), out(&loud).as_str()), (0, "done\n"), "{loud:?}");
+    assert!(err(&loud).contains("broken.wasm: is not WebAssembly") && err(&loud).lines().count() == 1, "{loud:?}");
+    let logged = cli.run(&["call", "loud__all", "{}", "--plugins", &dir, "--log", "info"]);
+    assert_eq!(out(&logged), "done\n");
+    assert!(err(&logged).contains("forged") && !err(&logged).contains('\u{1b}'), "escaped, and in the log");
+    assert!(err(&logged).len() < 2 << 20, "bounded: {}", err(&logged).len());
+    let env = cli.run(&["call", "env__look", "{}", "--plugins", &dir, "--json"]);
+    assert!(!out(&env).contains("canary-5c1f") && !err(&env).contains("canary-5c1f"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let cli = Cli::new("");
+    let mut child =
+        cli.command(&["list", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(!err(&output).contains("panicked"), "{output:?}");
+    assert_eq!(code(&output), 0, "{output:?}");
+}
+
+#[test]
+fn audit_lines_are_appended_without_arguments() {
+    let cli = Cli::new("");
+    let audit = cli.path("audit.jsonl");
+    for _ in 0..2 {
+        let args = r#"{"text": "canary-5c1f"}"#;
+        cli.run(&["call", "text__word_count", args, "--audit", audit.to_str().unwrap()]);
+    }
+    let text = std::fs::read_to_string(&audit).unwrap();
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[0]["outcome"]), (2, &json!("ok")));
+    assert!(lines[0]["time_ms"].as_u64().unwrap() > 1_700_000_000_000 && !text.contains("canary-5c1f"));
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    let cli = Cli::new("");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = cli.run(&["completions", shell]);
+        assert!(code(&output) == 0 && out(&output).contains("toolbay"), "{shell}");
+    }
+}
+
+#[test]
+fn serve_speaks_protocol_and_nothing_else() {
+    let cli = Cli::new("");
+    let plugins = cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT)]);
+    let client = json!({"name": "t", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let requests = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
+        json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "loud__all", "arguments": {}}}),
+    ];
+    let input: String = requests.iter().map(|r| format!("{r}\n")).collect();
+    let output = cli.run_with(&["serve", "--plugins", &plugins], &input);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let answers: Vec<Value> =
+        out(&output).lines().map(|l| serde_json::from_str(l).expect("only JSON on stdout")).collect();
+    let mut ids: Vec<_> =
+        answers.iter().map(|a| a["id"].as_i64().expect("only answers to what was asked")).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3], "{answers:?}");
+    let call = answers.iter().find(|a| a["id"] == 3).unwrap();
+    assert_eq!(call["result"]["content"][0]["text"], "done");
+}
