@@ -112,7 +112,7 @@ const STEPS: &[Step] = &[
 
 /// Builds, and shows.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    test::cargo(workspace, &["build", "--package", "toolbay-cli"])?;
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     plugins::run(workspace)?;
     let folder = wasm::target_dir(workspace).join("demo");
     lay_out(&folder)?;

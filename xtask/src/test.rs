@@ -100,7 +100,7 @@ fn mcp_client(workspace: &Path) -> Result<()> {
         )?;
         std::fs::write(&stamp, &wanted)?;
     }
-    cargo(workspace, &["build", "--package", "toolbay-cli"])?;
+    cargo(workspace, &["build", "--bin", "toolbay"])?;
     let server = host(workspace);
     shell(
         Command::new(bin.join("python"))

@@ -1,6 +1,11 @@
 //! The binary, as people and scripts use it.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a failed fixture is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a failed fixture is a failed test"
+)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -153,7 +158,8 @@ fn exit_codes_tell_who_is_at_fault() {
         assert_eq!(out(&output), "", "{args:?}");
         assert!(!err(&output).contains("panicked"), "{args:?}");
     }
-    std::fs::write(cli.path("toolbay.toml"), "version = 1\n[plugins.x.grant]\nnet = [\"https://a\"]").unwrap();
+    std::fs::write(cli.path("toolbay.toml"), "version = 1\n[plugins.x.grant]\nnet = [\"https://a\"]")
+        .unwrap();
     let policy = cli.run(&["list"]);
     assert_eq!(code(&policy), 2);
     assert!(err(&policy).contains("line 3") && err(&policy).contains("net"), "{policy:?}");
@@ -196,8 +202,7 @@ fn inspect_and_check_tell_what_a_plugin_is() {
     std::fs::write(&junk, "junk").unwrap();
     let good = cli.run(&["check", "text", guest_artifacts::PLUGIN_HASH]);
     assert_eq!(code(&good), 0, "{good:?}");
-    let bad =
-        cli.run(&["check", "text", junk.to_str().unwrap(), guest_artifacts::HOSTILE_METADATA_SPIN]);
+    let bad = cli.run(&["check", "text", junk.to_str().unwrap(), guest_artifacts::HOSTILE_METADATA_SPIN]);
     assert_eq!(code(&bad), 1, "{bad:?}");
     assert!(out(&bad).contains("is not WebAssembly") && out(&bad).contains("fuel"), "{bad:?}");
 }
@@ -209,7 +214,10 @@ fn what_a_guest_prints_never_reaches_stdout_and_a_secret_never_the_guest() {
         cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT), ("env", guest_artifacts::HOSTILE_ENV)]);
     let loud = cli.run(&["call", "loud__all", "{}", "--plugins", &dir]);
     assert_eq!((code(&loud), out(&loud).as_str()), (0, "done\n"), "{loud:?}");
-    assert!(err(&loud).contains("broken.wasm: is not WebAssembly") && err(&loud).lines().count() == 1, "{loud:?}");
+    assert!(
+        err(&loud).contains("broken.wasm: is not WebAssembly") && err(&loud).lines().count() == 1,
+        "{loud:?}"
+    );
     let logged = cli.run(&["call", "loud__all", "{}", "--plugins", &dir, "--log", "info"]);
     assert_eq!(out(&logged), "done\n");
     assert!(err(&logged).contains("forged") && !err(&logged).contains('\u{1b}'), "escaped, and in the log");

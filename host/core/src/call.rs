@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::view::Entry;
+use crate::tool::ToolDef;
 
 /// Characters that the results of one batch may have together, unless the turn says otherwise (the seed's default).
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
@@ -156,7 +156,7 @@ impl CallContext {
 /// A call that passed every gate. Only [`crate::pipeline`] makes one, so an ungated call can not be written down.
 #[derive(Debug)]
 pub struct Admitted {
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) tool: Arc<ToolDef>,
     pub(crate) args: String,
     pub(crate) parsed: Value,
 }
@@ -164,8 +164,8 @@ pub struct Admitted {
 impl Admitted {
     /// The tool that was called.
     #[must_use]
-    pub fn entry(&self) -> &Entry {
-        &self.entry
+    pub fn tool(&self) -> &ToolDef {
+        &self.tool
     }
 
     /// The arguments as text: valid JSON without duplicate keys that matches the tool's schema. A `String`, since

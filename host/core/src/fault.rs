@@ -77,10 +77,12 @@ impl Fault {
     /// A fault by a limit; the message is completed with the setting that raises it.
     #[must_use]
     pub fn by_limit(kind: FaultKind, what: &str, limit: LimitHit) -> Self {
-        let message = format!(
-            "{what}: the limit `{}` is {}; to raise it, set `{}` in the policy",
-            limit.name, limit.value, limit.setting
-        );
+        let LimitHit { name, value, setting } = &limit;
+        let raise = match setting.strip_prefix("nothing: ") {
+            Some(why) => why.to_owned(),
+            None => format!("to raise it, write in the policy: {setting}"),
+        };
+        let message = format!("{what}: the limit `{name}` is {value}; {raise}");
         Self { kind, message, limit: Some(limit) }
     }
 }

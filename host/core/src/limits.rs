@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fault::LimitHit;
-use crate::name::PluginId;
+use crate::name::{PluginId, ToolName};
 use crate::quantity;
 
 /// The bounds of one guest entry: a call, a reduction, a metadata query.
@@ -43,6 +43,19 @@ pub struct Limits {
     pub progress_events: u32,
     /// Characters of `value` a result may have; `None`: the turn's budget alone decides.
     pub result_chars: Option<u64>,
+    /// Limits that `[plugins.ID.limits]` would not raise, and what would.
+    pub origins: Vec<(Limit, Origin)>,
+}
+
+/// Where a limit was set, if not in a table for the whole plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In the policy's section for this tool.
+    Tool(ToolName),
+    /// By the tool's author, who may ask for less than the operator allows.
+    Author,
+    /// By the host, for entries that are no calls.
+    Host,
 }
 
 impl Default for Limits {
@@ -68,6 +81,7 @@ impl Default for Limits {
             log_lines: 1000,
             progress_events: 1000,
             result_chars: None,
+            origins: Vec::new(),
         }
     }
 }
@@ -137,6 +151,28 @@ impl LimitsPatch {
         limits
     }
 
+    /// Writes what a tool's own section holds over `limits`.
+    #[must_use]
+    pub fn apply_to_tool(&self, limits: Limits, tool: &ToolName) -> Limits {
+        let mut limits = self.apply(limits);
+        let set = [
+            (self.fuel.is_some(), Limit::Fuel),
+            (self.timeout.is_some(), Limit::Timeout),
+            (self.memory.is_some(), Limit::Memory),
+            (self.table_elements.is_some(), Limit::TableElements),
+            (self.instances.is_some(), Limit::Instances),
+            (self.memories.is_some(), Limit::Memories),
+            (self.tables.is_some(), Limit::Tables),
+            (self.handles.is_some(), Limit::Handles),
+            (self.host_call_bytes.is_some(), Limit::HostCallBytes),
+            (self.args_bytes.is_some(), Limit::ArgsBytes),
+        ];
+        for (_, limit) in set.into_iter().filter(|(set, _)| *set) {
+            limits.origins.push((limit, Origin::Tool(tool.clone())));
+        }
+        limits
+    }
+
     /// Says what in the table can not be had.
     ///
     /// # Errors
@@ -196,7 +232,35 @@ impl Limits {
             Limit::HostCallBytes => ("host_call_bytes", quantity::show_bytes(self.host_call_bytes)),
             Limit::ArgsBytes => ("args_bytes", quantity::show_bytes(self.args_bytes)),
         };
-        LimitHit { name, value, setting: format!("[plugins.{plugin}.limits] {name} = …") }
+        let setting = match self.origins.iter().rev().find(|(of, _)| *of == limit) {
+            None => format!("[plugins.{plugin}.limits] {name} = …"),
+            Some((_, Origin::Tool(tool))) => format!("[plugins.{plugin}.tools.{tool}.limits] {name} = …"),
+            Some((_, Origin::Author)) => format!("nothing: the author of the tool asked for this `{name}`"),
+            Some((_, Origin::Host)) => {
+                format!("nothing: the host fixes this `{name}` for entries that are no calls")
+            }
+        };
+        LimitHit { name, value, setting }
+    }
+
+    /// Lowers the time-out to what a tool's author asks for.
+    pub fn ask_timeout(&mut self, asked: Duration) {
+        if asked < self.timeout {
+            self.timeout = asked;
+            self.origins.push((Limit::Timeout, Origin::Author));
+        }
+    }
+
+    /// Lowers fuel and time-out to what the host gives an entry that is no call.
+    pub fn seal(&mut self, fuel: u64, timeout: Duration) {
+        if fuel < self.fuel {
+            self.fuel = fuel;
+            self.origins.push((Limit::Fuel, Origin::Host));
+        }
+        if timeout < self.timeout {
+            self.timeout = timeout;
+            self.origins.push((Limit::Timeout, Origin::Host));
+        }
     }
 }
 

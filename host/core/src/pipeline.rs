@@ -21,7 +21,7 @@ use crate::json;
 use crate::limits::Usage;
 use crate::quantity;
 use crate::reduce::ReduceContext;
-use crate::tool::ToolSource;
+use crate::tool::{ToolDef, ToolSource};
 use crate::view::{Entry, View};
 
 /// Longest string argument that a dry run repeats, in characters.
@@ -164,16 +164,16 @@ impl Way {
         turn: Arc<TurnContext>,
         budget: usize,
     ) -> Result<ToolOutput, Failure> {
-        let admitted = admit(view, call)?;
+        let (entry, admitted) = admit(view, call)?;
         if turn.dry_run {
             return Ok(dry_run(&admitted));
         }
         let ctx = Arc::new(CallContext::new(&call.id, &call.tool, budget, turn));
-        let Invocation { result, usage } = admitted.entry.invoker.invoke(&admitted, &ctx).await;
+        let Invocation { result, usage } = entry.invoker.invoke(&admitted, &ctx).await;
         self.usage = usage;
         let answer: ToolResult = match result {
             Ok(output) => {
-                check_output(&admitted.entry, &output)?;
+                check_output(&entry.def, &output)?;
                 Ok(output)
             }
             Err(Failure::Refused(error)) => Err(error),
@@ -191,7 +191,7 @@ impl Way {
         ctx: &CallContext,
         answer: ToolResult,
     ) -> ToolResult {
-        let Some(entry) = view.reducer(call.entry.def.name.as_str()) else { return answer };
+        let Some(entry) = view.reducer(call.tool.name.as_str()) else { return answer };
         let context = ReduceContext {
             tool_name: &entry.declared,
             args: call.args(),
@@ -237,7 +237,7 @@ impl Way {
 
 /// The gates in their order: is there such a tool, may it be seen, can it run, are the arguments small enough, are
 /// they JSON, do they match.
-fn admit(view: &View, call: &ToolCall) -> Result<Admitted, ToolError> {
+fn admit<'v>(view: &'v View, call: &ToolCall) -> Result<(&'v Entry, Admitted), ToolError> {
     let entry = view.find(&call.tool)?;
     let name = entry.def.name.as_str();
     let invalid = |problem: String| {
@@ -256,14 +256,14 @@ fn admit(view: &View, call: &ToolCall) -> Result<Admitted, ToolError> {
     let args = if call.args.trim().is_empty() { "{}" } else { &call.args };
     let parsed = json::parse(args).map_err(|e| invalid(format!("not valid JSON: {e}")))?;
     entry.def.input_schema.check(&parsed).map_err(|m| invalid(m.message).about(m.pointer))?;
-    Ok(Admitted { entry: Arc::clone(entry), args: args.to_owned(), parsed })
+    Ok((entry, Admitted { tool: Arc::clone(&entry.def), args: args.to_owned(), parsed }))
 }
 
 /// A tool that promises a shape keeps it.
-fn check_output(entry: &Entry, output: &ToolOutput) -> Result<(), Fault> {
-    let Some(schema) = &entry.def.output_schema else { return Ok(()) };
+fn check_output(tool: &ToolDef, output: &ToolOutput) -> Result<(), Fault> {
+    let Some(schema) = &tool.output_schema else { return Ok(()) };
     let bad = |problem: String| {
-        Fault::new(FaultKind::BadOutput, format!("`{}` broke its output schema: {problem}", entry.def.name))
+        Fault::new(FaultKind::BadOutput, format!("`{}` broke its output schema: {problem}", tool.name))
     };
     let Some(structured) = &output.structured else { return Err(bad("no structured result".to_owned())) };
     let value = json::parse(structured.get()).map_err(|e| bad(e.to_string()))?;
@@ -273,7 +273,7 @@ fn check_output(entry: &Entry, output: &ToolOutput) -> Result<(), Fault> {
 fn dry_run(call: &Admitted) -> ToolOutput {
     let mut args = call.parsed.clone();
     shorten(&mut args);
-    ToolOutput::text(format!("[dry-run] {} would be called with: {args}", call.entry.def.name))
+    ToolOutput::text(format!("[dry-run] {} would be called with: {args}", call.tool.name))
 }
 
 fn shorten(value: &mut Value) {

@@ -160,8 +160,8 @@ impl Policy {
         let limits = self.limits.apply(Limits::default());
         let Some(section) = self.plugins.get(plugin) else { return limits };
         let limits = section.limits.apply(limits);
-        match tool.and_then(|tool| section.tools.get(tool)) {
-            Some(tool) => tool.limits.apply(limits),
+        match tool.and_then(|tool| section.tools.get_key_value(tool)) {
+            Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
             None => limits,
         }
     }

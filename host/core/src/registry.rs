@@ -18,7 +18,7 @@ use crate::tool::{ToolDef, ToolSource};
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// What the tool is.
-    pub def: ToolDef,
+    pub def: Arc<ToolDef>,
     /// What runs it.
     pub invoker: Arc<dyn Invoke>,
     /// Why it can not run here and now: a missing grant, for instance.

@@ -68,7 +68,7 @@ fn def(name: QualifiedName, source: ToolSource) -> Entry {
         source,
     };
     Entry {
-        def,
+        def: Arc::new(def),
         invoker: Arc::new(Puppet::default()),
         unavailable: None,
         args_bytes: 10_000,

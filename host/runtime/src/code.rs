@@ -39,11 +39,9 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
 
 /// The limits of a metadata query or a reduction.
 pub(crate) fn sealed(limits: &Limits) -> Limits {
-    Limits {
-        fuel: limits.fuel.min(SEALED_FUEL),
-        timeout: limits.timeout.min(SEALED_TIMEOUT),
-        ..limits.clone()
-    }
+    let mut sealed = limits.clone();
+    sealed.seal(SEALED_FUEL, SEALED_TIMEOUT);
+    sealed
 }
 
 /// A linked component, ready to be instantiated.

@@ -41,6 +41,7 @@ mod descriptor;
 mod digest;
 mod engine;
 mod error;
+mod file;
 mod host;
 mod instance;
 mod limiter;
@@ -54,8 +55,9 @@ mod tool;
 
 pub use descriptor::About;
 pub use error::{HostError, LoadError};
+pub use file::MAX_COMPONENT_BYTES;
 pub use host::{Host, HostBuilder, LoadProblem, LoadReport, LoadWarning, PluginInfo};
-pub use loader::{LoadEvent, LoadListener, MAX_COMPONENT_BYTES};
+pub use loader::{LoadEvent, LoadListener};
 
 pub use toolbay_core as core;
 pub use toolbay_core::call::{ToolCall, TurnContext};

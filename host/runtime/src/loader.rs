@@ -1,9 +1,6 @@
 //! From a directory of files, or from bytes, to plugins in the registry. A bad file is reported and stops nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,12 +13,10 @@ use crate::capability::files::FileGrants;
 use crate::code::{self, Code};
 use crate::digest::sha256;
 use crate::error::{HostError, LoadError};
+use crate::file::{MAX_COMPONENT_BYTES, read_component};
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::tool::PluginTool;
-
-/// Largest component that is read, in bytes. CPython's is 18 MB.
-pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 
 /// What is heard while plugins are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,37 +83,6 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
         );
     }
     Ok(found)
-}
-
-/// Reads a component from a file, which must be a regular one and not too large.
-pub(crate) fn read_component(path: &Path) -> Result<Vec<u8>, LoadError> {
-    let kind = std::fs::metadata(path)?.file_type();
-    if !kind.is_file() {
-        return Err(LoadError::NotAFile(if kind.is_dir() {
-            "folder"
-        } else if kind.is_fifo() {
-            "FIFO"
-        } else {
-            "special file"
-        }));
-    }
-    // Looked at again once it is open; and opened so that a FIFO put there in between is not waited for.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    let size = meta.len();
-    if !meta.is_file() {
-        return Err(LoadError::NotAFile("special file"));
-    }
-    if size > MAX_COMPONENT_BYTES {
-        return Err(LoadError::TooLarge { size, most: MAX_COMPONENT_BYTES });
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    file.take(MAX_COMPONENT_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_COMPONENT_BYTES {
-        return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
-    }
-    Ok(bytes)
 }
 
 /// Turns components into plugins.
@@ -233,7 +197,9 @@ impl Loader {
             let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
             problems.into_iter().for_each(|problem| warn(format!("tool `{name}`: {problem}")));
             let mut limits = policy.limits(id, Some(&name));
-            limits.timeout = def.timeout.map_or(limits.timeout, |own| own.min(limits.timeout));
+            if let Some(asked) = def.timeout {
+                limits.ask_timeout(asked);
+            }
             let own = tool.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
@@ -241,7 +207,7 @@ impl Loader {
             let invoker =
                 PluginTool { plugin: Arc::clone(plugin), name, limits, files, config: Arc::clone(&config) };
             bundle.tools.push(Entry {
-                def,
+                def: Arc::new(def),
                 invoker: Arc::new(invoker),
                 unavailable,
                 args_bytes,

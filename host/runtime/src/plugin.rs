@@ -97,7 +97,7 @@ impl Plugin {
         let Some(file) = &self.file else {
             return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
         };
-        let bytes = crate::loader::read_component(file)?;
+        let bytes = crate::file::read_component(file)?;
         let found = crate::digest::sha256(&bytes);
         if found != self.digest {
             return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
