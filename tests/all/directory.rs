@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use integration_tests::{cache_dir, outcome, policy, value};
 use toolbay::{Filter, Host, LoadReport, ToolCall, TurnContext};
 
-fn problem<'a>(report: &'a LoadReport, file: &str) -> String {
+fn problem(report: &LoadReport, file: &str) -> String {
     let found = report.problems.iter().find(|p| p.file.file_name().is_some_and(|n| n == file));
     found.unwrap_or_else(|| panic!("no problem with {file}: {:#?}", report.problems)).error.to_string()
 }
@@ -90,7 +90,7 @@ async fn a_file_that_can_not_be_read_is_reported() {
     symlink("plain/inside.wasm", dir.path().join("x.wasm")).unwrap();
     fs::write(dir.path().join("plain"), "").unwrap();
     fs::write(dir.path().join("locked.wasm"), fs::read(guest_artifacts::PLUGIN_TEXT).unwrap()).unwrap();
-    fs::set_permissions(dir.path().join("locked.wasm"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("locked.wasm"), fs::Permissions::from_mode(0o000)).unwrap();
     let host = Host::builder(policy("", dir.path())).build().unwrap();
     let report = host.load_dir(dir.path()).await.unwrap();
     assert!(problem(&report, "x.wasm").contains("can not be read"));

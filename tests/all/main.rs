@@ -1,5 +1,13 @@
 //! All integration tests, in one binary: real guests, compiled from source, in the real host.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests, fixtures included: a failure is to stop them"
+)]
+
 mod bad_input;
 mod calls;
 mod cap_files;

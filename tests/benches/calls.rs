@@ -6,7 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::expect_used,
+    clippy::indexing_slicing,
     reason = "a benchmark that fails is to stop"
 )]
 

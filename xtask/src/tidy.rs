@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_tables_have_no_circle() {
-        for (folder, table) in MODULES.iter().copied() {
+        for (folder, table) in MODULES.iter() {
             let mut done: Vec<&str> = Vec::new();
             while done.len() < table.len() {
                 let free = table.iter().filter(|(name, _)| !done.contains(name));

@@ -178,7 +178,7 @@ fn imports(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
 }
 
 fn exports(component: &Component, interface: &str) -> bool {
-    component.get_export_index(None, &format!("{PACKAGE}{interface}@{VERSION}")).is_some()
+    component.get_export_index(None, format!("{PACKAGE}{interface}@{VERSION}")).is_some()
 }
 
 /// The typed look-up of an interface, if the component exports it at all.

@@ -192,7 +192,7 @@ impl Loader {
             let grants = policy.grant(id, &name, &tool.capabilities);
             let mut problems = Vec::new();
             let files = FileGrants::open(&grants, policy.workspace(), &self.shared.folders, |problem| {
-                problems.push(problem)
+                problems.push(problem);
             });
             let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
             problems.into_iter().for_each(|problem| warn(format!("tool `{name}`: {problem}")));
