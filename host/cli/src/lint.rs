@@ -61,11 +61,11 @@ pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
     }
     let declares = |kinds: &[CapabilityKind]| info.capabilities.iter().any(|c| kinds.contains(&c.kind));
     let files = declares(&[CapabilityKind::FsRead, CapabilityKind::FsWrite]);
+    let network = declares(&[CapabilityKind::Net]);
     for import in &info.imports {
-        let undeclared = (import.starts_with("toolbay:plugin/files@") && !files)
-            || (import.starts_with("wasi:filesystem/") && !files)
-            || (import.starts_with("wasi:sockets/") && !declares(&[CapabilityKind::Net]))
-            || (import.starts_with("wasi:http/") && !declares(&[CapabilityKind::Net]));
+        let of_files = import.starts_with("toolbay:plugin/files@") || import.starts_with("wasi:filesystem/");
+        let of_network = import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/");
+        let undeclared = (of_files && !files) || (of_network && !network);
         if undeclared {
             found.push(format!(
                 "it imports `{import}` and declares no capability for it; there it will find nothing"

@@ -53,7 +53,7 @@ pub(crate) fn visible(text: &str) -> String {
         match c {
             '\n' | '\t' => out.push(c),
             c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
-                out.extend(c.escape_default())
+                out.extend(c.escape_default());
             }
             c => out.push(c),
         }
@@ -142,7 +142,7 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
             );
         }
         Err(Failure::Host(message)) => {
-            put("error", json!({"code": "execution_failed", "host": true, "message": message}))
+            put("error", json!({"code": "execution_failed", "host": true, "message": message}));
         }
     }
     object

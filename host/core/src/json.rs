@@ -104,7 +104,7 @@ mod tests {
             "1e999",
             &deep,
         ] {
-            assert!(parse(text).is_err(), "{:.40}", text);
+            assert!(parse(text).is_err(), "{text:.40}");
         }
     }
 

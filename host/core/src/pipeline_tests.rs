@@ -142,8 +142,10 @@ async fn a_reducer_can_only_make_it_better() {
 
 #[tokio::test]
 async fn a_promised_shape_is_kept() {
-    let bench =
-        bench(|entry, _| entry.def.output_schema = Some(Schema::output(r#"{"type":"array"}"#).unwrap()));
+    let bench = bench(|entry, _| {
+        let schema = Schema::output(r#"{"type":"array"}"#).unwrap();
+        Arc::make_mut(&mut entry.def).output_schema = Some(schema);
+    });
     assert_eq!(outcome(&bench.one(r#"{"do":"long"}"#).await.result), "ok");
     assert_eq!(outcome(&bench.one("{}").await.result), "bad_output");
 }

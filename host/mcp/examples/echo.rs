@@ -57,7 +57,13 @@ fn entry(name: &str, description: &str, output: Option<&str>, native: Native) ->
         source: ToolSource::Builtin,
     };
     let args_bytes = Limits::default().args_bytes;
-    Ok(Entry { def, invoker: Arc::new(native), unavailable: None, args_bytes, result_chars: None })
+    Ok(Entry {
+        def: Arc::new(def),
+        invoker: Arc::new(native),
+        unavailable: None,
+        args_bytes,
+        result_chars: None,
+    })
 }
 
 #[tokio::main]

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
             }
             (None, false) => writeln!(out, "{name}\t{summary}")?,
             (Some(reason), false) => {
-                writeln!(out, "{name}\tnot available: {}", output::visible(reason).replace('\n', " "))?
+                writeln!(out, "{name}\tnot available: {}", output::visible(reason).replace('\n', " "))?;
             }
         }
     }

@@ -181,7 +181,7 @@ pub(crate) fn tool(puppet: &Arc<Puppet>, name: &str, output: Option<Value>, trai
         source: ToolSource::Plugin { id, version: Some("1.2.3".to_owned()), digest: "abcd".into() },
     };
     Entry {
-        def,
+        def: Arc::new(def),
         invoker: Arc::clone(puppet) as _,
         unavailable: None,
         args_bytes: 4 << 20,
