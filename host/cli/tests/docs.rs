@@ -15,57 +15,40 @@ use toolbay_core::limits::{HostLimits, Limits};
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Policy;
 
-/// What a page's commands run under until it shows a policy of its own.
-const POLICY: &str = "version = 1\nworkspace = \"work\"\n\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\n\
-                      fs_write = [\"$workspace/out\"]\n";
-/// The files in the workspace of the examples.
-const FILES: [(&str, &str); 2] = [
+/// The workspace of a page's commands, with the policy that holds until the page shows one.
+const FILES: [(&str, &str); 3] = [
     ("work/notes/plan.md", "# Plan\n\n- Read the notes\n- Write the report\n"),
     ("work/out/old.txt", "old\n"),
+    (
+        "toolbay.toml",
+        "version = 1\nworkspace = \"work\"\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace/out\"]",
+    ),
 ];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(file: &str) -> String {
-    std::fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+fn read(file: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(root().join(file.as_ref())).unwrap()
 }
 
-/// Every page: its path from the root, and its text.
-fn pages() -> Vec<(String, String)> {
-    let (mut found, mut folders) = (Vec::new(), vec!["docs".to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(root().join(&folder)).unwrap() {
-            let entry = entry.unwrap();
-            let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(path);
-            } else if path.ends_with(".md") {
-                found.push((path.clone(), read(&path)));
-            }
-        }
-    }
-    found.sort();
-    found
+/// All pages below a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect()
 }
 
 /// The fenced blocks of a page: what stands behind the fence, and the text.
-fn blocks(page: &str) -> Vec<(&str, String)> {
-    let (mut found, mut open): (Vec<(&str, String)>, bool) = (Vec::new(), false);
-    for line in page.lines() {
-        match line.strip_prefix("```") {
-            Some(info) if !open => found.push((info, String::new())),
-            Some(_) => {}
-            None if open => found.last_mut().unwrap().1 += &format!("{line}\n"),
-            None => continue,
-        }
-        open ^= line.starts_with("```");
-    }
-    found
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let inside = page.split("\n```").skip(1).step_by(2);
+    inside.map(|block| block.split_once('\n').unwrap()).collect()
 }
 
-fn toolbay(dir: &Path, command: &str) -> String {
+fn shell(dir: &Path, command: &str) -> String {
     let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
@@ -76,130 +59,106 @@ fn toolbay(dir: &Path, command: &str) -> String {
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
 
-/// Whether the parts of `line` between `…` stand in `actual`, from its start to its end.
-fn matches(line: &str, actual: &str) -> bool {
-    let (mut rest, mut parts) = (actual, line.split('…'));
-    let Some(found) = rest.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    rest = found;
-    for part in parts {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
+/// Whether a line is as the page shows it, where `…` stands for anything.
+fn matches(shown: &str, actual: &str) -> bool {
+    match shown.split_once('…') {
+        None => shown == actual,
+        Some((head, tail)) => actual.strip_prefix(head).is_some_and(|rest| {
+            rest.char_indices().any(|(at, _)| matches(tail, &rest[at..])) || matches(tail, "")
+        }),
     }
-    rest.is_empty() || line.ends_with('…')
 }
 
-/// Runs the commands of a block; returns what was expected and did not come.
-fn run(dir: &Path, block: &str) -> Vec<String> {
-    let (mut missing, mut output) = (Vec::new(), Vec::new());
-    for line in block.lines() {
-        if let Some(command) = line.strip_prefix("$ ") {
-            let ours = command.starts_with("toolbay ") || command.contains("| toolbay ");
-            let text = if ours { toolbay(dir, command) } else { "…".to_owned() };
-            output = text.lines().map(ToOwned::to_owned).collect();
-        } else if line != "…" && output != ["…"] {
-            match output.iter().position(|actual| matches(line, actual)) {
-                Some(at) => drop(output.drain(..=at)),
-                None => missing.push(format!("{line}\n   of what is left: {output:#?}")),
-            }
+/// Runs the commands of a block and fails where a shown line does not come.
+fn run(dir: &Path, page: &Path, block: &str) {
+    for part in format!("\n{block}").split("\n$ ").skip(1) {
+        let (command, shown) = part.split_once('\n').unwrap_or((part, ""));
+        if !command.starts_with("toolbay ") && !command.contains("| toolbay ") {
+            continue;
+        }
+        let output = shell(dir, command);
+        let mut actual = output.lines();
+        for line in shown.lines().filter(|line| *line != "…") {
+            let came = actual.any(|actual| matches(line, actual));
+            assert!(came, "{}: `{command}` does not print\n{line}\nbut\n{output}", page.display());
         }
     }
-    missing
 }
 
 #[test]
 fn what_the_pages_show_happens() {
-    let mut wrong = Vec::new();
-    for (page, text) in pages() {
-        let dir = tempfile::tempdir().unwrap();
-        for (file, content) in FILES.into_iter().chain([("toolbay.toml", POLICY)]) {
-            let file = dir.path().join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, content).unwrap();
+    for page in pages(&root().join("docs")) {
+        let (dir, text) = (tempfile::tempdir().unwrap(), read(&page));
+        for (file, content) in FILES {
+            std::fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(file), content).unwrap();
         }
         for (info, block) in blocks(&text) {
             if info == "toml" && block.starts_with("version = 1") {
-                let parsed = Policy::parse(&block, dir.path(), None);
-                wrong.extend(parsed.err().map(|error| format!("{page}: {error}")));
-                std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
+                Policy::parse(block, dir.path(), None).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+                std::fs::write(dir.path().join("toolbay.toml"), block).unwrap();
             } else if info == "console" {
-                wrong.extend(run(dir.path(), &block).into_iter().map(|line| format!("{page}: {line}")));
+                run(dir.path(), &page, block);
             }
         }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn links_lead_somewhere() {
-    for (page, text) in pages() {
         for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            let file = root().join(&page).parent().unwrap().join(link);
-            assert!(link.contains("://") || file.exists(), "{page}: {link}");
+            let there = link.contains("://") || page.parent().unwrap().join(link).exists();
+            assert!(there, "{}: the link `{link}` leads nowhere", page.display());
         }
     }
 }
 
 #[test]
 fn the_example_for_embedders_is_the_one_that_compiles() {
-    let example = read("host/runtime/examples/embed.rs");
-    let page = read("docs/guide/embedding.md");
-    assert!(blocks(&page).iter().any(|(info, text)| *info == "rust" && *text == example));
+    let (page, example) = (read("docs/guide/embedding.md"), read("host/runtime/examples/embed.rs"));
+    assert!(blocks(&page).contains(&("rust", example.trim_end())));
 }
 
 /// The keys that a section of the policy may have, out of the parser's own mouth.
 fn keys(section: &str) -> Vec<String> {
-    let error = Policy::parse(&format!("version = 1\n{section}\nnone_such = 1"), Path::new("/"), None);
-    let error = error.unwrap_err().to_string();
-    let list = error.split_once("expected").unwrap().1.split('`').skip(1).step_by(2);
-    list.map(ToOwned::to_owned).collect()
+    let text = format!("version = 1\n{section}\nnone_such = 1");
+    let error = Policy::parse(&text, Path::new("/"), None).unwrap_err().to_string();
+    let (_, list) = error.split_once("expected").unwrap();
+    list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
 #[test]
-fn every_key_of_the_policy_is_explained_and_its_default_is_true() {
+fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
     let page = read("docs/guide/operators.md");
-    let row = |key: &str| page.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
-    for section in ["", "[plugins.x]", "[plugins.x.grant]", "[plugins.x.tools.y]"] {
-        for key in keys(section) {
-            assert!(row(&key).is_some(), "`{key}` of `{section}` has no row");
-        }
-    }
     let mut defaults = "version = 1\n".to_owned();
-    for section in ["[host]", "[limits]"] {
-        defaults += &format!("{section}\n");
+    for section in ["", "[plugins.x]", "[plugins.x.grant]", "[plugins.x.tools.y]", "[host]", "[limits]"] {
+        let limits = section == "[host]" || section == "[limits]";
+        defaults += if limits { section } else { "" };
         for key in keys(section) {
-            let row = row(&key).unwrap_or_else(|| panic!("`{key}` of `{section}` has no row"));
-            if let Some((default, _)) = row.strip_prefix('`').and_then(|row| row.split_once('`')) {
-                defaults += &format!("{key} = {default}\n");
-            }
+            let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
+            let row = row.unwrap_or_else(|| panic!("`{key}` of `{section}` has no row"));
+            let default = row.strip_prefix('`').and_then(|row| row.split('`').next());
+            defaults += &default.filter(|_| limits).map_or_else(String::new, |d| format!("\n{key} = {d}"));
         }
+        defaults.push('\n');
     }
     let policy = Policy::parse(&defaults, Path::new("/"), None).unwrap();
     assert_eq!(policy.limits(&PluginId::new("x").unwrap(), None), Limits::default());
     assert_eq!(policy.host(), &HostLimits::default());
-    assert!(defaults.lines().count() > 16, "the defaults were read: {defaults}");
+    assert!(defaults.lines().count() >= 20, "the defaults were read: {defaults}");
 }
 
 #[test]
 fn every_error_and_every_flag_has_its_row() {
-    let errors = read("docs/reference/errors.md");
-    let codes =
-        [ErrorCode::InputInvalid, ErrorCode::NotAvailable, ErrorCode::ExecutionFailed, ErrorCode::StaleWrite];
-    let faults = [FaultKind::Trap, FaultKind::OutOfFuel, FaultKind::Deadline, FaultKind::OutOfMemory];
-    let more = [FaultKind::OutputTooLarge, FaultKind::BadOutput, FaultKind::Cancelled, FaultKind::Busy];
-    let faults = faults.into_iter().chain(more).map(FaultKind::as_str);
-    for name in codes.into_iter().map(ErrorCode::as_str).chain(faults) {
-        assert!(errors.contains(&format!("\n| `{name}` |")), "{name}");
+    let page = read("docs/reference/errors.md");
+    use {ErrorCode as E, FaultKind as F};
+    let codes = [E::InputInvalid, E::NotAvailable, E::ExecutionFailed, E::StaleWrite].map(E::as_str);
+    let faults = [F::Trap, F::OutOfFuel, F::Deadline, F::OutOfMemory, F::OutputTooLarge, F::BadOutput];
+    for name in faults.into_iter().chain([F::Cancelled, F::Busy]).map(F::as_str).chain(codes) {
+        assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
     }
-    let (page, dir) = (read("docs/reference/cli.md"), tempfile::tempdir().unwrap());
+    let page = read("docs/reference/cli.md");
     for command in ["list", "call", "batch", "inspect", "check", "serve", "completions"] {
-        assert!(page.contains(&format!("\n## {command}\n")), "{command}");
-        let help = toolbay(dir.path(), &format!("toolbay {command} --help"));
-        for flag in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
-            let flag = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-            assert!(
-                page.contains(&format!("`{flag}")) || flag == "--help" || flag == "--version",
-                "{command} {flag}"
-            );
+        let help = shell(&root(), &format!("toolbay {command} --help"));
+        let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+        for flag in flags.filter(|flag| !["--help", "--version"].contains(flag)) {
+            let shown = page.contains(&format!("\n## {command}\n")) && page.contains(&format!("`{flag}"));
+            assert!(shown, "`{command}` has `{flag}`");
         }
     }
 }
