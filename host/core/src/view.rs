@@ -28,10 +28,10 @@ pub struct View {
 }
 
 impl View {
-    /// A view on one state of the registry.
+    /// A view on one state of the registry. A filter that many views share is given as an `Arc`.
     #[must_use]
-    pub fn new(catalog: Arc<Catalog>, filter: Filter) -> Self {
-        Self { catalog, filter: Arc::new(filter) }
+    pub fn new(catalog: Arc<Catalog>, filter: impl Into<Arc<Filter>>) -> Self {
+        Self { catalog, filter: filter.into() }
     }
 
     /// The tools that may be called, in the order of their names.

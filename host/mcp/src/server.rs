@@ -83,7 +83,7 @@ pub struct Server {
 struct Shared {
     registry: Arc<Registry>,
     pipeline: Pipeline,
-    filter: Filter,
+    filter: Arc<Filter>,
     options: Options,
     changes: watch::Sender<u64>,
 }
@@ -93,7 +93,7 @@ impl Server {
     #[must_use]
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
         let changes = watch::Sender::new(0);
-        Self { shared: Arc::new(Shared { registry, pipeline, filter, options, changes }) }
+        Self { shared: Arc::new(Shared { registry, pipeline, filter: Arc::new(filter), options, changes }) }
     }
 
     /// Tells the clients that the list of tools has changed. Call it after the registry has changed; changes in
@@ -122,7 +122,7 @@ impl Server {
     }
 
     fn view(&self) -> View {
-        View::new(self.shared.registry.snapshot(), self.shared.filter.clone())
+        View::new(self.shared.registry.snapshot(), Arc::clone(&self.shared.filter))
     }
 }
 

@@ -239,7 +239,7 @@ impl Host {
 
     /// A view on the tools as they are now.
     #[must_use]
-    pub fn view(&self, filter: Filter) -> View {
+    pub fn view(&self, filter: impl Into<Arc<Filter>>) -> View {
         View::new(self.registry.snapshot(), filter)
     }
 

@@ -1,7 +1,7 @@
 //! `toolbay serve`: MCP over stdin and stdout.
 
 use tokio_util::sync::CancellationToken;
-use toolbay::Filter;
+use toolbay::{Filter, Host};
 use toolbay_mcp::{Options, Server};
 
 use crate::args::SetupArgs;
@@ -9,8 +9,12 @@ use crate::{Stop, Verdict, setup};
 
 pub(crate) async fn run(args: &SetupArgs) -> Result<Verdict, Stop> {
     let host = setup::loaded(args).await?;
-    let server =
-        Server::new(host.registry().clone(), host.pipeline().clone(), Filter::default(), Options::default());
+    let server = Server::new(
+        host.registry().clone(),
+        host.pipeline().clone(),
+        Filter::default(),
+        Options { max_line_bytes: longest_line(&host), ..Options::default() },
+    );
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     tokio::spawn(async move {
@@ -19,6 +23,14 @@ pub(crate) async fn run(args: &SetupArgs) -> Result<Verdict, Stop> {
     });
     toolbay_mcp::serve_stdio(server, cancel).await.map_err(Stop::Host)?;
     Ok(Verdict::Good)
+}
+
+/// Room for the largest arguments that any tool takes, each character escaped, and the request around them.
+fn longest_line(host: &Host) -> usize {
+    let catalog = host.registry().snapshot();
+    let largest = catalog.tools().map(|entry| entry.args_bytes).max().unwrap_or(0);
+    let line = usize::try_from(largest.saturating_mul(4)).unwrap_or(usize::MAX).saturating_add(64 << 10);
+    line.max(Options::default().max_line_bytes)
 }
 
 async fn wait_for_signal() {
