@@ -8,6 +8,7 @@
     reason = "tests, fixtures included: a failure is to stop them"
 )]
 
+mod attack_held;
 mod bad_input;
 mod calls;
 mod cap_files;
