@@ -39,7 +39,13 @@ pub(crate) struct SetupArgs {
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) audit: Option<PathBuf>,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
-    #[arg(long, global = true, value_name = "FILTER", env = "TOOLBAY_LOG", default_value = "error")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "TOOLBAY_LOG",
+        default_value = "error,toolbay::guest=off"
+    )]
     pub(crate) log: String,
 }
 

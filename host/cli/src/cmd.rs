@@ -15,7 +15,8 @@ use clap::CommandFactory;
 use toolbay::{Filter, Host, PluginId, TurnContext, View};
 
 use crate::args::{Args, Command, SetupArgs, TurnArgs};
-use crate::{Stop, Verdict, setup};
+use crate::setup::{self, Tell};
+use crate::{Stop, Verdict};
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
@@ -75,13 +76,10 @@ fn view(host: &Host) -> View {
 async fn named(args: &SetupArgs, plugin: &str) -> Result<Result<(Host, PluginId), String>, Stop> {
     let file = Path::new(plugin);
     if !file.is_file() && !plugin.ends_with(".wasm") {
-        let host = setup::loaded(args).await?;
+        let host = setup::loaded(args, Tell::Warnings).await?;
         return Ok(match host.plugin(plugin) {
             Some(info) => Ok((host, info.id)),
-            None => Err(format!(
-                "no plugin `{plugin}` in `{}`, and no such file",
-                setup::plugin_dir(args)?.display()
-            )),
+            None => Err("no plugin of this id is loaded, and there is no such file".to_owned()),
         });
     }
     let host = setup::host(args)?;

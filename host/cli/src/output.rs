@@ -128,24 +128,22 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
     }
     match &delivered.result {
         Ok(output) => put_output(&mut put, output),
-        Err(Failure::Refused(error)) => {
-            let cost = error.cost_usd;
-            put(
-                "error",
-                json!({"code": error.code, "message": error.message, "subject": error.subject, "cost_usd": cost}),
-            );
-        }
-        Err(Failure::Fault(fault)) => {
-            put(
-                "error",
-                json!({"code": "execution_failed", "fault": fault.kind, "message": fault.message, "limit": fault.limit}),
-            );
-        }
-        Err(Failure::Host(message)) => {
-            put("error", json!({"code": "execution_failed", "host": true, "message": message}));
-        }
+        Err(failure) => put("error", error_json(failure)),
     }
     object
+}
+
+fn error_json(failure: &Failure) -> Value {
+    let code = failure.code();
+    match failure {
+        Failure::Refused(error) => {
+            json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd})
+        }
+        Failure::Fault(fault) => {
+            json!({"code": code, "fault": fault.kind, "message": fault.message, "limit": fault.limit})
+        }
+        Failure::Host(message) => json!({"code": code, "host": true, "message": message}),
+    }
 }
 
 fn put_output(put: &mut impl FnMut(&str, Value), output: &ToolOutput) {

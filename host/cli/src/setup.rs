@@ -14,8 +14,7 @@ use crate::{Stop, output};
 pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
     let filter = tracing_subscriber::EnvFilter::builder()
         .parse(filter)
-        .with_context(|| format!("--log `{filter}`"))
-        .map_err(Stop::Usage)?;
+        .map_err(|e| Stop::Usage(anyhow!("--log `{filter}`: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -40,25 +39,45 @@ pub(crate) fn host(args: &SetupArgs) -> Result<Host, Stop> {
     builder.build().map_err(|e| Stop::Host(e.into()))
 }
 
-/// Makes the host and loads the plugin directory; bad files are told on stderr, a line each; warnings are logged.
-pub(crate) async fn loaded(args: &SetupArgs) -> Result<Host, Stop> {
+/// What is told on stderr besides the files that are not loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// Nothing: one call is wanted, not a report.
+    Problems,
+    /// What does not stop a plugin but should be known.
+    Warnings,
+}
+
+/// Makes the host and loads the plugin directory; bad files are told on stderr, a line each.
+pub(crate) async fn loaded(args: &SetupArgs, tell: Tell) -> Result<Host, Stop> {
     let host = host(args)?;
-    let dir = plugin_dir(args)?;
+    let Some(dir) = plugin_dir(args)? else { return Ok(host) };
     let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
     for problem in &report.problems {
         output::complain(&format!("{}: {}", problem.file.display(), problem.error));
     }
-    for warning in &report.warnings {
-        tracing::warn!(plugin = %warning.plugin, "{}", warning.message);
+    for warning in report.warnings.iter().filter(|_| tell == Tell::Warnings) {
+        output::complain(&format!("plugin `{}`: {}", warning.plugin, warning.message));
     }
     Ok(host)
 }
 
-/// The plugin directory.
-pub(crate) fn plugin_dir(args: &SetupArgs) -> Result<PathBuf, Stop> {
-    let default = || user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
-    let missing = || Stop::Usage(anyhow!("no plugin directory: give one with --plugins DIR"));
-    args.plugins.clone().or_else(default).ok_or_else(missing)
+/// The plugin directory; `None` if it is the default one and is not there yet.
+fn plugin_dir(args: &SetupArgs) -> Result<Option<PathBuf>, Stop> {
+    if let Some(dir) = &args.plugins {
+        return Ok(Some(dir.clone()));
+    }
+    let default = user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
+    let dir =
+        default.ok_or_else(|| Stop::Usage(anyhow!("no plugin directory: give one with --plugins DIR")))?;
+    if dir.exists() {
+        return Ok(Some(dir));
+    }
+    let shown = dir.display();
+    output::note(&format!(
+        "no plugins: make `{shown}` and put `.wasm` files there, or give another place with --plugins"
+    ));
+    Ok(None)
 }
 
 fn policy(args: &SetupArgs) -> Result<Policy, Stop> {

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::call::{Admitted, CallContext};
-use crate::content::{ToolError, ToolOutput};
-use crate::fault::Fault;
+use crate::content::{ErrorCode, ToolError, ToolOutput};
+use crate::fault::{Fault, FaultKind};
 use crate::limits::Usage;
 
 /// A boxed future, as ports return it.
@@ -25,6 +25,28 @@ pub enum Failure {
     /// The host failed.
     #[error("the host failed: {0}")]
     Host(String),
+}
+
+impl Failure {
+    /// The one of the four codes that stands on the wire. `busy` can be tried again; everything else that is no
+    /// refusal is a failed execution.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Refused(error) => error.code,
+            Self::Fault(fault) => match fault.kind {
+                FaultKind::Busy => ErrorCode::NotAvailable,
+                FaultKind::Trap
+                | FaultKind::OutOfFuel
+                | FaultKind::Deadline
+                | FaultKind::OutOfMemory
+                | FaultKind::OutputTooLarge
+                | FaultKind::BadOutput
+                | FaultKind::Cancelled => ErrorCode::ExecutionFailed,
+            },
+            Self::Host(_) => ErrorCode::ExecutionFailed,
+        }
+    }
 }
 
 /// How a call went, and what it used.

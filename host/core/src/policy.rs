@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::capability::{Capability, CapabilityKind};
 use crate::limits::{HostLimits, Limits, LimitsPatch};
-use crate::name::{PluginId, ToolName};
+use crate::name::{self, PluginId, ToolName};
 use crate::reach::{self, Reach};
 
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
@@ -142,6 +142,11 @@ impl Policy {
         self.plugins.iter().map(|(id, plugin)| (id, plugin.file.as_deref()))
     }
 
+    /// The tools of a plugin that have a section.
+    pub fn tool_sections(&self, plugin: &PluginId) -> impl Iterator<Item = &ToolName> {
+        self.plugins.get(plugin).into_iter().flat_map(|section| section.tools.keys())
+    }
+
     /// The SHA-256 to which the operator pinned a plugin, in lower-case hex.
     #[must_use]
     pub fn pinned_sha256(&self, plugin: &PluginId) -> Option<&str> {
@@ -192,13 +197,14 @@ impl Policy {
                     }
                     Err(hint) => hint,
                 },
+                // Every call may read the clock in this version; a tool that says so is not worse off.
+                CapabilityKind::Clock => continue,
                 CapabilityKind::Net
                 | CapabilityKind::Process
                 | CapabilityKind::Secret
                 | CapabilityKind::Kv
                 | CapabilityKind::Env
-                | CapabilityKind::Attachments
-                | CapabilityKind::Clock => {
+                | CapabilityKind::Attachments => {
                     format!("This version of the host can not grant `{}`.", wish.kind.as_str())
                 }
                 CapabilityKind::Unknown(_) => "The host does not know this kind of capability.".to_owned(),
@@ -219,36 +225,43 @@ impl Policy {
     ) -> Result<Vec<Reach>, String> {
         let wanted = Reach::parse(&wish.target, &self.workspace)
             .map_err(|e| format!("Its author wrote a target the host can not read: {e}."))?;
-        let wanted = [wanted];
         let section = self.plugins.get(plugin);
         let allowed = section.map_or(&[][..], |p| key.of_plugin(p));
-        let mut found = reach::intersect_all(&wanted, allowed);
-        let mut place = format!("[plugins.{plugin}.grant]");
-        if let Some(narrow) = section.and_then(|p| p.tools.get(tool)).and_then(|t| key.of_tool(t)) {
-            if !found.is_empty() {
-                place = format!("[plugins.{plugin}.tools.{tool}]");
-            }
+        let mut found = reach::intersect_all(std::slice::from_ref(&wanted), allowed);
+        if let Some(narrow) = self.narrower(plugin, tool, key) {
             found = reach::intersect_all(&found, narrow);
         }
         if !found.is_empty() {
             return Ok(found);
         }
-        let [wanted] = wanted;
-        let target = if wanted.path() == Path::new("/") {
-            "$workspace".to_owned()
-        } else {
-            wanted.shown(&self.workspace)
-        };
-        Err(format!("To allow it, write in the policy:\n{place}\n{} = [\"{target}\"]", key.name()))
+        // Whoever asks for everything is given the workspace first.
+        let everything = wanted.path() == Path::new("/");
+        let folder = if everything { &self.workspace } else { wanted.path() };
+        Err(format!("To allow it, write in the policy:\n{}", self.fs_lines(plugin, tool, key, folder)))
     }
-}
 
-/// The policy lines that would open `folder` to a plugin, for a refusal at run time.
-#[must_use]
-pub fn fs_hint(plugin: &PluginId, key: FsKey, folder: &Path, workspace: &Path) -> String {
-    let shown = Reach::parse(&folder.to_string_lossy(), workspace)
-        .map_or_else(|_| "…".to_owned(), |r| r.shown(workspace));
-    format!("to allow it, write in the policy: [plugins.{plugin}.grant] {} = [\"{shown}\"]", key.name())
+    /// The folders that a tool's own section leaves of its plugin's.
+    fn narrower(&self, plugin: &PluginId, tool: &ToolName, key: FsKey) -> Option<&[Reach]> {
+        self.plugins.get(plugin)?.tools.get(tool).and_then(|tool| key.of_tool(tool))
+    }
+
+    /// The policy lines that would open `folder` to a tool: the table, and in it the whole list as it would have to
+    /// be, what stands there now included.
+    #[must_use]
+    pub fn fs_lines(&self, plugin: &PluginId, tool: &ToolName, key: FsKey, folder: &Path) -> String {
+        let of_plugin = self.plugins.get(plugin).map_or(&[][..], |p| key.of_plugin(p));
+        let granted = of_plugin.iter().any(|reach| reach.covers(folder));
+        let (table, list) = match self.narrower(plugin, tool, key) {
+            Some(narrow) if granted => (format!("[plugins.{plugin}.tools.{tool}]"), narrow),
+            _ => (format!("[plugins.{plugin}.grant]"), of_plugin),
+        };
+        let shown = list.iter().map(|reach| reach.shown(&self.workspace));
+        let all: Vec<String> = shown
+            .chain([reach::show(folder, &self.workspace)])
+            .map(|folder| serde_json::Value::from(folder).to_string())
+            .collect();
+        format!("{table}\n{} = [{}]", key.name(), all.join(", "))
+    }
 }
 
 /// Which of the two file lists.
@@ -344,6 +357,9 @@ impl PluginSection {
         let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
         if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
             return Err("`sha256` is not 64 hex digits".to_owned());
+        }
+        if let Some(name) = self.grant.reduce.iter().find(|name| !name.contains(name::SEAM)) {
+            return Err(format!("`reduce` names `{name}`: write the qualified name, `PLUGIN__{name}`"));
         }
         let mut tools = BTreeMap::new();
         for (name, section) in self.tools {
@@ -474,7 +490,13 @@ mod tests {
         );
         let narrowed =
             policy.grant(&id("files"), &tool("write_file"), &[wish("fs-write", "$workspace/out/else")]);
-        assert!(narrowed.unavailable().unwrap().contains("[plugins.files.tools.write_file]"), "{narrowed:?}");
+        let lines =
+            "[plugins.files.tools.write_file]\nfs_write = [\"$workspace/out/tmp\", \"$workspace/out/else\"]";
+        assert!(narrowed.unavailable().unwrap().contains(lines), "{narrowed:?}");
+        let more =
+            policy.grant(&id("files"), &tool("read_file"), &[wish("fs-read", "/etc")]).unavailable().unwrap();
+        let lines = "[plugins.files.grant]\nfs_read = [\"$workspace\", \"/srv/data\", \"/etc\"]";
+        assert!(more.contains(lines), "what stands there is kept: {more}");
     }
 
     #[test]
@@ -492,6 +514,7 @@ mod tests {
             ("version = 1\n[limits]\nmemory = \"2GiB\"", "at most"),
             ("version = 1\n[limits]\nfuel = -1", "fuel"),
             ("version = 1\n[host]\nparallel_calls = 0", "parallel_calls"),
+            ("version = 1\n[plugins.x.grant]\nreduce = [\"read_file\"]", "PLUGIN__read_file"),
             ("version = 1\n[plugins.x]\nsha256 = \"abc\"", "64 hex"),
         ] {
             let error = Policy::parse(text, Path::new("/base"), None).unwrap_err().to_string();

@@ -69,11 +69,17 @@ impl Reach {
     /// The folder as a policy would write it.
     #[must_use]
     pub fn shown(&self, workspace: &Path) -> String {
-        match self.0.strip_prefix(workspace) {
-            Ok(rest) if rest.as_os_str().is_empty() => "$workspace".to_owned(),
-            Ok(rest) => format!("$workspace/{}", rest.display()),
-            Err(_) => self.0.display().to_string(),
-        }
+        show(&self.0, workspace)
+    }
+}
+
+/// A folder as a policy would write it.
+#[must_use]
+pub fn show(folder: &Path, workspace: &Path) -> String {
+    match folder.strip_prefix(workspace) {
+        Ok(rest) if rest.as_os_str().is_empty() => "$workspace".to_owned(),
+        Ok(rest) => format!("$workspace/{}", rest.display()),
+        Err(_) => folder.display().to_string(),
     }
 }
 

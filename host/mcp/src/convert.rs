@@ -8,7 +8,7 @@ use rmcp::model::{
     Tool, ToolAnnotations,
 };
 use serde_json::{Number, Value, json};
-use toolbay_core::content::{self, BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::Delivered;
@@ -144,43 +144,24 @@ fn success(output: ToolOutput, entry: Option<&Entry>, era: Era, meta: &mut MetaO
 }
 
 fn refusal(failure: Failure, meta: &mut MetaObject) -> CallToolResult {
+    put(meta, "toolbay/code", failure.code().as_str());
     let text = failure.to_string();
-    let code = match failure {
-        Failure::Refused(ToolError { code, message: _, subject, cost_usd }) => {
+    match failure {
+        Failure::Refused(ToolError { subject, cost_usd, .. }) => {
             cost(meta, cost_usd);
             if let Some(subject) = subject {
                 put(meta, "toolbay/subject", &subject);
             }
-            code
         }
-        Failure::Fault(Fault { kind, message: _, limit }) => {
+        Failure::Fault(Fault { kind, limit, .. }) => {
             put(meta, "toolbay/fault", kind.as_str());
             if let Some(limit) = limit {
                 put(meta, "toolbay/limit", &limit);
             }
-            code_of(kind)
         }
-        Failure::Host(_) => {
-            put(meta, "toolbay/fault", "host_failed");
-            ErrorCode::ExecutionFailed
-        }
-    };
-    put(meta, "toolbay/code", code.as_str());
-    CallToolResult::error(vec![ContentBlock::text(text)])
-}
-
-/// The class under which callers of the seed know a fault.
-fn code_of(kind: FaultKind) -> ErrorCode {
-    match kind {
-        FaultKind::Busy => ErrorCode::NotAvailable,
-        FaultKind::Trap
-        | FaultKind::OutOfFuel
-        | FaultKind::Deadline
-        | FaultKind::OutOfMemory
-        | FaultKind::OutputTooLarge
-        | FaultKind::BadOutput
-        | FaultKind::Cancelled => ErrorCode::ExecutionFailed,
+        Failure::Host(_) => put(meta, "toolbay/fault", "host_failed"),
     }
+    CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
 /// The answer when a connection has as many calls running as it may.

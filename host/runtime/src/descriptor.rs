@@ -63,7 +63,7 @@ pub struct About {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ToolDescription {
-    name: String,
+    pub(crate) name: String,
     title: Option<String>,
     description: String,
     input_schema: Value,

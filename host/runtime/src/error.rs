@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use toolbay_core::name::{NameError, PluginId};
+use toolbay_core::name::{NameError, PluginId, ToolName};
 use toolbay_core::registry::Collision;
 use toolbay_core::schema::SchemaError;
 
@@ -76,6 +76,14 @@ pub enum LoadError {
         found: String,
         /// The digest in the policy.
         pinned: String,
+    },
+    /// The policy has a section for a tool that the plugin does not have.
+    #[error("has no tool `{tool}`, for which the policy has a section ([plugins.{plugin}.tools.{tool}])")]
+    Section {
+        /// The plugin.
+        plugin: PluginId,
+        /// The tool.
+        tool: ToolName,
     },
     /// The policy names a file that is not there.
     #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]

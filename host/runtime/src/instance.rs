@@ -121,7 +121,11 @@ impl Bounds<'_> {
         let cause = error.root_cause().to_string();
         // wasmtime keeps this error's type to itself.
         if cause.contains("fuel allocated for hostcalls has been exhausted") {
-            return self.by(FaultKind::OutputTooLarge, "it returned too much", Limit::HostCallBytes);
+            return self.by(
+                FaultKind::OutputTooLarge,
+                "more data than may cross at once from it to the host",
+                Limit::HostCallBytes,
+            );
         }
         if let Some(limit) = count_limit(&cause) {
             return self.by(FaultKind::OutOfMemory, "it has too many parts", limit);

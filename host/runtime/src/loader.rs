@@ -186,12 +186,13 @@ impl Loader {
             .map(|(key, value)| (key.clone(), value.to_string()))
             .collect();
         let config = Arc::new(config);
+        self.check_sections(plugin)?;
         let mut bundle = Bundle::default();
         for tool in &plugin.descriptor.tools {
             let (name, def) = tool.define(id, version, plugin.digest.text())?;
             let grants = policy.grant(id, &name, &tool.capabilities);
             let mut problems = Vec::new();
-            let files = FileGrants::open(&grants, policy.workspace(), &self.shared.folders, |problem| {
+            let files = FileGrants::open(&grants, policy, &name, &self.shared.folders, |problem| {
                 problems.push(problem);
             });
             let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
@@ -216,6 +217,19 @@ impl Loader {
         }
         self.bind_reducers(plugin, &mut bundle, warn);
         Ok(bundle)
+    }
+
+    /// A section for a tool that is not there is a narrowing that would not hold: most likely a name is misspelt.
+    fn check_sections(&self, plugin: &Plugin) -> Result<(), LoadError> {
+        let tools = &plugin.descriptor.tools;
+        match self
+            .policy
+            .tool_sections(&plugin.id)
+            .find(|name| !tools.iter().any(|t| t.name == name.as_str()))
+        {
+            Some(name) => Err(LoadError::Section { plugin: plugin.id.clone(), tool: name.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// A plugin reduces its own tools; others' only where the operator wrote their qualified names under `reduce`.

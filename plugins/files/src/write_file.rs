@@ -1,7 +1,7 @@
 //! `write_file`.
 
+use toolbay_sdk::files;
 use toolbay_sdk::prelude::*;
-use toolbay_sdk::{context, files};
 
 /// What was written.
 #[data]
@@ -11,8 +11,8 @@ pub struct Written {
     pub path: String,
     /// How many bytes the file has now.
     pub bytes: u64,
-    /// Version of the file now; none if nothing was written because it was a dry run.
-    pub version: Option<String>,
+    /// Version of the file now.
+    pub version: String,
 }
 
 /// Write a whole text file, replacing what it held.
@@ -34,13 +34,9 @@ pub fn write_file(
     expected_version: Option<String>,
 ) -> Result<Rendered<Written>> {
     let bytes = content.len() as u64;
-    if context::dry_run() {
-        let text = format!("[dry-run] would write {bytes} bytes to `{path}`");
-        return Ok(Rendered { text, data: Written { path, bytes, version: None } });
-    }
     let stat = files::write(&path, &content, expected_version.as_deref())?;
     let text = format!("Wrote {bytes} bytes to `{path}`.");
-    Ok(Rendered { text, data: Written { path, bytes: stat.size, version: Some(stat.version) } })
+    Ok(Rendered { text, data: Written { path, bytes: stat.size, version: stat.version } })
 }
 
 #[cfg(test)]
@@ -81,13 +77,5 @@ mod tests {
         assert_eq!(write("v9").unwrap_err().code(), ErrorCode::StaleWrite);
         assert!(write("v1").is_ok());
         assert_eq!(write("v1").unwrap_err().code(), ErrorCode::StaleWrite);
-    }
-
-    #[test]
-    fn a_dry_run_writes_nothing() {
-        let fake = Fake::new().dry_run();
-        let output = fake.run(|| call::<write_file>(json!({"path": "a", "content": "x"}))).unwrap();
-        assert_eq!(output.value, "[dry-run] would write 1 bytes to `a`");
-        assert_eq!(fake.text("a"), None);
     }
 }

@@ -113,7 +113,8 @@ impl Iterator for Chunks<'_> {
 fn describe(path: &str, error: FileError) -> Error {
     match error {
         FileError::Denied(reason) => {
-            Error::not_available(format!("no access to `{path}`: {reason}")).at("denied")
+            // The host's reason names the path and the policy line that would help.
+            Error::not_available(reason).at("denied")
         }
         FileError::NotFound => Error::failed(format!("`{path}` does not exist")).at("not-found"),
         FileError::Stale => {
@@ -122,6 +123,6 @@ fn describe(path: &str, error: FileError) -> Error {
         FileError::TooLarge(bytes) => {
             Error::failed(format!("`{path}` is too large: {bytes} bytes")).at("too-large")
         }
-        FileError::Other(message) => Error::failed(format!("`{path}`: {message}")),
+        FileError::Other(message) => Error::failed(message),
     }
 }

@@ -10,7 +10,8 @@ use toolbay::ToolCall;
 use toolbay_core::invoke::Failure;
 
 use crate::args::{SetupArgs, TurnArgs};
-use crate::{Stop, Verdict, output, setup};
+use crate::setup::{self, Tell};
+use crate::{Stop, Verdict, output};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +25,7 @@ struct Call {
 pub(crate) async fn run(args: &SetupArgs, file: &Path, turn: &TurnArgs) -> Result<Verdict, Stop> {
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display())).map_err(Stop::Usage)?;
-    let host = setup::loaded(args).await?;
+    let host = setup::loaded(args, Tell::Problems).await?;
     let mut turn = super::turn(turn);
     // One file is one session: a write after a read in an earlier line of it is guarded.
     turn.identity.session_id = Some(format!("batch-{}", std::process::id()));

@@ -6,7 +6,8 @@ use toolbay::ToolCall;
 use toolbay_core::invoke::Failure;
 
 use crate::args::{SetupArgs, TurnArgs};
-use crate::{Stop, Verdict, output, setup};
+use crate::setup::{self, Tell};
+use crate::{Stop, Verdict, output};
 
 pub(crate) async fn run(
     args: &SetupArgs,
@@ -15,7 +16,7 @@ pub(crate) async fn run(
     turn: &TurnArgs,
     json: bool,
 ) -> Result<Verdict, Stop> {
-    let host = setup::loaded(args).await?;
+    let host = setup::loaded(args, Tell::Problems).await?;
     let view = super::view(&host);
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], super::turn(turn)).await;
     let Some(delivered) = results.into_iter().next() else {

@@ -106,7 +106,7 @@ fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
                 "    {} {DIM}({}{need}){DIM:#} {}",
                 visible(name),
                 visible(&kind),
-                visible(about.lines().next().unwrap_or_default())
+                visible(&about.split_whitespace().collect::<Vec<_>>().join(" "))
             )?;
         }
     }

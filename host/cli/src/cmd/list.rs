@@ -7,10 +7,11 @@ use toolbay_core::registry::Entry;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};
-use crate::{Stop, Verdict, setup};
+use crate::setup::{self, Tell};
+use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict, Stop> {
-    let host = setup::loaded(args).await?;
+    let host = setup::loaded(args, Tell::Warnings).await?;
     let view = super::view(&host);
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.definitions().collect() };
     let hidden = view.catalog().tools().len() - entries.len();

@@ -5,10 +5,11 @@ use toolbay::{Filter, Host};
 use toolbay_mcp::{Options, Server};
 
 use crate::args::SetupArgs;
-use crate::{Stop, Verdict, setup};
+use crate::setup::{self, Tell};
+use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs) -> Result<Verdict, Stop> {
-    let host = setup::loaded(args).await?;
+    let host = setup::loaded(args, Tell::Warnings).await?;
     let server = Server::new(
         host.registry().clone(),
         host.pipeline().clone(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::{self, FsKey, Grants};
+use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::policy::{FsKey, Grants, Policy};
 use toolbay_core::reach::{self, Reach};
 
 use super::operations::Operation;
@@ -58,7 +58,8 @@ impl Folders {
 /// What one tool was granted.
 #[derive(Debug, Clone)]
 pub(crate) struct FileGrants {
-    workspace: Arc<Path>,
+    policy: Arc<Policy>,
+    tool: ToolName,
     read: Arc<[Arc<Root>]>,
     write: Arc<[Arc<Root>]>,
     reader: Reader,
@@ -68,7 +69,8 @@ impl FileGrants {
     /// Opens what was granted. A folder that can not be opened is left out and told to `problem`.
     pub(crate) fn open(
         grants: &Grants,
-        workspace: &Path,
+        policy: &Arc<Policy>,
+        tool: &ToolName,
         folders: &Folders,
         mut problem: impl FnMut(String),
     ) -> Option<Self> {
@@ -86,7 +88,7 @@ impl FileGrants {
         if read.is_empty() && write.is_empty() {
             return None;
         }
-        Some(Self { workspace: workspace.into(), read, write, reader: Reader::default() })
+        Some(Self { policy: Arc::clone(policy), tool: tool.clone(), read, write, reader: Reader::default() })
     }
 
     /// The same grants on behalf of a session, whose reads the stale-write guard remembers.
@@ -95,7 +97,7 @@ impl FileGrants {
     }
 
     pub(crate) fn workspace(&self) -> &Path {
-        &self.workspace
+        self.policy.workspace()
     }
 
     /// The folders with what may be done below each, for plain WASI files: a folder that may be read, and written
@@ -113,7 +115,7 @@ impl FileGrants {
 
     /// Where a guest sees a folder: inside the workspace relative to it, elsewhere at its own path.
     pub(crate) fn guest_path(&self, root: &Root) -> String {
-        match root.path.strip_prefix(&self.workspace) {
+        match root.path.strip_prefix(self.workspace()) {
             Ok(rest) if rest.as_os_str().is_empty() => ".".to_owned(),
             Ok(rest) => rest.display().to_string(),
             Err(_) => root.path.display().to_string(),
@@ -131,7 +133,7 @@ impl FileGrants {
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Other(format!("`{shown}` is not a path")));
         }
-        let Some(full) = reach::normalise(&self.workspace.join(path)) else {
+        let Some(full) = reach::normalise(&self.workspace().join(path)) else {
             return Err(FileError::Denied(format!("`{shown}` leads above the root")));
         };
         let roots = match access {
@@ -149,9 +151,9 @@ impl FileGrants {
                 Access::Read => "read",
                 Access::Write => "write",
             };
-            let hint = policy::fs_hint(plugin, access.key(), folder, &self.workspace);
+            let lines = self.policy.fs_lines(plugin, &self.tool, access.key(), folder).replace('\n', " ");
             return Err(FileError::Denied(format!(
-                "`{shown}` is outside of what this tool may {what}; {hint}"
+                "`{shown}` is outside of what this tool may {what}; to allow it, write in the policy: {lines}"
             )));
         };
         Ok(Operation::new(Arc::clone(root), full, shown, self.reader.clone()))
