@@ -54,6 +54,9 @@ fn sections(bytes: &[u8]) -> Vec<u8> {
     ids
 }
 
+/// How a file of the cache is spoilt: a name and a deed.
+type Spoil = (&'static str, fn(&std::path::Path));
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happens_before_the_first_call_is_bounded_too() {
     let host = TestHost::new(&[], "[limits]\nfuel = 100_000_000\nmemory = \"16MiB\"\ntimeout = \"2s\"").await;
@@ -274,7 +277,7 @@ async fn two_hosts_may_fill_one_cache_at_once_and_a_spoilt_one_is_made_again() {
     }
     let files = || fs::read_dir(&cache).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
     assert_eq!(files().len(), 2, "one code, one description, nothing half: {:?}", files());
-    let spoil: [(&str, fn(&std::path::Path)); 5] = [
+    let spoil: [Spoil; 5] = [
         ("cut", |file| fs::write(file, &fs::read(file).unwrap()[..100]).unwrap()),
         ("bit", |file| {
             let mut bytes = fs::read(file).unwrap();

@@ -231,7 +231,10 @@ async fn a_missing_grant_names_the_line_that_would_help() {
     host.load("f", guest_artifacts::CAP_FILES).await;
     let said = host.ask("f__read", json!({"path": "notes/a.txt"})).await;
     let message = said["message"].as_str().unwrap();
-    assert!(message.contains("[plugins.f.grant] fs_read = [\"$workspace/in\", \"$workspace/notes\"]"), "{message}");
+    assert!(
+        message.contains("[plugins.f.grant] fs_read = [\"$workspace/in\", \"$workspace/notes\"]"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

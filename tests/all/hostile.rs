@@ -173,7 +173,7 @@ async fn handles_are_bounded() {
     }
     let sockets = host.provoke("handles__sockets", json!({}), SOON).await;
     assert!(matches!(outcome(&sockets), "ok" | "out_of_memory"), "{sockets:?}");
-    assert_eq!(value(&host.provoke("handles__pollables", json!({"n": 300}), SOON).await), "300");
+    assert_eq!(value(&host.provoke("handles__pollables", json!({"n": 100}), SOON).await), "100");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,9 @@
     reason = "tests, fixtures included: a failure is to stop them"
 )]
 
+mod attack_found;
 mod attack_held;
+mod attack_wasi;
 mod bad_input;
 mod calls;
 mod cap_files;

@@ -39,7 +39,11 @@ async fn files_keep_to_their_grants_and_guard_writes() {
     let outside = host.call("files__write_file", json!({"path": "notes.txt", "content": "x"})).await;
     let error = refusal(&outside);
     assert_eq!(error.code, ErrorCode::NotAvailable);
-    assert!(error.message.contains("[plugins.files.grant] fs_write = [\"$workspace/out\", \"$workspace\"]"), "{}", error.message);
+    assert!(
+        error.message.contains("[plugins.files.grant] fs_write = [\"$workspace/out\", \"$workspace\"]"),
+        "{}",
+        error.message
+    );
     let stale = json!({"path": "out/new.txt", "content": "y", "expected_version": "never"});
     assert_eq!(refusal(&host.call("files__write_file", stale).await).code, ErrorCode::StaleWrite);
 }

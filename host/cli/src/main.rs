@@ -40,6 +40,7 @@ enum Verdict {
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
+    raise_file_limit();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return stop(&Stop::Host(error.into())),
@@ -51,6 +52,15 @@ fn main() -> ExitCode {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
         Err(reason) => stop(&reason),
+    }
+}
+
+/// Takes all file descriptors this process may have: every call may hold as many as `handles` allows.
+fn raise_file_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit on open files stays as it is");
     }
 }
 

@@ -20,7 +20,73 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
+/// Keys that `serde_json::Value` does not read as keys.
+const PRIVATE: &str = "$serde_json::private::";
+
 struct Strict;
+
+/// Checks a JSON text as [`parse`] does, without keeping more of it than the keys of the objects that are open.
+///
+/// # Errors
+/// As [`parse`].
+pub fn check(text: &str) -> Result<(), serde_json::Error> {
+    let mut parser = serde_json::Deserializer::from_str(text);
+    Sound.deserialize(&mut parser)?;
+    parser.end()
+}
+
+struct Sound;
+
+impl<'de> DeserializeSeed<'de> for Sound {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<(), E> {
+        if v.is_finite() { Ok(()) } else { Err(E::custom("number out of range")) }
+    }
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(Self)?.is_some() {}
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut keys = std::collections::HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            entries.next_value_seed(Self)?;
+            if key.starts_with(PRIVATE) {
+                return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
+            }
+            if let Some(key) = keys.replace(key) {
+                let shown: String = key.chars().take(64).collect();
+                return Err(A::Error::custom(format_args!("duplicate key {shown:?}")));
+            }
+        }
+        Ok(())
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
@@ -67,6 +133,9 @@ impl<'de> Visitor<'de> for Strict {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             let value = entries.next_value_seed(Self)?;
+            if key.starts_with(PRIVATE) {
+                return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
+            }
             if map.contains_key(&key) {
                 let shown: String = key.chars().take(64).collect();
                 return Err(A::Error::custom(format_args!("duplicate key {shown:?}")));

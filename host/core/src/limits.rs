@@ -73,7 +73,8 @@ impl Default for Limits {
             instances: 64,
             memories: 8,
             tables: 32,
-            handles: 1024,
+            // A process often may open 1024 files; no one call is to take them all.
+            handles: 256,
             // Far above what a model can read; low enough that 64 calls at once stay within a gigabyte.
             host_call_bytes: 16 << 20,
             args_bytes: 4 << 20,
@@ -134,6 +135,9 @@ pub struct LimitsPatch {
 /// Largest linear memory that can be allowed: the size of a slot in the instance pool.
 pub const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
+/// Longest time-out: later points in time are none for the system.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
 impl LimitsPatch {
     /// Writes what the table holds over `limits`.
     #[must_use]
@@ -183,6 +187,18 @@ impl LimitsPatch {
         }
         if self.timeout.is_some_and(|t| t.is_zero()) {
             return Err("`timeout` of zero would end every call: write for instance `30s`".to_owned());
+        }
+        if self.timeout.is_some_and(|t| t > MAX_TIMEOUT) {
+            return Err(format!("`timeout` can be at most {}", quantity::show_duration(MAX_TIMEOUT)));
+        }
+        for (key, value, most) in
+            [("instances", self.instances, 64), ("memories", self.memories, 8), ("tables", self.tables, 32)]
+        {
+            if value.is_some_and(|value| value > most) {
+                return Err(format!(
+                    "`{key}` can be at most {most}: so many fit in a place of the instance pool"
+                ));
+            }
         }
         if self.fuel == Some(0) {
             return Err("`fuel` of zero would end every call".to_owned());

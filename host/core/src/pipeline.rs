@@ -4,17 +4,21 @@
 //! whatever the tools, the reducers or the host's own code do.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::audit::{AuditRecord, AuditSink};
 use crate::budget;
 use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
-use crate::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use crate::content::{
+    BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput, ToolResult,
+};
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::{Failure, Invocation};
 use crate::json;
@@ -198,10 +202,17 @@ impl Way {
             turn_count: ctx.turn.identity.turn.unwrap_or(0),
             budget_chars: ctx.budget_chars,
         };
-        let (note, answer) = match (entry.reducer.reduce(&answer, context).await, answer) {
+        let cancelled = || Err(Fault::new(FaultKind::Cancelled, "the call was cancelled"));
+        let reduced = match select(entry.reducer.reduce(&answer, context), pin!(ctx.cancel.cancelled())).await
+        {
+            Either::Left((reduced, _)) => reduced,
+            Either::Right(_) => cancelled(),
+        };
+        let (note, answer) = match (reduced, answer) {
             (Ok(None), answer) => ("kept", answer),
-            (Ok(Some(Ok(mut new))), Ok(old)) if new.value.chars().count() <= old.value.chars().count() => {
-                new.structured = new.structured.or(old.structured);
+            (Ok(Some(Ok(mut new))), Ok(old)) if text_of(&new) <= text_of(&old) => {
+                // Checked against the output schema before; a reducer is asked for text.
+                new.structured = old.structured;
                 new.cost_usd = old.cost_usd;
                 new.meta = new.meta.or(old.meta);
                 ("reduced", Ok(new))
@@ -231,8 +242,45 @@ impl Way {
             Err(Failure::Host(message)) => message,
         };
         self.cut_from = budget::cut(text, budget);
+        if let Ok(output) = &mut result {
+            fit_blocks(output, budget);
+        }
         result
     }
+}
+
+/// Text in blocks is text too: it gets what `value` left of the budget, and goes when nothing is left.
+fn fit_blocks(output: &mut ToolOutput, budget: usize) {
+    let mut left = budget.saturating_sub(output.value.chars().count());
+    output.content.retain_mut(|block| {
+        let text = match &mut block.body {
+            BlockBody::Text(text) => text,
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => text,
+            BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => {
+                return true;
+            }
+        };
+        let had = !text.is_empty();
+        budget::cut(text, left);
+        left = left.saturating_sub(text.chars().count());
+        !(had && text.is_empty())
+    });
+}
+
+/// Characters that a model reads: the text, and the text and links of the blocks. Bytes count as one each.
+fn text_of(output: &ToolOutput) -> usize {
+    let block = |block: &ContentBlock| match &block.body {
+        BlockBody::Text(text) => text.chars().count(),
+        BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
+        BlockBody::Link(link) => {
+            link.uri.len() + link.name.len() + link.description.as_ref().map_or(0, String::len)
+        }
+        BlockBody::Embedded(resource) => match &resource.body {
+            ResourceBody::Text(text) => text.chars().count(),
+            ResourceBody::Blob(data) => data.len(),
+        },
+    };
+    output.value.chars().count() + output.content.iter().map(block).sum::<usize>()
 }
 
 /// The gates in their order: is there such a tool, may it be seen, can it run, are the arguments small enough, are

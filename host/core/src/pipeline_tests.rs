@@ -114,6 +114,26 @@ async fn texts_are_cut_inside_the_budget_and_the_rest_is_kept() {
     assert!(results.iter().all(|r| value(r).chars().count() == 50), "floor(200 / 4)");
 }
 
+#[test]
+fn text_in_blocks_counts() {
+    let block = |body| ContentBlock { body, annotations: None };
+    let mut output = ToolOutput::text("x".repeat(40));
+    output.content = vec![
+        block(BlockBody::Text("y".repeat(1000))),
+        block(BlockBody::Image(crate::content::Blob {
+            data: vec![0; 1000],
+            mime_type: "image/png".to_owned(),
+        })),
+        block(BlockBody::Text("z".repeat(1000))),
+    ];
+    fit_blocks(&mut output, 100);
+    let [BlockBody::Text(text), BlockBody::Image(_)] = [&output.content[0].body, &output.content[1].body]
+    else {
+        panic!("{output:?}")
+    };
+    assert_eq!((text.chars().count(), output.content.len()), (60, 2), "the third had no room");
+}
+
 #[tokio::test]
 async fn a_reducer_can_only_make_it_better() {
     let ok = |text: &str| Ok(Some(Ok(ToolOutput::text(text))));

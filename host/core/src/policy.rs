@@ -109,6 +109,12 @@ impl Policy {
             Some(path) => path.to_path_buf(),
             None => base.join(file.workspace.as_deref().unwrap_or(".")),
         };
+        if !workspace.is_absolute() {
+            return Err(PolicyError(format!(
+                "the workspace `{}` is not an absolute path",
+                workspace.display()
+            )));
+        }
         let workspace = reach::normalise(&workspace)
             .ok_or_else(|| PolicyError("`workspace` leads above the root".to_owned()))?;
         file.limits.check().map_err(|e| PolicyError(format!("[limits]: {e}")))?;

@@ -20,6 +20,14 @@ pub const MAX_SCHEMA_BYTES: usize = 256 << 10;
 const MAX_SCHEMA_DEPTH: usize = 64;
 /// Most subschemas after following references.
 const MAX_EXPANDED: u64 = 20_000;
+/// Longest way through a schema, references included: what compiles and applies it goes there by recursion.
+const MAX_HEIGHT: usize = 128;
+/// Most applications of a subschema to a value that one check may take; a second, about.
+const MAX_WORK: u64 = 100_000_000;
+/// Up to this much work all findings are collected; with recursive references that takes every way through them.
+const MAX_EXPLAINED: u64 = 100_000;
+/// Most work for patterns in one check: bytes of text times an upper bound of the patterns' states; seconds, at worst.
+const MAX_MATCHING: u64 = 1_000_000_000;
 /// Most findings that one refusal lists.
 const MAX_FINDINGS: usize = 3;
 /// Longest finding, in characters.
@@ -30,7 +38,16 @@ const MAX_FINDING_CHARS: usize = 240;
 #[derive(Clone)]
 pub struct Schema {
     value: Arc<Value>,
-    validator: Arc<OnceLock<Result<Validator, SchemaError>>>,
+    compiled: Arc<OnceLock<Result<Compiled, SchemaError>>>,
+}
+
+struct Compiled {
+    validator: Validator,
+    /// Subschemas after following references.
+    cost: u64,
+    /// Upper bound of the states of all patterns.
+    patterns: u64,
+    recursive: bool,
 }
 
 impl std::fmt::Debug for Schema {
@@ -87,16 +104,15 @@ impl Schema {
         if !value.is_object() {
             return Err(SchemaError("schema is not a JSON object".to_owned()));
         }
-        Bounds::check(&value)?;
-        let validator = compile(&value)?;
-        Ok(Self { value: Arc::new(value), validator: Arc::new(OnceLock::from(Ok(validator))) })
+        let compiled = compile(&value)?;
+        Ok(Self { value: Arc::new(value), compiled: Arc::new(OnceLock::from(Ok(compiled))) })
     }
 
-    /// Takes a schema that [`Schema::input`] or [`Schema::output`] of this version accepted before, without going
-    /// through it again.
+    /// Takes a schema that [`Schema::input`] or [`Schema::output`] of this version accepted before; it is gone
+    /// through again at first use.
     #[must_use]
     pub fn accepted_before(value: Value) -> Self {
-        Self { value: Arc::new(value), validator: Arc::default() }
+        Self { value: Arc::new(value), compiled: Arc::default() }
     }
 
     /// The schema as it was written.
@@ -110,96 +126,197 @@ impl Schema {
     /// # Errors
     /// The first few places that do not match.
     pub fn check(&self, instance: &Value) -> Result<(), Mismatch> {
-        let validator = match self.validator.get_or_init(|| compile(&self.value)) {
-            Ok(validator) => validator,
-            Err(error) => return Err(Mismatch { pointer: String::new(), message: error.to_string() }),
-        };
+        let plain = |message: String| Err(Mismatch { pointer: String::new(), message });
+        let Compiled { validator, cost, patterns, recursive } =
+            match self.compiled.get_or_init(|| compile(&self.value)) {
+                Ok(compiled) => compiled,
+                Err(error) => return plain(error.to_string()),
+            };
+        let Extent { nodes, height, bytes } = Extent::of(instance);
+        let work = nodes.saturating_mul(*cost);
+        if work > MAX_WORK {
+            return plain(format!("{nodes} values are too many for a schema of {cost} parts"));
+        }
+        if bytes.saturating_mul(*patterns) > MAX_MATCHING {
+            return plain(format!("{bytes} bytes of text are too many for the patterns of the schema"));
+        }
         if validator.is_valid(instance) {
             return Ok(());
+        }
+        // Finding out why takes every way through alternatives, and memory for each: only where that is little.
+        if work > MAX_EXPLAINED || (*recursive && height > 6) {
+            return plain("it does not match the schema (too large to say where)".to_owned());
         }
         let mut pointer = String::new();
         let mut message = String::new();
         for (n, error) in validator.iter_errors(instance).take(MAX_FINDINGS).enumerate() {
             let place = error.instance_path().to_string();
             if n == 0 {
-                pointer.clone_from(&place);
+                pointer = cut(&place);
             } else {
                 message.push_str("; ");
             }
             let shown = if place.is_empty() { "(root)" } else { &place };
-            _ = write!(message, "{shown}: {}", cut(&error.to_string()));
+            _ = write!(message, "{}: {}", cut(shown), cut(&error.to_string()));
         }
         Err(Mismatch { pointer, message })
     }
 }
 
-fn compile(schema: &Value) -> Result<Validator, SchemaError> {
-    jsonschema::options()
+fn compile(schema: &Value) -> Result<Compiled, SchemaError> {
+    let (cost, patterns, recursive) = Bounds::check(schema)?;
+    let validator = jsonschema::options()
         .with_draft(Draft::Draft202012)
-        .with_pattern_options(PatternOptions::regex())
+        .with_pattern_options(PatternOptions::regex().size_limit(1 << 20))
         .build(schema)
-        .map_err(|e| SchemaError(format!("schema does not compile: {}", cut(&e.to_string()))))
+        .map_err(|e| SchemaError(format!("schema does not compile: {}", cut(&e.to_string()))))?;
+    Ok(Compiled { validator, cost, patterns, recursive })
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_FINDING_CHARS) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
+/// How much there is to check.
+struct Extent {
+    /// Values, the inner ones included.
+    nodes: u64,
+    /// Levels.
+    height: usize,
+    /// Bytes of all texts, keys included.
+    bytes: u64,
+}
+
+impl Extent {
+    fn of(value: &Value) -> Self {
+        let mut extent = Self { nodes: 1, height: 1, bytes: 0 };
+        match value {
+            Value::Object(map) => {
+                for (key, child) in map {
+                    extent.bytes += key.len() as u64;
+                    extent.add(child);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|child| extent.add(child)),
+            Value::String(text) => extent.bytes = text.len() as u64,
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        extent
     }
+
+    fn add(&mut self, child: &Value) {
+        let inner = Self::of(child);
+        self.nodes += inner.nodes;
+        self.height = self.height.max(inner.height + 1);
+        self.bytes += inner.bytes;
+    }
+}
+
+/// An upper bound of a pattern's states: its length, times each counted repetition in it.
+fn states(pattern: &str) -> u64 {
+    let counts = pattern.split('{').skip(1).filter_map(|rest| {
+        let inside = rest.split('}').next()?;
+        inside.split(',').filter_map(|n| n.trim().parse::<u64>().ok()).max()
+    });
+    counts.fold(pattern.len() as u64, |product, count| product.saturating_mul(count.max(1)))
+}
+
+/// Cuts a text of others for a message, and escapes what a terminal would obey.
+fn cut(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(MAX_FINDING_CHARS) {
+        if c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    if text.chars().nth(MAX_FINDING_CHARS).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 /// Walks a schema before it is compiled.
 struct Bounds<'a> {
     root: &'a Value,
-    cost: HashMap<*const Value, u64>,
+    /// Cost and height of what was gone through.
+    cost: HashMap<*const Value, (u64, usize)>,
     open: HashSet<*const Value>,
+    patterns: u64,
+    recursive: bool,
 }
 
 impl<'a> Bounds<'a> {
-    fn check(root: &'a Value) -> Result<(), SchemaError> {
+    fn check(root: &'a Value) -> Result<(u64, u64, bool), SchemaError> {
         depth(root, 0)?;
-        let mut bounds = Self { root, cost: HashMap::new(), open: HashSet::new() };
-        let cost = bounds.expanded(root)?;
+        let (cost, open) = (HashMap::new(), HashSet::new());
+        let mut bounds = Self { root, cost, open, patterns: 0, recursive: false };
+        let (cost, _) = bounds.expanded(root, 0)?;
         if cost > MAX_EXPANDED {
             return Err(SchemaError(format!("schema fans out to more than {MAX_EXPANDED} subschemas")));
         }
-        bounds.same_value_cycles()
+        bounds.same_value_cycles()?;
+        Ok((cost, bounds.patterns, bounds.recursive))
     }
 
     /// Number of schema nodes under `node` when each reference is counted as its target; recursion counts once.
-    fn expanded(&mut self, node: &'a Value) -> Result<u64, SchemaError> {
+    fn expanded(&mut self, node: &'a Value, level: usize) -> Result<(u64, usize), SchemaError> {
         let key = std::ptr::from_ref(node);
         if let Some(known) = self.cost.get(&key) {
             return Ok(*known);
         }
         if !self.open.insert(key) {
-            return Ok(1);
+            self.recursive = true;
+            return Ok((1, 1));
         }
-        let mut cost: u64 = 1;
+        let too_high = || SchemaError(format!("schema with its references is deeper than {MAX_HEIGHT}"));
+        if level > MAX_HEIGHT {
+            return Err(too_high());
+        }
+        let (mut cost, mut height): (u64, usize) = (1, 0);
         match node {
             Value::Object(map) => {
                 for (name, child) in map {
+                    self.count_patterns(name, child);
                     let target = if is_reference(name) { child.as_str() } else { None };
                     let part = match target {
                         Some(text) => match self.resolve(text)? {
-                            Some(target) => self.expanded(target)?,
-                            None => 1,
+                            Some(target) => self.expanded(target, level + 1)?,
+                            None => (1, 1),
                         },
-                        None => self.expanded(child)?,
+                        None => self.expanded(child, level + 1)?,
                     };
-                    cost = cost.saturating_add(part);
+                    cost = cost.saturating_add(part.0);
+                    height = height.max(part.1);
                 }
             }
             Value::Array(items) => {
                 for child in items {
-                    cost = cost.saturating_add(self.expanded(child)?);
+                    // An item of `enum` is compared, too.
+                    let part = self.expanded(child, level + 1)?;
+                    cost = cost.saturating_add(part.0.max(1));
+                    height = height.max(part.1);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => cost = 0,
         }
         self.open.remove(&key);
-        self.cost.insert(key, cost);
-        Ok(cost)
+        height += 1;
+        if height > MAX_HEIGHT {
+            return Err(too_high());
+        }
+        self.cost.insert(key, (cost, height));
+        Ok((cost, height))
+    }
+
+    fn count_patterns(&mut self, keyword: &str, value: &Value) {
+        let more = match (keyword, value) {
+            ("pattern", Value::String(pattern)) => states(pattern),
+            ("patternProperties", Value::Object(map)) => {
+                map.keys().fold(0, |sum: u64, pattern| sum.saturating_add(states(pattern)))
+            }
+            _ => 0,
+        };
+        self.patterns = self.patterns.saturating_add(more);
     }
 
     /// Refuses a reference that comes back to itself without stepping into the value.

@@ -37,6 +37,9 @@ impl Admission {
 
     /// Waits for a place.
     pub(crate) async fn enter(&self, cancel: &CancellationToken) -> Result<Place, Fault> {
+        if cancel.is_cancelled() {
+            return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran"));
+        }
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(Place { _permit: permit, queued_us: 0 });
         }

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::Component;
@@ -124,7 +125,9 @@ impl Cache {
     /// Writes beside and renames: a mapped file is never changed, a reader never sees a part.
     fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let unique = format!(".{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let unique = format!(".{}-{count}-{now:x}.tmp", std::process::id());
         let temporary = self.dir.join(unique);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let done = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));

@@ -33,8 +33,25 @@ const SEALED_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    deny_links(&mut linker)?;
     capability::link(&mut linker, |state| &mut state.capabilities)?;
     Ok(linker)
+}
+
+/// No guest makes a symbolic link: one that leads out of its folder is no way out for itself, but it is for whoever
+/// follows it later, the host at the next start included.
+fn deny_links(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    use wasmtime_wasi::p2::bindings::filesystem::types::{Descriptor, ErrorCode};
+    linker.allow_shadowing(true);
+    linker.instance("wasi:filesystem/types@0.2.12")?.func_wrap(
+        "[method]descriptor.symlink-at",
+        |_: wasmtime::StoreContextMut<'_, GuestState>,
+         _: (wasmtime::component::Resource<Descriptor>, String, String)| {
+            Ok((Err::<(), ErrorCode>(ErrorCode::NotPermitted),))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
 }
 
 /// The limits of a metadata query or a reduction.

@@ -216,7 +216,7 @@ fn bad(problem: String) -> LoadError {
 }
 
 fn label(what: &str, value: String) -> Result<String, LoadError> {
-    if value.contains('\n') {
+    if value.contains(['\n', '\r']) {
         return Err(bad(format!("{what} `{}` has a line break", one_line(&value, 40))));
     }
     text(what, value, MAX_LABEL)
@@ -237,10 +237,10 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     Ok(value)
 }
 
-/// Controls, and what reorders the text around it.
+/// Controls, what reorders or breaks the text around it, and what a model reads and a person does not see.
 fn hides(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {

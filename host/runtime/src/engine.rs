@@ -88,9 +88,9 @@ fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllo
     let slots = limits.parallel_calls;
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
-        .total_core_instances(20 * slots)
-        .total_memories(2 * slots)
-        .total_tables(4 * slots)
+        .total_core_instances(64 * slots)
+        .total_memories(8 * slots)
+        .total_tables(32 * slots)
         .total_stacks(2 * slots)
         .max_memory_size(usize::try_from(MAX_MEMORY_BYTES).unwrap_or(usize::MAX))
         .table_elements(65_536)

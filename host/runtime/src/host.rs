@@ -212,15 +212,18 @@ impl Host {
         let mut warnings = Vec::new();
         let warn = |message| warnings.push(LoadWarning { plugin: id.clone(), message });
         let bundle = self.loader.bundle(&plugin, warn)?;
+        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         self.registry.install(&id, bundle)?;
-        self.plugins.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), plugin);
+        plugins.insert(id.clone(), plugin);
+        drop(plugins);
         Ok((id, warnings))
     }
 
     /// Takes a plugin out; returns whether it was there. Its calls in flight end as usual.
     pub fn unload(&self, id: &PluginId) -> bool {
+        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         self.registry.remove(id);
-        self.plugins.lock().unwrap_or_else(PoisonError::into_inner).remove(id).is_some()
+        plugins.remove(id).is_some()
     }
 
     /// The plugins that are loaded, in the order of their ids.

@@ -127,6 +127,9 @@ impl Bounds<'_> {
                 Limit::HostCallBytes,
             );
         }
+        if cause.contains("handle limit exceeded") {
+            return self.by(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
+        }
         if let Some(limit) = count_limit(&cause) {
             return self.by(FaultKind::OutOfMemory, "it has too many parts", limit);
         }

@@ -162,7 +162,10 @@ impl Loader {
         });
         let (component, code) = work.await.map_err(|e| LoadError::Host(e.to_string()))??;
         let limits = self.policy.limits(&origin.id, None);
+        let cancel = tokio_util::sync::CancellationToken::new();
+        let place = self.shared.admission.enter(&cancel).await.map_err(|f| LoadError::Host(f.message))?;
         let descriptor = code.describe(&self.shared.engine, &origin.id, &limits).await?;
+        drop(place);
         if let Some(cache) = &self.shared.cache
             && let Err(error) = cache.put(&origin.digest, &component, &descriptor)
         {

@@ -51,11 +51,14 @@ impl PluginTool {
         let shared = &self.plugin.shared;
         let place = shared.admission.enter(&ctx.cancel).await?;
         usage.queued_us = place.queued_us;
-        let code = self
-            .plugin
-            .code()
-            .await
-            .map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))?;
+        let code = tokio::select! {
+            biased;
+            () = ctx.cancel.cancelled() => {
+                return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+            }
+            code = self.plugin.code() => code,
+        };
+        let code = code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))?;
         let Some(pre) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
@@ -174,7 +177,7 @@ pub(crate) fn to_guest(answer: &ToolResult) -> types::ToolResult {
 
 /// A JSON text, read once so that everybody may rely on it.
 fn raw(what: &str, text: String) -> Result<Box<RawValue>, String> {
-    json::parse(&text).map_err(|e| format!("`{what}` is not valid JSON: {e}"))?;
+    json::check(&text).map_err(|e| format!("`{what}` is not valid JSON: {e}"))?;
     RawValue::from_string(text).map_err(|e| format!("`{what}` is not valid JSON: {e}"))
 }
 

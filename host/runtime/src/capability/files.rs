@@ -14,6 +14,8 @@ mod reads;
 pub(crate) use grants::{Access, FileGrants, Folders};
 pub(crate) use reads::ReadLog;
 
+use tokio_util::task::AbortOnDropHandle;
+
 use super::Capabilities;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
 use operations::Operation;
@@ -32,7 +34,8 @@ impl Capabilities {
             return Err(FileError::Denied(hint.to_owned()));
         };
         let operation = files.resolve(&self.plugin, &path, access)?;
-        let done = tokio::task::spawn_blocking(move || run(&operation)).await;
+        // What has not begun when the call ends does not begin any more.
+        let done = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || run(&operation))).await;
         done.unwrap_or_else(|_| Err(FileError::Other("the host failed while it handled the file".to_owned())))
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cap_std::ambient_authority;
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, MetadataExt};
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::{FsKey, Grants, Policy};
 use toolbay_core::reach::{self, Reach};
@@ -43,12 +43,23 @@ pub(crate) struct Root {
 pub(crate) struct Folders(Mutex<HashMap<PathBuf, Arc<Root>>>);
 
 impl Folders {
-    fn open(&self, reach: &Reach) -> std::io::Result<Arc<Root>> {
+    fn open(&self, reach: &Reach, workspace: &Path) -> std::io::Result<Arc<Root>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A folder of the workspace is found from the workspace, so that no link in it leads out: what is in the
+        // workspace others may have written.
+        let dir = match reach.path().strip_prefix(workspace) {
+            Ok(inside) if !inside.as_os_str().is_empty() => {
+                Dir::open_ambient_dir(workspace, ambient_authority())?.open_dir(inside)?
+            }
+            _ => Dir::open_ambient_dir(reach.path(), ambient_authority())?,
+        };
+        // The same folder keeps its handle and its turns of writers; one that was made anew gets others.
         if let Some(root) = open.get(reach.path()) {
-            return Ok(Arc::clone(root));
+            let (old, new) = (root.dir.dir_metadata()?, dir.dir_metadata()?);
+            if (old.dev(), old.ino()) == (new.dev(), new.ino()) {
+                return Ok(Arc::clone(root));
+            }
         }
-        let dir = Dir::open_ambient_dir(reach.path(), ambient_authority())?;
         let root = Arc::new(Root { path: reach.path().to_path_buf(), dir, writing: Mutex::new(()) });
         open.insert(reach.path().to_path_buf(), Arc::clone(&root));
         Ok(root)
@@ -77,7 +88,7 @@ impl FileGrants {
         let mut open = |reaches: &[Reach]| -> Arc<[Arc<Root>]> {
             let mut roots = Vec::new();
             for reach in reaches {
-                match folders.open(reach) {
+                match folders.open(reach, policy.workspace()) {
                     Ok(root) => roots.push(root),
                     Err(error) => problem(format!("granted folder `{}`: {error}", reach.path().display())),
                 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use cap_std::fs::{Dir, File, FileType, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{
+    Dir, File, FileType, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt,
+};
 
 use super::grants::Root;
 use super::reads::Reader;
@@ -171,7 +173,8 @@ impl Operation {
         let write = || {
             file.write_all(data)?;
             if let Some(old) = old {
-                file.set_permissions(old.permissions())?;
+                // Not what makes a program run as somebody else.
+                file.set_permissions(Permissions::from_mode(old.permissions().mode() & 0o777))?;
             }
             self.dir().rename(&temporary, self.dir(), target)?;
             file.metadata()

@@ -1,4 +1,4 @@
-//! Attacks that succeed: each test is one open bug and fails until it is closed. Not registered in `main.rs`.
+//! Attacks that once succeeded: each test is a bug that was found by looking for it, and stays closed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
