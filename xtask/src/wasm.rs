@@ -27,13 +27,19 @@ pub struct Built {
     pub file: PathBuf,
 }
 
-/// The checkout that this package belongs to.
+/// The checkout in which cargo runs this: asked now, not when it was compiled, since checkouts may share a target
+/// directory.
 ///
 /// # Errors
-/// The package was moved out of its workspace.
+/// Cargo does not run it, or not in the workspace.
 pub fn workspace() -> Result<PathBuf> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().map(Path::to_path_buf).with_context(|| format!("`{}` has no parent", package.display()))
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).context("run it with `cargo xtask`")?;
+    let mut above = package.ancestors();
+    let found = above.find(|folder| folder.join("xtask/Cargo.toml").is_file());
+    found
+        .map(Path::to_path_buf)
+        .with_context(|| format!("`{}` is in no workspace of this project", package.display()))
 }
 
 /// The target directory of the workspace: `CARGO_TARGET_DIR`, or `target`.
