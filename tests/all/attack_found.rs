@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, outcome, output, value};
+use integration_tests::{TestHost, in_a_process, outcome, output, value};
 use serde_json::{Value, json};
 use toolbay::core::content::{BlockBody, ContentBlock, ToolOutput, ToolResult};
 use toolbay::core::fault::Fault;
@@ -82,7 +82,7 @@ fn sections(bytes: &[u8]) -> Vec<u8> {
 /// the process is aborted while the plugin is loaded. Runs in a process of its own.
 #[test]
 fn a_chain_of_references_does_not_overflow_the_stack() {
-    if in_a_process("a_chain_of_references_does_not_overflow_the_stack", "ulimit -c 0") {
+    if in_a_process("attack_found::a_chain_of_references_does_not_overflow_the_stack", "ulimit -c 0") {
         return;
     }
     let block = |n: usize| {
@@ -310,28 +310,10 @@ async fn a_cancelled_call_ends_in_its_reducer_too() {
     assert!(start.elapsed() < Duration::from_secs(1), "it went on for {:?}", start.elapsed());
 }
 
-/// Tells the one who runs a test in a process of its own what it said.
-fn in_a_process(name: &str, shell: &str) -> bool {
-    const CHILD: &str = "TOOLBAY_ATTACK_CHILD";
-    if std::env::var_os(CHILD).is_some() {
-        return false;
-    }
-    let me = std::env::current_exe().unwrap();
-    let run = std::process::Command::new("sh")
-        .args(["-c", &format!("{shell}; exec \"$0\" \"$@\""), me.to_str().unwrap(), "--exact"])
-        .args([&format!("attack_open::{name}"), "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said:.3000}");
-    true
-}
-
 /// 1024 handles are 1024 files of the host, which is all that a process has by default.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_does_not_take_all_files_of_the_host() {
-    if in_a_process("one_call_does_not_take_all_files_of_the_host", "ulimit -n 1024") {
+    if in_a_process("attack_found::one_call_does_not_take_all_files_of_the_host", "ulimit -n 1024") {
         return;
     }
     let policy =
@@ -358,7 +340,7 @@ async fn one_call_does_not_take_all_files_of_the_host() {
 /// Forty kilobytes of component, and how long and how much they compile.
 #[tokio::test(flavor = "multi_thread")]
 async fn compiling_is_bounded() {
-    if in_a_process("compiling_is_bounded", "ulimit -v 40000000") {
+    if in_a_process("attack_found::compiling_is_bounded", "ulimit -v 40000000") {
         return;
     }
     let (locals, blocks) = (3000, 3000);

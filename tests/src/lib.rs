@@ -198,3 +198,27 @@ pub fn refusal(delivered: &Delivered) -> &ToolError {
 pub fn outcome(delivered: &Delivered) -> &'static str {
     pipeline::outcome(&delivered.result)
 }
+
+/// Runs the test `name` (with its module) again in a process of its own, behind the shell commands `limits`, and
+/// fails as it fails. Returns `false` in that process, where the test is to go on.
+///
+/// # Panics
+/// When the test fails there, or is not found.
+#[must_use]
+pub fn in_a_process(name: &str, limits: &str) -> bool {
+    const CHILD: &str = "TOOLBAY_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return false;
+    }
+    let me = std::env::current_exe().unwrap();
+    let run = std::process::Command::new("sh")
+        .args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")])
+        .arg(me)
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said:.3000}");
+    true
+}

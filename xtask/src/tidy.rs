@@ -26,7 +26,7 @@ const MODULES: &[(&str, Table)] = &[
             ("invoke", &["call", "content", "fault", "limits"]),
             ("json", &[]),
             ("limits", &["fault", "name", "quantity"]),
-            ("name", &[]),
+            ("name", &["text"]),
             (
                 "pipeline",
                 &[
@@ -36,10 +36,11 @@ const MODULES: &[(&str, Table)] = &[
             ),
             ("policy", &["capability", "limits", "name", "reach"]),
             ("quantity", &[]),
-            ("reach", &["quantity"]),
+            ("reach", &["text"]),
             ("reduce", &["content", "fault", "invoke"]),
             ("registry", &["invoke", "name", "reduce", "tool"]),
-            ("schema", &["json"]),
+            ("schema", &["json", "text"]),
+            ("text", &[]),
             ("tool", &["capability", "name", "schema"]),
             ("view", &["content", "registry"]),
         ],
@@ -48,6 +49,7 @@ const MODULES: &[(&str, Table)] = &[
         "host/runtime",
         &[
             ("admission", &[]),
+            ("answer", &["bindings"]),
             ("bindings", &[]),
             ("cache", &["descriptor", "digest", "engine", "native"]),
             ("capability", &["bindings", "stdio"]),
@@ -93,10 +95,10 @@ const MODULES: &[(&str, Table)] = &[
                     "state",
                 ],
             ),
-            ("reducer", &["bindings", "capability", "code", "instance", "plugin", "state", "tool"]),
+            ("reducer", &["answer", "bindings", "capability", "code", "instance", "plugin", "state"]),
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
-            ("tool", &["bindings", "capability", "instance", "plugin", "state"]),
+            ("tool", &["answer", "capability", "instance", "plugin", "state"]),
         ],
     ),
 ];

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use toolbay_core::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
+use toolbay_core::text::visible;
 
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
@@ -44,21 +45,6 @@ pub(crate) fn complain(text: &str) {
 /// Says on stderr what goes on.
 pub(crate) fn note(text: &str) {
     writeln!(anstream::stderr(), "{DIM}toolbay: {text}{DIM:#}").ok();
-}
-
-/// Escapes control characters but for line breaks and tabs.
-pub(crate) fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
-                out.extend(c.escape_default());
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// Prints a result for a person, or for the next command in a pipe.
@@ -159,13 +145,5 @@ fn put_output(put: &mut impl FnMut(&str, Value), output: &ToolOutput) {
     }
     if let Some(meta) = &output.meta {
         put("meta", json!(meta));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_result_can_not_drive_the_terminal() {
-        assert_eq!(super::visible("a\tb\n\x1b]0;title\x07\u{202e}"), "a\tb\n\\u{1b}]0;title\\u{7}\\u{202e}");
     }
 }

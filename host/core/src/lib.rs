@@ -23,6 +23,7 @@ pub mod reach;
 pub mod reduce;
 pub mod registry;
 pub mod schema;
+pub mod text;
 pub mod tool;
 pub mod view;
 

@@ -12,6 +12,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text;
+
 /// Longest qualified name, in characters: OpenAI's and Claude Desktop's `^[a-zA-Z0-9_-]{1,64}$`.
 pub const MAX_QUALIFIED: usize = 64;
 /// Longest tool name, in characters (`types.wit`).
@@ -30,8 +32,7 @@ pub struct NameError {
 
 fn refuse(what: &'static str, name: &str, problem: &'static str) -> NameError {
     // The name is shown escaped and cut: it may come from a guest.
-    let shown: String = name.chars().take(MAX_QUALIFIED).flat_map(char::escape_debug).collect();
-    NameError { what, name: shown, problem }
+    NameError { what, name: text::one_line(name, MAX_QUALIFIED), problem }
 }
 
 fn legal(name: &str) -> bool {

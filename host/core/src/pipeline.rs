@@ -103,7 +103,7 @@ impl Pipeline {
             Ok(output) => output.value.chars().count(),
             Err(failure) => failure.to_string().chars().count(),
         };
-        self.audit.record(AuditRecord {
+        let record = AuditRecord {
             call_id: call.id.clone(),
             tool: call.tool.chars().take(100).collect(),
             source: way.source.clone(),
@@ -114,7 +114,12 @@ impl Pipeline {
             delivered_chars: text,
             cut_from_chars: way.cut_from,
             reducer: way.reducer,
-        });
+        };
+        // A sink is the embedder's code; that it fails must not cost the caller the result.
+        let recorded = std::panic::catch_unwind(AssertUnwindSafe(|| self.audit.record(record)));
+        if recorded.is_err() {
+            tracing::error!(call = %call.id, "the audit sink panicked; a record is lost");
+        }
         Delivered {
             call_id: call.id,
             tool: call.tool,

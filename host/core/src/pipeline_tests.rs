@@ -62,6 +62,24 @@ async fn results_come_in_the_order_of_the_calls() {
     assert!(bench.all(&[], TurnContext::default()).await.is_empty());
 }
 
+#[derive(Debug)]
+struct Broken;
+
+impl AuditSink for Broken {
+    fn record(&self, _: AuditRecord) {
+        panic!("the disk is full");
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_panics_costs_no_result() {
+    let bench = bench(|_, _| {});
+    let view = View::new(bench.registry.snapshot(), Filter::default());
+    let calls = (0..3).map(|n| ToolCall::new(n.to_string(), "p__t", "{}")).collect();
+    let results = Pipeline::new(Arc::new(Broken)).call_all(&view, calls, TurnContext::default()).await;
+    assert_eq!(results.iter().map(value).collect::<Vec<_>>(), ["{}", "{}", "{}"]);
+}
+
 #[tokio::test]
 async fn bad_arguments_never_reach_the_tool() {
     let bench = bench(|_, _| {});

@@ -12,7 +12,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::quantity;
+use crate::text;
 
 /// An absolute folder, normalised: no `.`, no `..`, no trailing slash.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,12 +118,7 @@ pub fn normalise(path: &Path) -> Option<PathBuf> {
 #[must_use]
 pub fn shown(path: &str) -> String {
     const MAX: usize = 200;
-    let cut: String = path.chars().take(MAX).flat_map(char::escape_debug).collect();
-    if path.chars().nth(MAX).is_some() {
-        format!("{cut}… ({} long)", quantity::show_bytes(path.len() as u64))
-    } else {
-        cut
-    }
+    text::one_line(path, MAX)
 }
 
 #[cfg(test)]

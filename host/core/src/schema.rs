@@ -13,6 +13,7 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 use crate::json;
+use crate::text;
 
 /// Largest schema text, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 256 << 10;
@@ -217,22 +218,9 @@ fn states(pattern: &str) -> u64 {
     counts.fold(pattern.len() as u64, |product, count| product.saturating_mul(count.max(1)))
 }
 
-/// Cuts a text of others for a message, and escapes what a terminal would obey.
+/// Cuts a text of others for a message.
 fn cut(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars().take(MAX_FINDING_CHARS) {
-        if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    if text.chars().nth(MAX_FINDING_CHARS).is_some() {
-        out.push('…');
-    }
-    out
+    text::one_line(text, MAX_FINDING_CHARS)
 }
 
 /// Walks a schema before it is compiled.

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::Fault;
 use toolbay_core::limits::Limits;
 use toolbay_core::name::PluginId;
+use toolbay_core::text::one_line;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
@@ -18,7 +19,6 @@ use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::instance::Bounds;
 use crate::state::{GuestState, Seal};
-use crate::stdio::one_line;
 
 /// The contract's package, and the version this host speaks.
 const PACKAGE: &str = "toolbay:plugin/";

@@ -11,13 +11,13 @@ use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::json;
 use toolbay_core::name::{PluginId, QualifiedName, ToolName};
 use toolbay_core::schema::Schema;
+use toolbay_core::text::{is_hidden, one_line};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 
 use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::bindings::types;
 use crate::error::LoadError;
-use crate::stdio::one_line;
 
 /// Most tools of one plugin.
 const MAX_TOOLS: usize = 1000;
@@ -228,19 +228,13 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     if count > most {
         return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
     }
-    if let Some(c) = value.chars().find(|c| hides(*c)) {
+    if let Some(c) = value.chars().find(|c| is_hidden(*c) && !matches!(c, '\n' | '\t' | '\r')) {
         return Err(bad(format!(
             "{what} holds the character U+{:04X}, which a terminal obeys",
             u32::from(c)
         )));
     }
     Ok(value)
-}
-
-/// Controls, what reorders or breaks the text around it, and what a model reads and a person does not see.
-fn hides(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
-        || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {

@@ -6,12 +6,13 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::limits::{Limit, Limits, Usage};
 use toolbay_core::name::PluginId;
+use toolbay_core::text::one_line;
 use wasmtime::{Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
 use crate::state::GuestState;
-use crate::stdio::{Sink, one_line};
+use crate::stdio::Sink;
 
 /// Most characters of a guest's last words in a fault.
 const LAST_WORDS: usize = 400;

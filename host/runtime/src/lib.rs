@@ -33,6 +33,7 @@
 //! A whole program is in `examples/embed.rs`. Needs a tokio runtime with timers; works on Unix.
 
 mod admission;
+mod answer;
 mod bindings;
 mod cache;
 mod capability;

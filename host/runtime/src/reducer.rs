@@ -10,13 +10,13 @@ use toolbay_core::invoke::BoxFuture;
 use toolbay_core::limits::Limits;
 use toolbay_core::reduce::{Reduce, ReduceContext};
 
+use crate::answer::{from_guest, to_guest};
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
 use crate::capability::Capabilities;
 use crate::code;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
-use crate::tool::{from_guest, to_guest};
 
 /// The reducers of one plugin.
 #[derive(Debug)]

@@ -96,26 +96,6 @@ impl AsyncWrite for Sink {
     }
 }
 
-/// Makes a guest's text safe for one line of a log or an error: control characters are escaped, the length is
-/// bounded in characters.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
-    let mut out = String::with_capacity(text.len().min(most));
-    for c in text.chars().take(most) {
-        // Besides controls: what reorders or hides text in a terminal.
-        if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-        {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    if text.chars().nth(most).is_some() {
-        out.push('…');
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,11 +107,5 @@ mod tests {
             sink.clone().write(Bytes::copy_from_slice(part)).unwrap();
         }
         assert_eq!(sink.read(), ("abcd".to_owned(), 3));
-    }
-
-    #[test]
-    fn a_line_can_not_forge_another() {
-        assert_eq!(one_line("a\n\x1b[31mb\u{202e}", 100), "a\\n\\u{1b}[31mb\\u{202e}");
-        assert_eq!(one_line("äöü", 2), "äö…");
     }
 }

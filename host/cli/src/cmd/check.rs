@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use toolbay_core::text::visible;
+
 use crate::args::SetupArgs;
-use crate::output::{self, GOOD, HEAD, WRONG, visible};
+use crate::output::{self, GOOD, HEAD, WRONG};
 use crate::{Stop, Verdict, lint};
 
 pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict, Stop> {

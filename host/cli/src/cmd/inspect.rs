@@ -5,9 +5,10 @@ use std::io::Write;
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
 use toolbay_core::registry::Entry;
+use toolbay_core::text::visible;
 
 use crate::args::SetupArgs;
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG, visible};
+use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
 use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict, Stop> {

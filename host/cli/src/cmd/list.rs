@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay_core::registry::Entry;
+use toolbay_core::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};
@@ -26,19 +27,19 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
     let mut out = output::out();
     for entry in entries {
         let name = entry.def.name.as_str();
-        let summary = output::visible(first_sentence(&entry.def.description));
+        let summary = visible(first_sentence(&entry.def.description));
         match (&entry.unavailable, terminal) {
             (None, true) => writeln!(out, "{NAME}{name:width$}{NAME:#}  {summary}")?,
             (Some(reason), true) => {
                 writeln!(
                     out,
                     "{DIM}{name:width$}{DIM:#}  {WRONG}not available{WRONG:#}: {}",
-                    output::visible(reason)
+                    visible(reason)
                 )?;
             }
             (None, false) => writeln!(out, "{name}\t{summary}")?,
             (Some(reason), false) => {
-                writeln!(out, "{name}\tnot available: {}", output::visible(reason).replace('\n', " "))?;
+                writeln!(out, "{name}\tnot available: {}", visible(reason).replace('\n', " "))?;
             }
         }
     }

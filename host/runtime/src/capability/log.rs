@@ -1,8 +1,9 @@
 //! `log`: a guest's lines in the host's log, target `toolbay::guest`; counted, cut, escaped.
 
 use super::Capabilities;
+use toolbay_core::text::one_line;
+
 use crate::bindings::host::log;
-use crate::stdio::one_line;
 
 /// Longest message, in characters.
 const MAX_MESSAGE: usize = 4000;
