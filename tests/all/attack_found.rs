@@ -15,6 +15,8 @@ use toolbay::core::registry::{Bundle, ReducerEntry};
 use toolbay::core::schema::Schema;
 use toolbay::{Filter, PluginId, Policy, ToolCall, TurnContext};
 
+use super::attack_held::sections;
+
 /// The resident size now, from which [`peak_mib`] then counts, in MiB.
 fn reset_peak() -> u64 {
     fs::write("/proc/self/clear_refs", "5").unwrap();
@@ -55,27 +57,6 @@ fn with_instances(path: &str, module: &str, instances: u8) -> Vec<u8> {
     }
     section(&mut bytes, 2, &list);
     bytes
-}
-
-/// The ids of a component's sections.
-fn sections(bytes: &[u8]) -> Vec<u8> {
-    let (mut at, mut ids) = (8, Vec::new());
-    while at < bytes.len() {
-        ids.push(bytes[at]);
-        at += 1;
-        let (mut length, mut shift) = (0, 0);
-        loop {
-            let byte = bytes[at];
-            at += 1;
-            length |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        at += length;
-    }
-    ids
 }
 
 /// A schema's chain of references is walked by recursion: 2 MiB of stack are gone before its size is looked at, and

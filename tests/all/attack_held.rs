@@ -34,7 +34,7 @@ fn with_instances(path: &str, module: &str, instances: u8) -> Vec<u8> {
 }
 
 /// The ids of a component's sections.
-fn sections(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn sections(bytes: &[u8]) -> Vec<u8> {
     let (mut at, mut ids) = (8, Vec::new());
     while let Some(id) = bytes.get(at) {
         ids.push(*id);

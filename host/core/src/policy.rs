@@ -398,7 +398,7 @@ mod tests {
 
     const FILE: &str = r#"
         version = 1
-        workspace = "work"
+        workspace = "space"
         [limits]
         fuel = 5_000
         [plugins.files]
@@ -450,12 +450,12 @@ mod tests {
     fn a_grant_is_the_intersection() {
         let policy = policy();
         for (plugin, name, wishes, read, write, missing) in [
-            ("files", "read_file", vec![wish("fs-read", "**")], vec!["/base/work", "/srv/data"], vec![], 0),
-            ("files", "read_file", vec![wish("fs-read", "$workspace/a")], vec!["/base/work/a"], vec![], 0),
+            ("files", "read_file", vec![wish("fs-read", "**")], vec!["/base/space", "/srv/data"], vec![], 0),
+            ("files", "read_file", vec![wish("fs-read", "$workspace/a")], vec!["/base/space/a"], vec![], 0),
             ("files", "read_file", vec![wish("fs-read", "/etc")], vec![], vec![], 1),
             ("files", "read_file", vec![], vec![], vec![], 0),
-            ("files", "other", vec![wish("fs-write", "**")], vec![], vec!["/base/work/out"], 0),
-            ("files", "write_file", vec![wish("fs-write", "**")], vec![], vec!["/base/work/out/tmp"], 0),
+            ("files", "other", vec![wish("fs-write", "**")], vec![], vec!["/base/space/out"], 0),
+            ("files", "write_file", vec![wish("fs-write", "**")], vec![], vec!["/base/space/out/tmp"], 0),
             ("files", "write_file", vec![wish("fs-write", "$workspace/out/else")], vec![], vec![], 1),
             ("unknown", "x", vec![wish("fs-read", "**")], vec![], vec![], 1),
             ("files", "x", vec![wish("net", "https://*"), wish("time-travel", "1985")], vec![], vec![], 2),
