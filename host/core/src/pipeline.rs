@@ -118,7 +118,7 @@ impl Pipeline {
         // A sink is the embedder's code; that it fails must not cost the caller the result.
         let recorded = std::panic::catch_unwind(AssertUnwindSafe(|| self.audit.record(record)));
         if recorded.is_err() {
-            tracing::error!(call = %call.id, "the audit sink panicked; a record is lost");
+            tracing::error!(call = ?call.id, "the audit sink panicked; a record is lost");
         }
         Delivered {
             call_id: call.id,
