@@ -86,3 +86,28 @@ async fn without_a_grant_there_is_no_folder() {
     assert_eq!(host.ask("w__preopens", json!({})).await["ok"], json!([]));
     assert!(host.ask("w__read", json!({"path": "a.txt"})).await["error"].is_string());
 }
+
+/// The name of a folder may lie in another that can be written; what counts is where its handle leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_into_a_writable_folder_makes_nothing_writable() {
+    let outside = tempfile::tempdir().unwrap();
+    let outside = outside.path().canonicalize().unwrap();
+    fs::create_dir_all(outside.join("opt/5")).unwrap();
+    fs::create_dir_all(outside.join("srv/plain")).unwrap();
+    fs::write(outside.join("opt/5/x"), "kept").unwrap();
+    symlink(outside.join("opt/5"), outside.join("srv/current")).unwrap();
+    let srv = outside.join("srv").display().to_string();
+    let policy =
+        format!("[plugins.w.grant]\nfs_read = [\"{srv}/current\", \"{srv}/plain\"]\nfs_write = [\"{srv}\"]");
+    let host = host(&policy).await;
+    let ask = async |tool: &str, path: &str| {
+        host.ask(tool, json!({"path": format!("{srv}/{path}"), "text": "overwritten"})).await
+    };
+    assert_eq!(ask("w__read", "current/x").await["ok"], "kept");
+    assert!(ask("w__write", "current/x").await["error"].is_string());
+    assert!(ask("w__write", "current/new").await["error"].is_string());
+    assert!(ask("w__remove", "current/x").await["error"].is_string());
+    assert_eq!(fs::read_to_string(outside.join("opt/5/x")).unwrap(), "kept");
+    assert!(!outside.join("opt/5/new").exists());
+    assert_eq!(ask("w__write", "plain/x").await["ok"], true, "what really lies there is writable");
+}

@@ -1,9 +1,9 @@
 //! Guests that do what a plugin must not. Each case goes through `TestHost::provoke`, which checks besides the
 //! outcome that a neighbour notices nothing and that nothing stays behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, fault, outcome, structured, value};
+use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, structured, value};
 use serde_json::{Value, json};
 use toolbay::core::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
@@ -261,4 +261,40 @@ async fn beyond_the_queue_the_answer_is_busy() {
     assert_eq!((count("ok"), count("busy")), (4, 6));
     let busy = results.iter().find(|r| outcome(r) == "busy").unwrap();
     assert_eq!(fault(busy).limit.as_ref().unwrap().setting, "[host] queued_calls = …");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_worst_wishes_are_compared_in_a_moment() {
+    let policy = r#"
+        [programs.echo]
+        path = "/bin/echo"
+        [plugins.wishes.grant]
+        process = ["echo *"]
+        fs_read = ["$workspace"]
+        [profile.one]
+        [profile.two]
+        process = ["echo a*"]
+    "#;
+    let host = TestHost::new(&[], policy).await;
+    let start = Instant::now();
+    // All of it runs on one thread: if it were compared there, the neighbour would wait for it.
+    let neighbour = async {
+        let mut most = Duration::ZERO;
+        for _ in 0..50 {
+            let start = Instant::now();
+            let said = host.call(&format!("{NEIGHBOUR}__echo"), json!({"a": 1})).await;
+            assert_eq!(value(&said), r#"{"a":1}"#);
+            most = most.max(start.elapsed());
+        }
+        most
+    };
+    let (_, most) = tokio::join!(host.load("wishes", guest_artifacts::HOSTILE_WISHES), neighbour);
+    println!("loaded in {:?}, the neighbour waited {most:?} at most", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    assert!(most < Duration::from_secs(5), "{most:?}");
+    for (tool, bytes, times) in [("wishes__run", 250_000, 5), ("wishes__read", 4000, 5)] {
+        let args = json!({"bytes": bytes, "times": times});
+        let delivered = host.provoke(tool, args, Duration::from_secs(60)).await;
+        assert_eq!(structured(&delivered)["refused"], times, "{delivered:?}");
+    }
 }

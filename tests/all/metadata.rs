@@ -18,7 +18,14 @@ async fn refused(path: &str, part: &str) {
         "{path}: {error:?}"
     );
     assert!(start.elapsed() < Duration::from_secs(30), "{path} took {:?}", start.elapsed());
-    assert_eq!((host.host.registry().snapshot().tools().len(), host.host.plugins().len()), (0, 0), "{path}");
+    assert_eq!(
+        (
+            host.host.registry().snapshot().tools().filter(|tool| tool.def.source.plugin().is_some()).count(),
+            host.host.plugins().len()
+        ),
+        (0, 0),
+        "{path}"
+    );
 }
 
 macro_rules! refusals {
@@ -58,6 +65,12 @@ refusals! {
     a_schema_is_not_fetched: HOSTILE_METADATA_SCHEMA_REMOTE, "leaves the schema";
     an_output_schema_is_checked_too: HOSTILE_METADATA_OUTPUT_SCHEMA, "not JSON";
     a_reducer_names_its_tool: HOSTILE_METADATA_REDUCERS, "without a name";
+    a_reducers_target_is_one_line: HOSTILE_METADATA_REDUCER_NAME, "line break";
+    a_title_is_one_line: HOSTILE_METADATA_TITLE, "line break";
+    a_toolset_is_one_line: HOSTILE_METADATA_TAGS, "line break";
+    wishes_are_few_in_all: HOSTILE_METADATA_WISHES, "at most 65536 are taken";
+    wishes_are_few_of_a_kind: HOSTILE_METADATA_WISHES_KIND, "more than 32 capabilities of the kind `env`";
+    more_than_may_cross_does_not: HOSTILE_METADATA_LARGE, "host_call_bytes";
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,4 +135,48 @@ async fn a_pattern_that_explodes_elsewhere_takes_no_time_here() {
         host.call("regex__regex", serde_json::json!({"a": format!("{}!", "a".repeat(100_000))})).await;
     assert_eq!(integration_tests::outcome(&delivered), "input_invalid");
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plugin_asks_for_raises_nothing() {
+    let host = TestHost::empty("[limits]\ntimeout = \"7s\"");
+    host.load("most", guest_artifacts::HOSTILE_METADATA_LIMITS_MOST).await;
+    let ran = host.call("most__most", serde_json::json!({})).await;
+    assert_eq!(integration_tests::value(&ran), "called");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capability_that_no_host_has_can_be_wished_for_and_not_needed() {
+    let host = TestHost::empty("");
+    host.load("unknown", guest_artifacts::HOSTILE_METADATA_CAPABILITY_UNKNOWN).await;
+    let needs = host.call("unknown__needs", serde_json::json!({})).await;
+    assert_eq!(integration_tests::refusal(&needs).code.as_str(), "not_available");
+    let wishes = host.call("unknown__wishes", serde_json::json!({})).await;
+    assert_eq!(integration_tests::value(&wishes), "called");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_for_everything_grants_nothing() {
+    let host = TestHost::empty("");
+    host.load("outside", guest_artifacts::HOSTILE_METADATA_CAPABILITY_OUTSIDE).await;
+    let catalog = host.host.registry().snapshot();
+    assert_eq!(catalog.tools().filter(|tool| tool.def.source.plugin().is_some()).count(), 5);
+    let shown = host.call("outside__target_0", serde_json::json!({})).await;
+    assert_eq!(integration_tests::outcome(&shown), "ok", "an optional wish stops no call, and gives nothing");
+}
+
+/// Whichever of two reducers is taken: neither stands for another plugin's tool, and the tool works.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_reducers_for_one_tool_are_a_collision_or_one() {
+    let host = TestHost::empty("");
+    let id = PluginId::new("twice").unwrap();
+    let loaded =
+        host.host.load_file(id, Path::new(guest_artifacts::HOSTILE_METADATA_REDUCER_DUPLICATE)).await;
+    match loaded {
+        Ok(_) => {
+            let own = host.call("twice__own", serde_json::json!({})).await;
+            assert_eq!(integration_tests::value(&own), "own");
+        }
+        Err(error) => assert!(error.to_string().contains("twice__own"), "{error}"),
+    }
 }

@@ -1,8 +1,10 @@
 //! The first-party plugins as components, through the host.
 
-use integration_tests::{TestHost, outcome, refusal, structured, value};
+use integration_tests::{TestHost, outcome, refusal, structured, words as value};
 use serde_json::json;
+use toolbay::core::call::Identity;
 use toolbay::core::content::ErrorCode;
+use toolbay::{Filter, ToolCall, TurnContext};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_counts_greps_and_diffs() {
@@ -62,4 +64,149 @@ async fn hash_hashes_text_and_granted_files() {
         value(&host.call("hash__hash_file", json!({"path": "abc", "algorithm": "sha256"})).await)
             .contains(sha256)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shell_runs_what_was_granted_without_a_shell() {
+    let policy = r#"
+        [programs.echo]
+        path = "/bin/echo"
+        [programs.cat]
+        path = "/bin/cat"
+        [plugins.shell.grant]
+        process = ["echo <args>", "cat <args>"]
+        fs_read = ["$workspace"]
+    "#;
+    let host = TestHost::new(&[("shell", guest_artifacts::PLUGIN_SHELL)], policy).await;
+    std::fs::write(host.root().join("notes.txt"), "alpha\n").unwrap();
+    let run = async |args: serde_json::Value| host.call("shell__terminal", args).await;
+    assert_eq!(value(&run(json!({"command": "echo 'a  b' c"})).await), "a  b c\n[exit code 0]");
+    assert_eq!(value(&run(json!({"command": "cat notes.txt"})).await), "alpha\n[exit code 0]");
+    let missing = structured(&run(json!({"program": "cat", "args": ["nothing"]})).await);
+    assert_eq!(missing["exit_code"], 1, "{missing}");
+    for line in ["cat -n notes.txt", "rm notes.txt"] {
+        let denied = run(json!({"command": line})).await;
+        assert_eq!(refusal(&denied).code, ErrorCode::NotAvailable);
+        assert!(refusal(&denied).message.contains(line), "{}", refusal(&denied).message);
+    }
+    assert_eq!(refusal(&run(json!({"command": "cat notes.txt | wc"})).await).code, ErrorCode::InputInvalid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_looks_at_a_repository() {
+    let found = std::process::Command::new("sh").args(["-c", "command -v git"]).output().unwrap();
+    let git = String::from_utf8(found.stdout).unwrap();
+    let git = std::fs::canonicalize(git.trim()).unwrap();
+    // The grant is the one that the plugin's page shows.
+    let page = include_str!("../../docs/plugins/git.md");
+    let policy = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let policy = policy.replace("/usr/bin/git", &git.display().to_string());
+    let host = TestHost::new(&[("git", guest_artifacts::PLUGIN_GIT)], &policy).await;
+    let root = host.root();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(&git);
+        command.current_dir(&root).env_clear().env("HOME", &root).args([
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=a@b",
+        ]);
+        assert!(command.args(args).output().unwrap().status.success(), "{args:?}");
+    };
+    run(&["init", "-q", "-b", "main"]);
+    std::fs::write(root.join("a b.txt"), "one\n").unwrap();
+    run(&["add", "."]);
+    run(&["commit", "-q", "-m", "Begin\n\nBecause."]);
+    std::fs::write(root.join("a b.txt"), "two\n").unwrap();
+    std::fs::write(root.join("new"), "").unwrap();
+    // What a hostile repository would have Git run.
+    run(&["config", "core.fsmonitor", "touch fsmonitor-ran; false"]);
+    run(&["config", "diff.external", "touch external-ran"]);
+    run(&["config", "core.pager", "touch pager-ran"]);
+
+    let status = structured(&host.call("git__status", json!({})).await);
+    assert_eq!((&status["branch"], &status["truncated"]), (&json!("main"), &json!(false)), "{status}");
+    let files =
+        json!([{"path": "a b.txt", "unstaged": "modified"}, {"path": "new", "unstaged": "untracked"}]);
+    assert_eq!(status["files"], files, "{status}");
+    let log = structured(&host.call("git__log", json!({"paths": ["a b.txt"]})).await);
+    let commit = &log["commits"][0];
+    assert_eq!(
+        (&commit["subject"], &commit["body"], &commit["author"]),
+        (&json!("Begin"), &json!("Because."), &json!("Ann"))
+    );
+    let diff = host.call("git__diff", json!({})).await;
+    assert!(value(&diff).contains("-one\n+two\n"), "{}", value(&diff));
+    let stat = host.call("git__diff", json!({"from": "HEAD", "stat": true})).await;
+    assert!(value(&stat).contains("1 file changed"), "{}", value(&stat));
+    let none = host.call("git__log", json!({"revision": "nowhere"})).await;
+    assert_eq!(refusal(&none).code, ErrorCode::ExecutionFailed);
+    let option = host.call("git__diff", json!({"from": "--output=x"})).await;
+    assert_eq!(refusal(&option).code, ErrorCode::InputInvalid);
+    for trace in ["fsmonitor-ran", "external-ran", "pager-ran", "x"] {
+        assert!(!root.join(trace).exists(), "{trace}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn todo_keeps_what_many_add_at_once() {
+    let policy = "[plugins.todo.grant]\nkv = [\"plugin\"]\n";
+    let host = TestHost::new(&[("todo", guest_artifacts::PLUGIN_TODO)], policy).await;
+    assert_eq!(value(&host.call("todo__list", json!({})).await), "Nothing to do.");
+    let calls = (0..40).map(|n| {
+        ToolCall::new(n.to_string(), "todo__add", json!({"text": format!("thing {n}")}).to_string())
+    });
+    let view = host.host.view(Filter::default());
+    let all = host.host.call_all(&view, calls.collect(), TurnContext::default()).await;
+    let mut ids: Vec<u64> = all.iter().map(|one| structured(one)["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (1..=40).collect::<Vec<_>>(), "every number once");
+    let listed = structured(&host.call("todo__list", json!({})).await);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 40);
+    // Two change one item at once: both changes are there.
+    let both = vec![
+        ToolCall::new("1", "todo__complete", json!({"id": 7}).to_string()),
+        ToolCall::new("2", "todo__update", json!({"id": 7, "text": "seven"}).to_string()),
+    ];
+    host.host.call_all(&view, both, TurnContext::default()).await;
+    let page =
+        value(&host.call("todo__list", json!({"all": true, "after": 6, "max_items": 1})).await).to_owned();
+    assert!(page.starts_with("7 [x] seven\n"), "{page}");
+    assert_eq!(outcome(&host.call("todo__remove", json!({"id": 7})).await), "ok");
+    assert_eq!(outcome(&host.call("todo__remove", json!({"id": 7})).await), "execution_failed");
+    assert_eq!(structured(&host.call("todo__add", json!({"text": "next"})).await)["id"], 41);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_keeps_lasting_notes_and_those_of_a_session_apart() {
+    let policy = "[plugins.memory.grant]\nkv = [\"plugin\", \"session\"]\n";
+    let host = TestHost::new(&[("memory", guest_artifacts::PLUGIN_MEMORY)], policy).await;
+    let call = |session: &'static str, tool: &'static str, args: serde_json::Value| {
+        let identity = Identity { session_id: Some(session.to_owned()), ..Identity::default() };
+        let host = &host;
+        async move {
+            let turn = TurnContext { identity, ..TurnContext::default() };
+            value(&host.call_in(tool, &args.to_string(), turn).await).to_owned()
+        }
+    };
+    call(
+        "1",
+        "memory__memory_write",
+        json!({"name": "style", "text": "Tabs, never spaces", "tags": ["code"]}),
+    )
+    .await;
+    let now = json!({"name": "now", "text": "We count the spaces", "place": "session"});
+    call("1", "memory__memory_write", now).await;
+    let search = || json!({"query": "spaces"});
+    assert_eq!(
+        call("1", "memory__session_search", search()).await,
+        "now (session): We count the spaces\nstyle (lasting): Tabs, never spaces\n"
+    );
+    assert_eq!(call("2", "memory__session_search", search()).await, "style (lasting): Tabs, never spaces\n");
+    assert_eq!(call("2", "memory__memory_read", json!({"name": "style"})).await, "Tabs, never spaces");
+    let without = host.call("memory__session_search", search()).await;
+    assert_eq!(value(&without), "style (lasting): Tabs, never spaces\n", "without a session too");
+    let none = TestHost::new(&[("memory", guest_artifacts::PLUGIN_MEMORY)], "").await;
+    let refused = none.call("memory__memory_read", json!({})).await;
+    assert!(refusal(&refused).message.contains("[plugins.memory.grant]"));
 }

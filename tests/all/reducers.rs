@@ -1,6 +1,6 @@
 //! Reducers: sealed, bounded, and never able to make a result worse.
 
-use integration_tests::{TestHost, outcome, output, value};
+use integration_tests::{TestHost, outcome, output, value, words};
 use serde_json::json;
 use toolbay::TurnContext;
 
@@ -16,7 +16,7 @@ async fn a_reducer_of_the_same_plugin_is_applied() {
 async fn whatever_a_reducer_does_the_result_is_kept() {
     let host = TestHost::new(
         &[("r", guest_artifacts::REDUCE_BAD)],
-        "[plugins.r.limits]\ntimeout = \"1s\"\nmemory = \"256MiB\"",
+        "[plugins.r.limits]\ntimeout = \"4s\"\nmemory = \"256MiB\"",
     )
     .await;
     let original = value(&host.call("r__produce", json!({"reduce": "keep"})).await).to_owned();
@@ -69,16 +69,13 @@ async fn results_of_others_need_a_grant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_party_reducer_shortens_what_the_files_plugin_reads() {
-    let policy = "[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[plugins.read-file-reducer.grant]\nreduce = [\"files__read_file\"]";
-    let plugins = [
-        ("files", guest_artifacts::PLUGIN_FILES),
-        ("read-file-reducer", guest_artifacts::PLUGIN_READ_FILE_REDUCER),
-    ];
+    let policy = "[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[plugins.reducers.grant]\nreduce = [\"files__read_file\"]";
+    let plugins = [("files", guest_artifacts::PLUGIN_FILES), ("reducers", guest_artifacts::PLUGIN_REDUCERS)];
     let host = TestHost::new(&plugins, policy).await;
     let text: String = (1..=400).map(|n| format!("line {n}\n")).collect();
     std::fs::write(host.root().join("long.txt"), text).unwrap();
     let short = host.call("files__read_file", json!({"path": "long.txt"})).await;
-    assert!(value(&short).starts_with("File is 400 lines. Showing lines 1-200."), "{:.100}", value(&short));
+    assert!(words(&short).starts_with("File is 400 lines. Showing lines 1-200."), "{:.100}", value(&short));
     assert!(value(&short).contains("\nline 200") && !value(&short).contains("\nline 201"));
     let range =
         host.call("files__read_file", json!({"path": "long.txt", "start_line": 1, "end_line": 300})).await;

@@ -17,7 +17,7 @@ fn main() -> Result<()> {
         println!("cargo:rerun-if-changed={}", folder.display());
         folder
     } else {
-        for source in ["Cargo.toml", "Cargo.lock", "plugins", "sdk", "tests/guests", "wit"] {
+        for source in ["Cargo.toml", "Cargo.lock", "host/reducers", "plugins", "sdk", "tests/guests", "wit"] {
             println!("cargo:rerun-if-changed={}", workspace.join(source).display());
         }
         let folder = out.join("wasm");

@@ -16,7 +16,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolbay::core::audit::{AuditRecord, AuditSink};
+use integration_tests::median;
+use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 use wasmtime::component::{Component, Linker, ResourceTable};
 use wasmtime::{
@@ -180,11 +181,6 @@ fn timed(run: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 struct Spread {
     p50: f64,
     p99: f64,
@@ -205,6 +201,7 @@ impl AuditSink for Counted {
     fn record(&self, record: AuditRecord) {
         self.0.fetch_add(record.usage.fuel, std::sync::atomic::Ordering::Relaxed);
     }
+    fn decided(&self, _: GrantRecord) {}
 }
 
 struct Library {

@@ -9,9 +9,12 @@ wrong type is a result with isError, nothing but protocol came on stdout, and th
 
 import argparse
 import asyncio
+import atexit
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 
 from mcp import Client, StdioServerParameters
@@ -119,7 +122,10 @@ async def run(era, asked):
             junk.append(str(message)[:300])
 
     command, *args = asked.command
-    server = StdioServerParameters(command=command, args=args, env=dict(os.environ))
+    # What the server keeps is not to reach the user's own files.
+    state = tempfile.mkdtemp(prefix="toolbay-state-")
+    atexit.register(shutil.rmtree, state, ignore_errors=True)
+    server = StdioServerParameters(command=command, args=args, env=dict(os.environ, TOOLBAY_STATE=state))
     mode = "legacy" if era == "legacy" else "auto"
     async with asyncio.timeout(TIMEOUT_SECONDS):
         async with Client(

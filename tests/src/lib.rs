@@ -17,7 +17,7 @@ use toolbay::core::content::{ToolError, ToolOutput};
 use toolbay::core::fault::Fault;
 use toolbay::core::invoke::Failure;
 use toolbay::core::pipeline;
-use toolbay::{Delivered, Filter, Host, PluginId, Policy, ToolCall, TurnContext};
+use toolbay::{Delivered, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 /// A host with its own workspace folder and a captured audit.
 #[derive(Debug)]
@@ -54,11 +54,29 @@ impl TestHost {
     /// When the host can not be made.
     #[must_use]
     pub fn empty(text: &str) -> Self {
+        Self::built(text, |builder, _| builder)
+    }
+
+    /// A host without plugins under a policy, built with further settings.
+    ///
+    /// # Panics
+    /// When the host can not be made.
+    #[must_use]
+    pub fn empty_with(text: &str, settings: impl FnOnce(HostBuilder) -> HostBuilder) -> Self {
+        Self::built(text, |builder, _| settings(builder))
+    }
+
+    /// A host without plugins under a policy, with further settings, which may depend on the workspace.
+    ///
+    /// # Panics
+    /// When the host can not be made.
+    #[must_use]
+    pub fn built(text: &str, settings: impl FnOnce(HostBuilder, &Path) -> HostBuilder) -> Self {
         let workspace = tempfile::tempdir().unwrap();
         let root = workspace.path().canonicalize().unwrap();
         let audit = Arc::new(MemoryAudit::default());
         let builder = Host::builder(policy(text, &root)).cache_dir(cache_dir());
-        let host = builder.audit(Arc::clone(&audit) as _).build().unwrap();
+        let host = settings(builder.audit(Arc::clone(&audit) as _), &root).build().unwrap();
         Self { host, audit, workspace }
     }
 
@@ -147,6 +165,16 @@ pub fn value(delivered: &Delivered) -> &str {
     &output(delivered).value
 }
 
+/// The text of a successful result without the mark of what others wrote, if it carries one.
+///
+/// # Panics
+/// When the call failed.
+#[must_use]
+pub fn words(delivered: &Delivered) -> &str {
+    let text = value(delivered);
+    delivered.mark.as_ref().map_or(text, |mark| mark.inside(text))
+}
+
 /// A successful result.
 ///
 /// # Panics
@@ -199,6 +227,18 @@ pub fn outcome(delivered: &Delivered) -> &'static str {
     pipeline::outcome(&delivered.result)
 }
 
+/// A component that does the same and has another digest.
+///
+/// # Panics
+/// When the component can not be read.
+#[must_use]
+pub fn another_build(component: &str, mark: u8) -> Vec<u8> {
+    let mut bytes = std::fs::read(component).unwrap();
+    // A custom section (id 0) of three bytes: a name of one byte, and one byte.
+    bytes.extend([0, 3, 1, b'm', mark]);
+    bytes
+}
+
 /// Runs the test `name` (with its module) again in a process of its own, behind the shell commands `limits`, and
 /// fails as it fails. Returns `false` in that process, where the test is to go on.
 ///
@@ -206,9 +246,18 @@ pub fn outcome(delivered: &Delivered) -> &'static str {
 /// When the test fails there, or is not found.
 #[must_use]
 pub fn in_a_process(name: &str, limits: &str) -> bool {
+    said_in_a_process(name, limits).is_some()
+}
+
+/// As [`in_a_process`]: `None` in that process, and outside of it what it printed on stdout and stderr.
+///
+/// # Panics
+/// As [`in_a_process`].
+#[must_use]
+pub fn said_in_a_process(name: &str, limits: &str) -> Option<(String, String)> {
     const CHILD: &str = "TOOLBAY_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
-        return false;
+        return None;
     }
     let me = std::env::current_exe().unwrap();
     let run = std::process::Command::new("sh")
@@ -218,7 +267,14 @@ pub fn in_a_process(name: &str, limits: &str) -> bool {
         .env(CHILD, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said:.3000}");
-    true
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&run.stdout), text(&run.stderr));
+    assert!(run.status.success() && stdout.contains("1 passed"), "{stderr:.3000}{stdout:.3000}");
+    Some((stdout, stderr))
+}
+
+/// The value in the middle, for the benchmarks; 0 if there is none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }

@@ -18,7 +18,7 @@ workspace = "workspace"
 fs_read = ["$workspace"]
 fs_write = ["$workspace/out"]
 
-[plugins.read-file-reducer.grant]
+[plugins.reducers.grant]
 reduce = ["files__read_file"]
 
 [plugins.hash.grant]
@@ -156,6 +156,7 @@ fn show(workspace: &Path, folder: &Path, step: &Step) -> Result<()> {
     let output = Command::new(test::host(workspace))
         .args(step.args)
         .args(["--plugins", "../plugins", "--config", "toolbay.toml", "--cache-dir", "../cache"])
+        .args(["--state-dir", "../state"])
         .current_dir(folder)
         .output()
         .context("can not run the built `toolbay`")?;

@@ -3,6 +3,9 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod demo;
+mod hostile;
+mod limits;
+mod parity;
 mod plugins;
 mod test;
 mod tidy;
@@ -23,6 +26,9 @@ TASK is one of
     tidy                 what the compiler does not check: module table, core without I/O, file sizes
     plugins              builds the first-party plugins into the folder `plugins` of the target directory
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
+    fuzz [--seconds N] [--seed N] [TARGET | FILE]
+                         feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    limits               writes the table of constants in `docs/reference/limits.md`
     demo                 builds the host and the plugins, and shows what they do
 ";
 
@@ -53,6 +59,12 @@ fn run(args: &[&str]) -> Result<()> {
         ["guests", folder] => {
             plugins::guests(&workspace, &std::env::current_dir()?.join(PathBuf::from(folder)))
         }
+        ["fuzz", rest @ ..] => {
+            // Not by its package: alone it would be built with other features than everything else, and for minutes.
+            let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
+            test::cargo(&workspace, &[&run[..], rest].concat())
+        }
+        ["limits"] => limits::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }

@@ -1,6 +1,6 @@
 //! `test`: everything that must pass before a change is taken. Works from a clean clone with rustup and Python 3.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ const STEPS: &[Step] = &[
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
     ("MCP client", mcp_client),
+    ("vendor types", vendor_types),
     ("documentation", documentation),
 ];
 
@@ -82,29 +83,13 @@ fn guest_lints(workspace: &Path) -> Result<()> {
 /// A client that is not ours, in another language, against the built program.
 fn mcp_client(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/mcp-client");
-    let (script, requirements) = (folder.join("client.py"), folder.join("requirements.txt"));
-    let wanted =
-        std::fs::read(&requirements).with_context(|| format!("can not read `{}`", requirements.display()))?;
     let target = wasm::target_dir(workspace);
-    let venv = target.join("venv");
-    let bin = venv.join(if cfg!(windows) { "Scripts" } else { "bin" });
-    // Written last: a folder without it, or with other contents, is not complete.
-    let stamp = venv.join("requirements.txt");
-    if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
-        shell(python().args(["-m", "venv", "--clear"]).arg(&venv))
-            .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
-        shell(
-            Command::new(bin.join("python"))
-                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
-                .arg(&requirements),
-        )?;
-        std::fs::write(&stamp, &wanted)?;
-    }
+    let python = environment(&target.join("venv"), &folder)?;
     cargo(workspace, &["build", "--bin", "toolbay"])?;
     let server = host(workspace);
     shell(
-        Command::new(bin.join("python"))
-            .arg(&script)
+        Command::new(python)
+            .arg(folder.join("client.py"))
             .args(["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", "3", "--"])
             .arg(server)
             .args(["serve", "--plugins"])
@@ -113,6 +98,37 @@ fn mcp_client(workspace: &Path) -> Result<()> {
             .arg(target.join("cache"))
             .current_dir(&target),
     )
+}
+
+/// What the library writes for model vendors, against the types that they publish.
+fn vendor_types(workspace: &Path) -> Result<()> {
+    let folder = workspace.join("tests/vendors");
+    let target = wasm::target_dir(workspace);
+    let python = environment(&target.join("venv-vendors"), &folder)?;
+    cargo(workspace, &["build", "--example", "vendor_samples"])?;
+    let samples = format!("debug/examples/vendor_samples{}", std::env::consts::EXE_SUFFIX);
+    shell(Command::new(python).arg(folder.join("check.py")).arg(target.join(samples)).current_dir(&target))
+}
+
+/// The Python of a virtual environment with what the folder's `requirements.txt` names, made if it is not there.
+fn environment(venv: &Path, folder: &Path) -> Result<PathBuf> {
+    let requirements = folder.join("requirements.txt");
+    let wanted =
+        std::fs::read(&requirements).with_context(|| format!("can not read `{}`", requirements.display()))?;
+    let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
+    // Written last: a folder without it, or with other contents, is not complete.
+    let stamp = venv.join("requirements.txt");
+    if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+        shell(python().args(["-m", "venv", "--clear"]).arg(venv))
+            .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
+        shell(
+            Command::new(&own)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+                .arg(&requirements),
+        )?;
+        std::fs::write(&stamp, &wanted)?;
+    }
+    Ok(own)
 }
 
 fn documentation(workspace: &Path) -> Result<()> {

@@ -1,7 +1,8 @@
 //! `tidy`: what keeps the code as it is meant, where the compiler does not look.
 //!
-//! The tables below are the architecture as data. A new module or crate is an error until its line is here, so that
-//! whoever adds it says once what it may know. Tests may know everything.
+//! Which module and which package may know which stands in `tables`.
+
+mod tables;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,116 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Each name with the names it may mention.
-type Table = &'static [(&'static str, &'static [&'static str])];
-
-/// What each module of a crate may mention of its crate. `lib` and `main` may mention all.
-const MODULES: &[(&str, Table)] = &[
-    (
-        "host/core",
-        &[
-            ("audit", &["limits", "tool"]),
-            ("budget", &[]),
-            ("call", &["tool"]),
-            ("capability", &[]),
-            ("content", &[]),
-            ("fault", &[]),
-            ("invoke", &["call", "content", "fault", "limits"]),
-            ("json", &[]),
-            ("limits", &["fault", "name", "quantity"]),
-            ("name", &["text"]),
-            (
-                "pipeline",
-                &[
-                    "audit", "budget", "call", "content", "fault", "invoke", "json", "limits", "quantity",
-                    "reduce", "tool", "view",
-                ],
-            ),
-            ("policy", &["capability", "limits", "name", "reach"]),
-            ("quantity", &[]),
-            ("reach", &["text"]),
-            ("reduce", &["content", "fault", "invoke"]),
-            ("registry", &["invoke", "name", "reduce", "tool"]),
-            ("schema", &["json", "text"]),
-            ("text", &[]),
-            ("tool", &["capability", "name", "schema"]),
-            ("view", &["content", "registry"]),
-        ],
-    ),
-    (
-        "host/runtime",
-        &[
-            ("admission", &[]),
-            ("answer", &["bindings"]),
-            ("bindings", &[]),
-            ("cache", &["descriptor", "digest", "engine", "native"]),
-            ("capability", &["bindings", "stdio"]),
-            (
-                "code",
-                &["bindings", "capability", "descriptor", "engine", "error", "instance", "state", "stdio"],
-            ),
-            ("descriptor", &["bindings", "error", "stdio"]),
-            ("digest", &[]),
-            ("engine", &["error"]),
-            ("error", &[]),
-            ("file", &["error"]),
-            (
-                "host",
-                &[
-                    "admission",
-                    "cache",
-                    "capability",
-                    "code",
-                    "descriptor",
-                    "engine",
-                    "error",
-                    "loader",
-                    "plugin",
-                ],
-            ),
-            ("instance", &["engine", "state", "stdio"]),
-            ("limiter", &[]),
-            ("loader", &["capability", "code", "digest", "error", "file", "plugin", "reducer", "tool"]),
-            ("native", &["engine"]),
-            (
-                "plugin",
-                &[
-                    "admission",
-                    "cache",
-                    "capability",
-                    "code",
-                    "descriptor",
-                    "digest",
-                    "engine",
-                    "error",
-                    "file",
-                    "state",
-                ],
-            ),
-            ("reducer", &["answer", "bindings", "capability", "code", "instance", "plugin", "state"]),
-            ("state", &["capability", "limiter", "stdio"]),
-            ("stdio", &[]),
-            ("tool", &["answer", "capability", "instance", "plugin", "state"]),
-        ],
-    ),
-];
-
-/// What each package may depend on, of the packages here. A folder ending in `/*` stands for all in it. Tests of a
-/// package may depend on anything.
-const PACKAGES: Table = &[
-    ("host/core", &[]),
-    ("host/runtime", &["toolbay-core"]),
-    // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
-    ("host/mcp", &["toolbay-core"]),
-    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp"]),
-    ("sdk/rust-macros", &[]),
-    ("sdk/rust", &["toolbay-sdk-macros"]),
-    ("plugins/*", &["toolbay-sdk"]),
-    ("tests/guests", &["toolbay-sdk"]),
-    ("tests/artifacts", &["xtask"]),
-    ("tests", &["toolbay", "toolbay-core", "toolbay-mcp", "guest-artifacts"]),
-    ("xtask", &[]),
-];
+use tables::{MODULES, PACKAGES, Table};
 
 /// The core reads and writes nothing and has no clock but the monotonic one.
 const CORE: &str = "host/core";
@@ -131,21 +23,21 @@ const CORE_WORDS: &[&str] =
 const WARN_LINES: usize = 500;
 const MOST_LINES: usize = 800;
 
-/// This file, for messages.
-const HERE: &str = "xtask/src/tidy.rs";
+/// Where the tables are, for messages.
+const HERE: &str = "xtask/src/tidy/tables.rs";
 
 /// A text file of the project.
 #[derive(Debug)]
-struct Source {
+pub(crate) struct Source {
     /// Relative to the workspace, with `/`.
-    path: String,
-    text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// What the checks have to say.
 #[derive(Debug, Default)]
-struct Report {
-    errors: Vec<String>,
+pub(crate) struct Report {
+    pub(crate) errors: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -161,6 +53,9 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     check_packages(&sources, &mut report);
     check_contract(&sources, &mut report);
     check_paths(&machine_paths(workspace), &sources, &mut report);
+    crate::hostile::check(&sources, &mut report);
+    crate::limits::check(&sources, &mut report);
+    crate::parity::check(&sources, &mut report);
     for warning in &report.warnings {
         println!("warning: {warning}");
     }
@@ -345,7 +240,7 @@ fn machine_paths(workspace: &Path) -> Vec<String> {
 }
 
 /// Files that are compiled for tests only, by their names.
-fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     matches!(name, "testing.rs" | "tests.rs") || name.ends_with("_tests.rs") || path.starts_with("tests/all/")
 }
@@ -359,7 +254,7 @@ fn code(text: &str) -> String {
 }
 
 /// A source without the items that are for tests: as rustfmt writes it, an item ends at a line of its own depth.
-fn without_tests(text: &str) -> String {
+pub(crate) fn without_tests(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -429,7 +324,7 @@ fn mentions_word(code: &str, word: &str) -> bool {
 }
 
 /// Reads the text files of the project.
-fn read(workspace: &Path) -> Result<Vec<Source>> {
+pub(crate) fn read(workspace: &Path) -> Result<Vec<Source>> {
     const SKIPPED: [&str; 5] = ["target", ".git", ".venv", "node_modules", "__pycache__"];
     const KINDS: [&str; 10] = ["json", "lock", "md", "py", "rs", "sh", "toml", "txt", "wit", "yml"];
     let mut sources = Vec::new();
@@ -511,7 +406,7 @@ mod tests {
         let sources = [source("x/src/new.rs", ""), source("x/src/lib.rs", "use crate::new;")];
         let found = errors(|report| check_modules("x", &[("old", &[])], &sources, report));
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy.rs`")), "{found:?}");
+        assert!(found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy/tables.rs`")), "{found:?}");
     }
 
     #[test]

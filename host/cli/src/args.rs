@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
+use toolbay_core::vendor::Vendor;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -15,7 +16,7 @@ pub(crate) struct Args {
 }
 
 /// Where plugins, policy and cache are; the same for all commands.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SetupArgs {
     /// Directory of plugins: every `.wasm` file in it is loaded. Default: `toolbay/plugins` in the user's data
     /// directory.
@@ -35,9 +36,24 @@ pub(crate) struct SetupArgs {
     /// Compile at every start and keep nothing on disk.
     #[arg(long, global = true, conflicts_with = "cache_dir")]
     pub(crate) no_cache: bool,
-    /// Append one JSON line for each call to this file.
+    /// Let the policy grant this path, which plugins never get otherwise: key files, histories, `/proc`, the host's own
+    /// files. Can be given several times.
+    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) allow_floor: Vec<PathBuf>,
+    /// Directory of what outlives a run: consents, the audit, the state of plugins. Default: `toolbay` in the user's
+    /// state directory.
+    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Where the audit is: one JSON line for each call and each decision. Default: `audit.jsonl` in the state
+    /// directory.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) audit: Option<PathBuf>,
+    /// Keep no audit.
+    #[arg(long, global = true, conflicts_with = "audit")]
+    pub(crate) no_audit: bool,
+    /// The profile of the policy under which tools are listed, called and explained.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
     #[arg(
         long,
@@ -71,8 +87,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         args_file: Option<PathBuf>,
         #[command(flatten)]
+        attachments: AttachmentArgs,
+        #[command(flatten)]
         turn: TurnArgs,
-        /// Print the full result as JSON, with usage and the reason of a failure.
+        #[command(flatten)]
+        approval: ApprovalArgs,
+        /// Print the full result as JSON, with usage, cost and the reason of a failure.
         #[arg(long)]
         json: bool,
     },
@@ -83,7 +103,14 @@ pub(crate) enum Command {
         file: PathBuf,
         #[command(flatten)]
         turn: TurnArgs,
+        #[command(flatten)]
+        approval: ApprovalArgs,
+        /// Print one JSON object: all results, and what they cost together.
+        #[arg(long)]
+        json: bool,
     },
+    /// Print a result that was too long and was cut, or a part of it.
+    Output(OutputArgs),
     /// Show what a plugin is, what it asks for and what it is granted.
     Inspect {
         /// A plugin's id, or a `.wasm` file.
@@ -92,19 +119,247 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show all that is known of each tool: source, version, digest, tags, and whether it is on.
+    Status {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Switch tools on again.
+    Enable(SwitchArgs),
+    /// Switch tools off: they are not listed, and calls are refused with the reason. Kept in the state directory.
+    Disable {
+        #[command(flatten)]
+        which: SwitchArgs,
+        /// Why; told to whoever calls one of them.
+        #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
+        reason: String,
+    },
+    /// Show why a tool may do what it may: what is declared, granted and refused, and every limit.
+    Explain {
+        /// The tool's name, as `list --all` shows it.
+        tool: String,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Agree to a plugin, and write the lines that it asks for into the policy.
+    Grant {
+        /// A plugin's id, or a `.wasm` file.
+        plugin: String,
+        #[command(flatten)]
+        decision: DecisionArgs,
+        /// Write only what this tool asks for.
+        #[arg(long, value_name = "NAME")]
+        tool: Option<String>,
+    },
+    /// Take a plugin's lines out of the policy again, and forget that it was agreed to.
+    Revoke {
+        /// The plugin's id.
+        plugin: String,
+        #[command(flatten)]
+        decision: DecisionArgs,
+    },
+    /// Show the audit.
+    Log(LogArgs),
     /// Check that plugins load and that clients and vendors will take their tools.
     Check {
         /// Plugin ids or `.wasm` files.
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
         targets: Vec<String>,
     },
+    /// Find tools by words, or by a name.
+    Search {
+        /// Words for what the tool should do, or its name.
+        #[arg(required = true, num_args = 1..)]
+        query: Vec<String>,
+        /// Show at most so many.
+        #[arg(long, value_name = "TOOLS", default_value_t = 10)]
+        limit: usize,
+        /// Print what was found as JSON, as `tool_search` gives it to models.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the definitions of tools in the format of a model vendor.
+    Schemas(SchemasArgs),
+    /// Compare two versions of a plugin: what it means for who calls its tools, and what it newly asks for.
+    Diff {
+        /// A plugin's id, or a `.wasm` file.
+        old: String,
+        /// The same, of the new version.
+        new: String,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Serve the tools over MCP on stdin and stdout.
-    Serve,
+    Serve {
+        /// List only tools that find, describe and call others, and those that are always listed.
+        #[arg(long)]
+        lazy: bool,
+    },
+    /// Look at what plugins keep, and remove it.
+    Kv {
+        #[command(subcommand)]
+        command: KvCommand,
+        /// Print it as JSON.
+        #[arg(long, global = true)]
+        json: bool,
+    },
     /// Print completions for a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// Which definitions, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SchemasArgs {
+    /// The tools; without any, all that are listed at first.
+    #[arg(value_name = "TOOL")]
+    pub(crate) tools: Vec<String>,
+    /// The format: `openai-chat`, `openai-responses`, `anthropic`, `gemini` or `mcp`.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Vendor,
+    /// Strict mode, for each tool whose schema it can say exactly.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print an object with the definitions, what the format could not hold, and which tools are not strict.
+    #[arg(long)]
+    pub(crate) report: bool,
+}
+
+/// What to do with the state of plugins.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KvCommand {
+    /// List a plugin's entries, of all scopes.
+    List {
+        /// The plugin's id.
+        plugin: String,
+        /// Show at most so many.
+        #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
+        limit: usize,
+    },
+    /// Print the value of one entry, as it is.
+    Get(EntryArgs),
+    /// Remove one entry.
+    Remove(EntryArgs),
+    /// Remove everything a plugin keeps.
+    Clear {
+        /// The plugin's id.
+        plugin: String,
+    },
+    /// Show how much each plugin keeps.
+    Usage,
+}
+
+/// Which entry.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EntryArgs {
+    /// The plugin's id.
+    pub(crate) plugin: String,
+    /// The key.
+    pub(crate) key: String,
+    /// The scope: `tool`, `plugin`, `session` or `agent`.
+    #[arg(long, default_value = "plugin")]
+    pub(crate) scope: String,
+    /// Whose entry it is, as `list` shows it: the tool, the session, `agent:ID` or `personality:ID`.
+    #[arg(long, value_name = "ID", default_value = "")]
+    pub(crate) owner: String,
+}
+
+/// Files for a call, and from it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachmentArgs {
+    /// Attach a file; tools that were granted its media type can read it. May be given several times.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Write the attachments that the tool makes into this directory. Nothing is overwritten.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) save_attachments: Option<PathBuf>,
+}
+
+/// How a decision about a plugin is taken.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DecisionArgs {
+    /// Do not ask; needed where there is no terminal.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Show what would be done, do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Only these lists of the policy: `net,fs_read`.
+    #[arg(long, value_name = "LISTS", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+}
+
+/// What of the audit is shown.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Go on with what is written from now on.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Calls of this tool.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tool: Option<String>,
+    /// Calls of and decisions about this plugin.
+    #[arg(long, value_name = "ID")]
+    pub(crate) plugin: Option<String>,
+    /// Calls of this session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Calls that ended so: `ok`, an error code, a fault, or `host_failed`.
+    #[arg(long, value_name = "OUTCOME", conflicts_with = "failed")]
+    pub(crate) outcome: Option<String>,
+    /// Calls that did not end well.
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Calls that were refused something, and plugins that were.
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// From this time on: `10m` ago (`s`, `m`, `h`, `d`), or `2026-02-03T04:05:06Z`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// At most so many of the last ones.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Print the lines as they are in the file.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Count them by tool and outcome.
+    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    pub(crate) stats: bool,
+}
+
+/// Which tools are switched.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct SwitchArgs {
+    /// Names of tools, as `list --all` shows them.
+    #[arg(value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
+    /// All tools of a namespace, also those that come later: a plugin's id, for instance. Can be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Vec<String>,
+    /// The tools that have this tag now; of several, one is enough. Can be given several times.
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+    /// Of several tags, only the tools that have all of them.
+    #[arg(long, requires = "tag")]
+    pub(crate) all_tags: bool,
+}
+
+/// Who answers when a call is to be approved. Without these flags the terminal is asked; without a terminal the call is
+/// refused.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApprovalArgs {
+    /// Approve every call that the policy wants asked about. What it denies stays denied.
+    #[arg(long, short, conflicts_with = "deny")]
+    pub(crate) yes: bool,
+    /// Refuse every call that the policy wants asked about.
+    #[arg(long)]
+    pub(crate) deny: bool,
 }
 
 /// How calls are run.
@@ -116,6 +371,50 @@ pub(crate) struct TurnArgs {
     /// Check everything, run nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// The session that the calls belong to. What is cut from results is kept for it: `toolbay output`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+}
+
+/// Which kept result, and what of it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// The id, as the cut result names it. Without one: list what is kept for the session.
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The session of the call.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: String,
+    /// The first lines.
+    #[arg(long, value_name = "N", group = "part", requires = "id")]
+    pub(crate) head: Option<usize>,
+    /// The last lines.
+    #[arg(long, value_name = "N", group = "part", requires = "id")]
+    pub(crate) tail: Option<usize>,
+    /// Lines from one to another, counted from 1: `10:20`, `10:`, `:20`.
+    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
+    pub(crate) range: Option<String>,
+    /// Characters from one to another, counted from 1.
+    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
+    pub(crate) chars: Option<String>,
+    /// The lines that hold these words.
+    #[arg(long, value_name = "TEXT", group = "part", requires = "id")]
+    pub(crate) grep: Option<String>,
+    /// `--grep` is a regular expression.
+    #[arg(long, requires = "grep")]
+    pub(crate) regex: bool,
+    /// Capital letters do not count.
+    #[arg(long, short, requires = "grep")]
+    pub(crate) ignore_case: bool,
+    /// Lines shown before and after each that `--grep` found.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "grep")]
+    pub(crate) around: usize,
+    /// How long it is.
+    #[arg(long, group = "part", requires = "id")]
+    pub(crate) size: bool,
+    /// Print the list as JSON.
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -1,22 +1,36 @@
 //! One file for each command.
 
+mod attachments;
 mod batch;
 mod call;
 mod check;
+mod diff;
+mod explain;
+mod grant;
 mod inspect;
+mod kv;
 mod list;
+mod log;
+mod output;
+mod revoke;
+mod schemas;
+mod search;
 mod serve;
+mod status;
+mod switch;
 
-use std::io::Read;
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::CommandFactory;
-use toolbay::{Filter, Host, PluginId, TurnContext, View};
+use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
+use toolbay_core::registry::Entry;
 
-use crate::args::{Args, Command, SetupArgs, TurnArgs};
-use crate::setup::{self, Tell};
-use crate::{Stop, Verdict};
+use crate::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
+use crate::setup;
+use crate::{Stop, Verdict, approval};
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
@@ -24,18 +38,64 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
-        Command::Call { tool, json_args, args_file, turn, json } => {
+        Command::Call { tool, json_args, args_file, attachments, turn, approval, json } => {
             let text = arguments(json_args, args_file)?;
-            call::run(setup, &tool, text, &turn, json).await
+            let run = Run { setup, turn: &turn, approval: &approval, json };
+            call::run(run, &tool, text, &attachments).await
         }
-        Command::Batch { file, turn } => batch::run(setup, &file, &turn).await,
+        Command::Batch { file, turn, approval, json } => {
+            batch::run(Run { setup, turn: &turn, approval: &approval, json }, &file).await
+        }
+        Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
+        Command::Status { json } => status::run(setup, json).await,
+        Command::Enable(which) => switch::enable(setup, &which).await,
+        Command::Disable { which, reason } => switch::disable(setup, &which, &reason).await,
+        Command::Explain { tool, json } => explain::run(setup, &tool, json).await,
+        Command::Grant { plugin, decision, tool } => {
+            grant::run(setup, &plugin, &decision, tool.as_deref()).await
+        }
+        Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision),
+        Command::Log(which) => log::run(setup, &which),
         Command::Check { targets } => check::run(setup, &targets).await,
-        Command::Serve => serve::run(setup).await,
+        Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
+        Command::Schemas(asked) => schemas::run(setup, &asked).await,
+        Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
+        Command::Serve { lazy } => serve::run(setup, lazy).await,
+        Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)
         }
+    }
+}
+
+/// How a command runs calls.
+#[derive(Debug, Clone, Copy)]
+struct Run<'a> {
+    setup: &'a SetupArgs,
+    turn: &'a TurnArgs,
+    approval: &'a ApprovalArgs,
+    json: bool,
+}
+
+impl Run<'_> {
+    /// What its calls share.
+    fn turn(&self) -> TurnContext {
+        let TurnArgs { budget, dry_run, session: name } = self.turn;
+        let mut session = name.as_deref().map(Session::named).unwrap_or_default();
+        if let Some(approver) = approval::approver(self.approval) {
+            session = session.with_approver(approver);
+        }
+        let mut turn = TurnContext {
+            budget_chars: *budget,
+            dry_run: *dry_run,
+            session: Arc::new(session),
+            ..TurnContext::default()
+        };
+        turn.identity.platform = Some("cli".to_owned());
+        turn.identity.session_id.clone_from(name);
+        turn
     }
 }
 
@@ -62,34 +122,69 @@ fn read_text(file: &Path) -> Result<String, Stop> {
     read().with_context(|| format!("`{}` can not be read", file.display())).map_err(Stop::Usage)
 }
 
-fn turn(args: &TurnArgs) -> TurnContext {
-    let mut turn = TurnContext { budget_chars: args.budget, dry_run: args.dry_run, ..TurnContext::default() };
-    turn.identity.platform = Some("cli".to_owned());
-    turn
+/// What may be seen and called under the profile of the command line.
+fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
+    Ok(host.view(Filter::of_profile(setup::profile(args, host)?)))
 }
 
-fn view(host: &Host) -> View {
-    host.view(Filter::default())
+/// The tools of a plugin.
+fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+    let catalog = host.registry().snapshot();
+    catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }
 
-/// A host with the one plugin that a person named: by a file, or by an id in the plugin directory.
-async fn named(args: &SetupArgs, plugin: &str) -> Result<Result<(Host, PluginId), String>, Stop> {
-    let file = Path::new(plugin);
-    if !file.is_file() && !plugin.ends_with(".wasm") {
-        let host = setup::loaded(args, Tell::Warnings).await?;
-        return Ok(match host.plugin(plugin) {
-            Some(info) => Ok((host, info.id)),
-            None => Err("no plugin of this id is loaded, and there is no such file".to_owned()),
-        });
+/// Asks on the terminal, unless `yes` was said before.
+fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool, Stop> {
+    if decision.yes {
+        return Ok(true);
     }
-    let host = setup::host(args)?;
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let id = match PluginId::new(&stem) {
-        Ok(id) => id,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    Ok(match host.load_file(id.clone(), file).await {
-        Ok(_) => Ok((host, id)),
-        Err(error) => Err(error.to_string()),
-    })
+    let mut out = anstream::stderr();
+    write!(out, "{question} [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A decision is a person's: it needs a terminal, or the word that makes up for one.
+fn check_decidable(decision: &DecisionArgs) -> Result<(), Stop> {
+    if decision.yes
+        || decision.dry_run
+        || (std::io::stdin().is_terminal() && crate::output::stderr_is_terminal())
+    {
+        return Ok(());
+    }
+    Err(Stop::Usage(anyhow::anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes")))
+}
+
+/// The names of lists that may stand in a grant.
+fn check_lists(lists: &[String]) -> Result<(), Stop> {
+    const LISTS: [&str; 12] = [
+        "fs_read",
+        "fs_write",
+        "net",
+        "net_private",
+        "process",
+        "secrets",
+        "kv",
+        "env",
+        "attachments",
+        "clock",
+        "random",
+        "reduce",
+    ];
+    match lists.iter().find(|list| !LISTS.contains(&list.as_str())) {
+        None => Ok(()),
+        Some(list) => Err(Stop::Usage(anyhow::anyhow!(
+            "--only `{list}`: the policy has {}",
+            LISTS.map(|l| format!("`{l}`")).join(", ")
+        ))),
+    }
+}
+
+/// Who runs this, for the record.
+fn operator() -> String {
+    let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    let uid = rustix::process::getuid().as_raw();
+    toolbay_core::text::one_line(format!("{name} (uid {uid})").trim(), 100)
 }

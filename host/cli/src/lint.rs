@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use toolbay::PluginInfo;
-use toolbay_core::capability::CapabilityKind;
+use toolbay_core::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
 use toolbay_core::tool::ToolDef;
 
 /// One finding about one tool.
@@ -59,20 +59,29 @@ pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
     if info.about.is_none() {
         found.push("it does not say its name, version and licence (export `about`)".to_owned());
     }
-    let declares = |kinds: &[CapabilityKind]| info.capabilities.iter().any(|c| kinds.contains(&c.kind));
-    let files = declares(&[CapabilityKind::FsRead, CapabilityKind::FsWrite]);
-    let network = declares(&[CapabilityKind::Net]);
-    for import in &info.imports {
-        let of_files = import.starts_with("toolbay:plugin/files@") || import.starts_with("wasi:filesystem/");
-        let of_network = import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/");
-        let undeclared = (of_files && !files) || (of_network && !network);
-        if undeclared {
-            found.push(format!(
-                "it imports `{import}` and declares no capability for it; there it will find nothing"
-            ));
+    let everything = imports_everything(&info.imports);
+    for Undeclared { import, kinds, of_contract } in undeclared(&info.imports, &info.capabilities) {
+        let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
+        let kinds = kinds.join(" or ");
+        let finds = match kinds.as_str() {
+            "`clock`" => "there it will find a clock that stands still",
+            "`random`" => "its random bytes are the same in each call: make no keys and no ids of them",
+            _ => "there it will find nothing",
+        };
+        if of_contract && everything {
+            continue;
         }
+        let error = if of_contract { "error: " } else { "" };
+        found.push(format!("{error}it imports `{import}` and no tool of it declares {kinds}; {finds}"));
     }
     found
+}
+
+/// Whether a component asks for an interface of the contract that no tool of it declares, and was not built by a tool
+/// that asks for all of them: either its author forgot the declaration, or it does what it does not say.
+pub(crate) fn hides_something(info: &PluginInfo) -> bool {
+    !imports_everything(&info.imports)
+        && undeclared(&info.imports, &info.capabilities).iter().any(|one| one.of_contract)
 }
 
 fn portable_property(name: &str) -> bool {

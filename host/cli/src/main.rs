@@ -3,11 +3,12 @@
 //! Exit codes: 0 ok, 1 a tool said no or faulted (or a checked plugin is not sound), 2 the command or the policy is
 //! wrong, 3 the host failed.
 
+mod approval;
 mod args;
-mod audit;
 mod cmd;
 mod lint;
 mod output;
+mod policy_file;
 mod setup;
 
 use std::process::ExitCode;
@@ -39,6 +40,12 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
+    // Not a command of ours: how the host starts this program again to compile (`setup::host`).
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|first| first == toolbay::COMPILE_WORKER) && args.next().is_none() {
+        return toolbay::run_compile_worker()
+            .map_or_else(|error| stop(&Stop::Host(error.into())), |()| ExitCode::SUCCESS);
+    }
     let args = args::Args::parse();
     raise_file_limit();
     let runtime = match tokio::runtime::Runtime::new() {

@@ -72,7 +72,10 @@ pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
             out.flush()
         }
         Err(failure) => {
-            complain(&format!("{} ({})", failure, pipeline::outcome(&delivered.result)));
+            let said = failure.to_string();
+            // On stderr nobody takes it for anything but words.
+            let said = delivered.mark.as_ref().map_or(said.as_str(), |mark| mark.inside(&said));
+            complain(&format!("{said} ({})", pipeline::outcome(&delivered.result)));
             Ok(())
         }
     }
@@ -109,6 +112,19 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
     if let Some(total) = delivered.cut_from_chars {
         put("cut_from_chars", json!(total));
     }
+    if !delivered.kept.is_empty() {
+        let kept = delivered.kept.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
+        put("kept", kept.collect());
+    }
+    if let Some(through) = &delivered.through {
+        put("through", json!(through));
+    }
+    if let Some(sha256) = &delivered.call_sha256 {
+        put("call_sha256", json!(sha256));
+    }
+    if let Some(age) = delivered.cached {
+        put("cached_ms", json!(age.as_millis()));
+    }
     if let Some(source) = &delivered.source {
         put("source", json!(source));
     }
@@ -126,7 +142,8 @@ fn error_json(failure: &Failure) -> Value {
             json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd})
         }
         Failure::Fault(fault) => {
-            json!({"code": code, "fault": fault.kind, "message": fault.message, "limit": fault.limit})
+            json!({"code": code, "fault": fault.kind, "message": fault.message, "limit": fault.limit,
+                "retry_after_ms": fault.retry_after_ms})
         }
         Failure::Host(message) => json!({"code": code, "host": true, "message": message}),
     }

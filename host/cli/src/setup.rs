@@ -4,10 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use toolbay::{Host, LoadEvent, Policy};
+use toolbay::core::audit::AuditSink;
+use toolbay::core::floor::Keep;
+use toolbay::core::policy::Profile;
+use toolbay::core::reach;
+use toolbay::{
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, LoadEvent, PluginId, Policy, Watched,
+};
 
 use crate::args::SetupArgs;
-use crate::audit::JsonLines;
 use crate::{Stop, output};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
@@ -23,20 +28,145 @@ pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
         .map_err(|e| Stop::Host(anyhow!(e)))
 }
 
+/// What a command does with plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Looks at them: leaves no trace, neither in the audit nor in the consents.
+    Look,
+    /// Runs them.
+    Run,
+}
+
 /// Makes the host, without plugins.
-pub(crate) fn host(args: &SetupArgs) -> Result<Host, Stop> {
-    let policy = policy(args)?;
+pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
+    host_under(args, policy(args)?, purpose)
+}
+
+fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
     let mut builder = Host::builder(policy).on_load(Arc::new(tell_compiling));
+    match own_executable() {
+        Ok(program) => builder = builder.compile_worker(program),
+        Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
+    }
     if !args.no_cache
         && let Some(dir) = args.cache_dir.clone().or_else(|| user_dir("XDG_CACHE_HOME", ".cache"))
     {
         builder = builder.cache_dir(dir);
     }
-    if let Some(file) = &args.audit {
-        let sink = JsonLines::append(file).with_context(|| format!("--audit `{}`", file.display()));
-        builder = builder.audit(Arc::new(sink.map_err(Stop::Usage)?));
+    let state = state_dir(args)?;
+    builder = builder.switches(switches(args)?.load().map_err(|e| Stop::Usage(anyhow!(e)))?);
+    builder = match purpose {
+        Purpose::Look => builder.consents(Arc::new(FileConsents::new(&state).read_only())),
+        Purpose::Run => builder.state_dir(&state),
+    };
+    builder = guard(builder, args)?;
+    if purpose == Purpose::Run
+        && let Some(sink) = audit(args)?
+    {
+        builder = builder.audit(sink);
     }
     builder.build().map_err(|e| Stop::Host(e.into()))
+}
+
+/// This program, also after its file was replaced: on Linux the link leads to what runs.
+fn own_executable() -> std::io::Result<PathBuf> {
+    let link = PathBuf::from("/proc/self/exe");
+    if link.exists() { Ok(link) } else { std::env::current_exe() }
+}
+
+/// Keeps what belongs to the host from plugins, also where it is not there yet: a policy or a plugin that one of them
+/// wrote would be the next start's. Opens of the floor what the command line says.
+fn guard(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder, Stop> {
+    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+    let absolute = |path: &Path| reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
+    let places =
+        [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
+    let own = places.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
+    let given = [&args.config, &args.plugins].into_iter().flatten().map(|path| absolute(path));
+    for place in own.chain(given) {
+        builder = builder.keep(place, Keep::FromWriters);
+    }
+    for place in [absolute(&state_dir(args)?), absolute(&audit_file(args)?)] {
+        builder = builder.keep(place, Keep::FromAll);
+    }
+    Ok(args.allow_floor.iter().fold(builder, |builder, path| builder.allow_floor(absolute(path))))
+}
+
+/// A host with the one plugin that a person named, by a file or by an id in the plugin directory; or why there is
+/// none.
+pub(crate) async fn named(
+    args: &SetupArgs,
+    policy: Policy,
+    plugin: &str,
+) -> Result<Result<(Host, PluginId), String>, Stop> {
+    let (file, host) = (Path::new(plugin), host_under(args, policy, Purpose::Look)?);
+    if !file.is_file() && !plugin.ends_with(".wasm") {
+        let host = load(args, host, Tell::Warnings).await?;
+        return Ok(match host.plugin(plugin) {
+            Some(info) => Ok((host, info.id)),
+            None => Err("no plugin of this id is loaded, and there is no such file".to_owned()),
+        });
+    }
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let id = match PluginId::new(&stem) {
+        Ok(id) => id,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    Ok(match host.load_file(id.clone(), file).await {
+        Ok(_) => Ok((host, id)),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+/// Where what outlives a run is kept.
+pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf, Stop> {
+    let found = args.state_dir.clone().or_else(|| user_dir("XDG_STATE_HOME", ".local/state"));
+    found.ok_or_else(|| Stop::Usage(anyhow!("no state directory: give one with --state-dir DIR")))
+}
+
+/// What is switched off.
+pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches, Stop> {
+    Ok(FileSwitches::new(state_dir(args)?))
+}
+
+/// Where the audit is.
+pub(crate) fn audit_file(args: &SetupArgs) -> Result<PathBuf, Stop> {
+    match &args.audit {
+        Some(file) => Ok(file.clone()),
+        None => Ok(FileAudit::path_in(&state_dir(args)?)),
+    }
+}
+
+/// The audit, unless none is wanted.
+pub(crate) fn audit(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+    if args.no_audit {
+        return Ok(None);
+    }
+    let sink = match &args.audit {
+        Some(file) => FileAudit::open(file),
+        None => FileAudit::in_state_dir(&state_dir(args)?),
+    };
+    let file = audit_file(args)?;
+    let sink = sink.with_context(|| {
+        format!(
+            "the audit `{}` can not be opened; give another place with --audit FILE or --state-dir DIR, or keep none with --no-audit",
+            file.display()
+        )
+    });
+    Ok(Some(Arc::new(sink.map_err(Stop::Usage)?)))
+}
+
+/// The profile of the command line.
+pub(crate) fn profile(args: &SetupArgs, host: &Host) -> Result<Option<Arc<Profile>>, Stop> {
+    let Some(name) = &args.profile else { return Ok(None) };
+    let policy = host.policy();
+    if let Some(profile) = policy.profile(name) {
+        return Ok(Some(Arc::clone(profile)));
+    }
+    let known: Vec<String> = policy.profiles().map(|name| format!("`{name}`")).collect();
+    let known =
+        if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
+    Err(Stop::Usage(anyhow!("--profile `{name}`: the policy has no profile of this name; {known}")))
 }
 
 /// What is told on stderr besides the files that are not loaded.
@@ -49,12 +179,16 @@ pub(crate) enum Tell {
 }
 
 /// Makes the host and loads the plugin directory; bad files are told on stderr, a line each.
-pub(crate) async fn loaded(args: &SetupArgs, tell: Tell) -> Result<Host, Stop> {
-    let host = host(args)?;
+pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Result<Host, Stop> {
+    load(args, host(args, purpose)?, tell).await
+}
+
+async fn load(args: &SetupArgs, host: Host, tell: Tell) -> Result<Host, Stop> {
+    profile(args, &host)?;
     let Some(dir) = plugin_dir(args)? else { return Ok(host) };
     let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
     for problem in &report.problems {
-        output::complain(&format!("{}: {}", problem.file.display(), problem.error));
+        output::complain(&problem.to_string());
     }
     for warning in report.warnings.iter().filter(|_| tell == Tell::Warnings) {
         output::complain(&format!("plugin `{}`: {}", warning.plugin, warning.message));
@@ -62,15 +196,39 @@ pub(crate) async fn loaded(args: &SetupArgs, tell: Tell) -> Result<Host, Stop> {
     Ok(host)
 }
 
+/// Where plugins are, or would be.
+pub(crate) fn plugin_place(args: &SetupArgs) -> Result<PathBuf, Stop> {
+    let default = || user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
+    let place = args.plugins.clone().or_else(default);
+    place.ok_or_else(|| Stop::Usage(anyhow!("no plugin directory: give one with --plugins DIR")))
+}
+
+/// The policy's file, to be read again when it changes; `None`: there is no place for one.
+pub(crate) fn watched_policy(args: &SetupArgs) -> Result<Option<Watched>, Stop> {
+    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+    let default = || user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
+    let file = args.config.as_ref().map(|file| here.join(file)).or_else(default);
+    let args = args.clone();
+    let read = move || match policy(&args) {
+        Ok(policy) => Ok(policy),
+        Err(Stop::Usage(error) | Stop::Host(error)) => Err(format!("{error:#}")),
+    };
+    Ok(file.map(|file| Watched::policy(file, read)))
+}
+
+/// What is switched off, to be read again when it changes.
+pub(crate) fn watched_switches(args: &SetupArgs) -> Result<Watched, Stop> {
+    let switches = switches(args)?;
+    Ok(Watched::file(switches.file(), move |host| match switches.load() {
+        Ok(switches) => host.registry().set_switches(&switches),
+        Err(problem) => output::complain(&format!("what was switched off before stays so: {problem}")),
+    }))
+}
+
 /// The plugin directory; `None` if it is the default one and is not there yet.
 fn plugin_dir(args: &SetupArgs) -> Result<Option<PathBuf>, Stop> {
-    if let Some(dir) = &args.plugins {
-        return Ok(Some(dir.clone()));
-    }
-    let default = user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
-    let dir =
-        default.ok_or_else(|| Stop::Usage(anyhow!("no plugin directory: give one with --plugins DIR")))?;
-    if dir.exists() {
+    let dir = plugin_place(args)?;
+    if args.plugins.is_some() || dir.exists() {
         return Ok(Some(dir));
     }
     let shown = dir.display();
@@ -80,24 +238,75 @@ fn plugin_dir(args: &SetupArgs) -> Result<Option<PathBuf>, Stop> {
     Ok(None)
 }
 
-fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
-    let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
-    let found =
-        user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml")).filter(|f| f.exists());
-    let Some(file) = args.config.clone().or(found) else {
-        return Ok(Policy::deny_all(&workspace.unwrap_or(here)));
-    };
-    let shown = file.display().to_string();
-    let read = || {
-        let text = std::fs::read_to_string(&file)?;
-        let file = file.canonicalize()?;
-        anyhow::Ok((text, file.parent().unwrap_or(Path::new("/")).to_path_buf()))
-    };
-    let (text, base) = read().with_context(|| format!("policy `{shown}`")).map_err(Stop::Usage)?;
-    Policy::parse(&text, &base, workspace.as_deref())
-        .with_context(|| format!("policy `{shown}`"))
-        .map_err(Stop::Usage)
+/// The policy's file and what it says.
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    /// The file, which may not be there yet; `None`: there is no place for one.
+    pub(crate) file: Option<PathBuf>,
+    /// What is in it; `None`: it is not there.
+    pub(crate) text: Option<String>,
+    base: PathBuf,
+    /// What `$workspace` means, if the command line says it or there is no policy.
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+impl PolicyFile {
+    /// Finds the file and reads it.
+    pub(crate) fn find(args: &SetupArgs) -> Result<Self, Stop> {
+        Self::find_or_new(args, false)
+    }
+
+    /// Finds the file and reads it. One that the command line names need not be there, if `new` says so.
+    pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self, Stop> {
+        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
+        let default = user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
+        let given = args.config.as_ref().map(|file| here.join(file));
+        let found = given.clone().or(default);
+        let required = given.is_some() && !new;
+        let Some(file) = found.clone().filter(|file| required || file.exists()) else {
+            let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
+            return Ok(Self { file: found, text: None, base: here, workspace });
+        };
+        let read = || {
+            let text = std::fs::read_to_string(&file)?;
+            let file = file.canonicalize()?;
+            anyhow::Ok((text, file.parent().unwrap_or(Path::new("/")).to_path_buf()))
+        };
+        let (text, base) =
+            read().with_context(|| format!("policy `{}`", file.display())).map_err(Stop::Usage)?;
+        Ok(Self { file: Some(file), text: Some(text), base, workspace })
+    }
+
+    /// What the file says; without one nothing is granted.
+    pub(crate) fn policy(&self) -> Result<Policy, Stop> {
+        match &self.text {
+            Some(text) => self.parse(text).map_err(Stop::Usage),
+            None => Ok(Policy::deny_all(self.workspace.as_deref().unwrap_or(&self.base))),
+        }
+    }
+
+    /// The text to add lines to.
+    pub(crate) fn text_or_new(&self) -> String {
+        let new = || {
+            let workspace = self.workspace.as_deref().unwrap_or(&self.base);
+            // What `$workspace` means now it is to mean afterwards.
+            let workspace = toml_edit::Value::from(workspace.display().to_string());
+            format!("version = 1\nworkspace = {workspace}\n")
+        };
+        self.text.clone().unwrap_or_else(new)
+    }
+
+    /// Parses a text as what this file would say.
+    pub(crate) fn parse(&self, text: &str) -> anyhow::Result<Policy> {
+        let shown = self.file.as_deref().unwrap_or(Path::new("")).display();
+        Policy::parse(text, &self.base, self.workspace.as_deref())
+            .with_context(|| format!("policy `{shown}`"))
+    }
+}
+
+pub(crate) fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
+    PolicyFile::find(args)?.policy()
 }
 
 fn absolute(here: &Path, dir: &Path) -> Result<PathBuf, Stop> {

@@ -50,6 +50,7 @@ impl Cli {
             .env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir())
             .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
             .env("TOOLBAY_CACHE", cache)
+            .env("TOOLBAY_STATE", self.path("state"))
             .env("CANARY_SECRET", "canary-5c1f")
             .stdin(Stdio::null());
         command
@@ -158,11 +159,11 @@ fn exit_codes_tell_who_is_at_fault() {
         assert_eq!(out(&output), "", "{args:?}");
         assert!(!err(&output).contains("panicked"), "{args:?}");
     }
-    std::fs::write(cli.path("toolbay.toml"), "version = 1\n[plugins.x.grant]\nnet = [\"https://a\"]")
+    std::fs::write(cli.path("toolbay.toml"), "version = 1\n[plugins.x.grant]\nnets = [\"https://a\"]")
         .unwrap();
     let policy = cli.run(&["list"]);
     assert_eq!(code(&policy), 2);
-    assert!(err(&policy).contains("line 3") && err(&policy).contains("net"), "{policy:?}");
+    assert!(err(&policy).contains("line 3") && err(&policy).contains("nets"), "{policy:?}");
 }
 
 #[test]
@@ -246,9 +247,18 @@ fn audit_lines_are_appended_without_arguments() {
         cli.run(&["call", "text__word_count", args, "--audit", audit.to_str().unwrap()]);
     }
     let text = std::fs::read_to_string(&audit).unwrap();
-    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let lines: Vec<Value> = lines.filter(|record| record["kind"] == "call").collect();
     assert_eq!((lines.len(), &lines[0]["outcome"]), (2, &json!("ok")));
-    assert!(lines[0]["time_ms"].as_u64().unwrap() > 1_700_000_000_000 && !text.contains("canary-5c1f"));
+    assert!(!text.contains("canary-5c1f"));
+    assert!(!cli.path("state/audit.jsonl").exists());
+    cli.run(&["call", "text__word_count", "{}", "--no-audit"]);
+    assert!(!cli.path("state/audit.jsonl").exists());
+    cli.run(&["call", "text__word_count", "{}"]);
+    let text = std::fs::read_to_string(cli.path("state/audit.jsonl")).unwrap();
+    assert!(text.contains(r#""outcome":"input_invalid""#), "{text}");
+    let bad = cli.run(&["call", "text__word_count", "{}", "--audit", "/no/such/folder/audit"]);
+    assert!(code(&bad) == 2 && err(&bad).contains("--no-audit"), "{bad:?}");
 }
 
 #[test]
@@ -283,4 +293,118 @@ fn serve_speaks_protocol_and_nothing_else() {
     assert_eq!(ids, [1, 2, 3], "{answers:?}");
     let call = answers.iter().find(|a| a["id"] == 3).unwrap();
     assert_eq!(call["result"]["content"][0]["text"], "done");
+}
+
+#[test]
+fn kept_places_are_opened_on_the_command_line_only() {
+    let cli = Cli::new(
+        "[plugins.files.grant]\nfs_read = [\"$workspace/../home\", \"$workspace/../home/.ssh\"]\nfs_write = [\"$workspace/..\"]",
+    );
+    std::fs::create_dir_all(cli.path("home/.ssh")).unwrap();
+    std::fs::write(cli.path("home/.ssh/id"), "canary").unwrap();
+    let run = |args: &[&str]| cli.command(args).env("HOME", cli.path("home")).output().unwrap();
+    let read = ["call", "files__read_file", r#"{"path": "../home/.ssh/id"}"#];
+    let refused = run(&read);
+    assert_eq!(code(&refused), 1);
+    assert!(err(&refused).contains("--allow-floor") && !out(&refused).contains("canary"), "{refused:?}");
+    let place = cli.path("home/.ssh");
+    let opened = run(&[read.as_slice(), &["--allow-floor", place.to_str().unwrap()]].concat());
+    assert!(out(&opened).contains("canary"), "{opened:?}");
+    // The policy is the host's, wherever it lies.
+    let rewrite = r#"{"path": "../toolbay.toml", "content": "version = 1"}"#;
+    let rewritten = run(&["call", "files__write_file", rewrite, "--allow-floor", place.to_str().unwrap()]);
+    assert_eq!(code(&rewritten), 1, "{rewritten:?}");
+    assert!(std::fs::read_to_string(cli.path("toolbay.toml")).unwrap().contains("plugins.files"));
+}
+
+#[test]
+fn search_finds_what_can_be_called() {
+    let cli = Cli::new("");
+    let found = cli.run(&["search", "count", "words"]);
+    assert_eq!(code(&found), 0, "{found:?}");
+    assert!(out(&found).starts_with("text__word_count\t"), "{found:?}");
+    let one = cli.run(&["search", "text", "--limit", "1"]);
+    assert_eq!(out(&one).lines().count(), 1);
+    let exact = object(&cli.run(&["search", "Text/Word-Count", "--json"]));
+    assert_eq!(
+        (&exact["tools"][0]["name"], &exact["tools"][0]["score"]),
+        (&json!("text__word_count"), &json!(1.0))
+    );
+    assert!(
+        exact["tools"][0]["schema"]["properties"].is_object()
+            && exact["tools"].as_array().unwrap().len() == 1
+    );
+    let nothing = cli.run(&["search", "xyzzy", "--json"]);
+    assert_eq!((code(&nothing), &object(&nothing)["tools"]), (1, &json!([])));
+    assert!(
+        !out(&cli.run(&["search", "read a file from disk"])).contains("files__read_file"),
+        "it has no grant"
+    );
+    for wrong in [&["search", " ?! "][..], &["search", "x", "--limit", "0"], &["search"]] {
+        assert_eq!(code(&cli.run(wrong)), 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn schemas_are_printed_in_each_format() {
+    let cli = Cli::new("");
+    for (format, pointer) in [
+        ("openai-chat", "/0/function/parameters"),
+        ("openai-responses", "/0/parameters"),
+        ("anthropic", "/0/input_schema"),
+        ("gemini", "/0/functionDeclarations/0/parametersJsonSchema"),
+        ("mcp", "/0/inputSchema"),
+    ] {
+        let one = object(&cli.run(&["schemas", "--format", format, "text__word_count"]));
+        assert_eq!(one.pointer(pointer).unwrap()["required"], json!(["text"]), "{format}");
+        let all = object(&cli.run(&["schemas", "--format", format]));
+        assert!(all.to_string().contains("text__grep"), "{format}");
+        let report = object(&cli.run(&["schemas", "--format", format, "--report"]));
+        assert!(report["tools"].is_array() && report["lost"].is_array() && report["not_strict"] == json!([]));
+    }
+    let strict = cli.run(&["schemas", "--format", "anthropic", "--strict", "text__word_count"]);
+    assert_eq!(code(&strict), 0);
+    assert!(err(&strict).contains("text__word_count: not strict"), "{strict:?}");
+    for (args, expected) in [
+        (&["schemas", "--format", "gemini", "--strict"][..], 2),
+        (&["schemas", "--format", "openai"], 2),
+        (&["schemas"], 2),
+        (&["schemas", "--format", "mcp", "text__nothing", "files__read_file"], 1),
+    ] {
+        assert_eq!(code(&cli.run(args)), expected, "{args:?}");
+    }
+    let missing = err(&cli.run(&["schemas", "--format", "mcp", "text__nothing", "files__read_file"]));
+    assert!(missing.contains("Unknown tool: text__nothing") && missing.contains("fs_read"), "{missing}");
+}
+
+#[test]
+fn diff_says_what_a_new_version_means() {
+    let cli = Cli::new("");
+    let same = cli.run(&["diff", "text", "text"]);
+    assert_eq!((code(&same), out(&same).as_str()), (0, "impact compatible\n"), "{same:?}");
+    let other = cli.run(&["diff", "text", "hash"]);
+    assert_eq!(code(&other), 1);
+    let text = out(&other);
+    assert!(
+        text.contains("tool removed") && text.contains("word_count") && text.contains("breaking"),
+        "{text}"
+    );
+    assert!(text.contains("asks newly for") && text.contains("fs-read of **"), "{text}");
+    let report = object(&cli.run(&["diff", "text", "hash", "--json"]));
+    assert_eq!(report["impact"], "breaking");
+    assert_eq!(report["capabilities_added"][0]["kind"], "fs-read");
+    assert!(report["added"].as_array().unwrap().contains(&json!("hash_file")), "{report}");
+    let back = object(&cli.run(&["diff", "hash", "text", "--json"]));
+    assert_eq!(back["capabilities_removed"], report["capabilities_added"]);
+    // The same component under another name is the same.
+    let plugins = Path::new(guest_artifacts::plugins_dir()).join("text.wasm");
+    let copy = cli.path("text-2.wasm");
+    std::fs::copy(&plugins, &copy).unwrap();
+    let copied = cli.run(&["diff", plugins.to_str().unwrap(), copy.to_str().unwrap()]);
+    assert_eq!(code(&copied), 0, "{copied:?}");
+    std::fs::write(&copy, "junk").unwrap();
+    for wrong in [["diff", "text", "nobody"], ["diff", "text", copy.to_str().unwrap()]] {
+        let refused = cli.run(&wrong);
+        assert_eq!((code(&refused), out(&refused).as_str()), (2, ""), "{refused:?}");
+    }
 }

@@ -55,6 +55,7 @@ fn shell(dir: &Path, command: &str) -> String {
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
     shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
+    shell.env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
@@ -122,25 +123,52 @@ fn keys(section: &str) -> Vec<String> {
     list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
+/// The part of a page under a heading of the second level.
+fn chapter<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    rest.split("\n## ").next().unwrap()
+}
+
 #[test]
 fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
-    let page = read("docs/guide/operators.md");
+    let (policy, limits_page) = (read("docs/reference/policy.md"), read("docs/reference/limits.md"));
     let mut defaults = "version = 1\n".to_owned();
-    for section in ["", "[plugins.x]", "[plugins.x.grant]", "[plugins.x.tools.y]", "[host]", "[limits]"] {
+    for (section, heading) in [
+        ("", "The file"),
+        ("[plugins.x]", "plugins.ID"),
+        ("[plugins.x.grant]", "plugins.ID.grant"),
+        ("[plugins.x.tools.y]", "plugins.ID.tools.TOOL"),
+        ("[results]", "results"),
+        ("[programs.x]", "programs.NAME"),
+        ("[secrets.x]", "secrets.NAME"),
+        ("[profile.x]", "profile.NAME"),
+        ("[host]", "host"),
+        ("[limits]", "limits"),
+    ] {
         let limits = section == "[host]" || section == "[limits]";
+        let (chapter, keys) = match section {
+            "[limits]" | "[host]" => {
+                let (of_limits, of_host) =
+                    chapter(&limits_page, "What the policy sets").split_once("\n`[host]` bounds").unwrap();
+                (if section == "[host]" { of_host } else { of_limits }, keys(section))
+            }
+            _ => (chapter(&policy, heading), keys(section)),
+        };
         defaults += if limits { section } else { "" };
-        for key in keys(section) {
-            let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
+        for key in &keys {
+            let row = chapter.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
             let row = row.unwrap_or_else(|| panic!("`{key}` of `{section}` has no row"));
             let default = row.strip_prefix('`').and_then(|row| row.split('`').next());
             defaults += &default.filter(|_| limits).map_or_else(String::new, |d| format!("\n{key} = {d}"));
         }
+        let rows = chapter.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, keys.len(), "`{section}`: a row for a key that is not there");
         defaults.push('\n');
     }
     let policy = Policy::parse(&defaults, Path::new("/"), None).unwrap();
     assert_eq!(policy.limits(&PluginId::new("x").unwrap(), None), Limits::default());
     assert_eq!(policy.host(), &HostLimits::default());
-    assert!(defaults.lines().count() >= 20, "the defaults were read: {defaults}");
+    assert!(defaults.lines().count() >= 36, "the defaults were read: {defaults}");
 }
 
 #[test]
@@ -149,11 +177,25 @@ fn every_error_and_every_flag_has_its_row() {
     use {ErrorCode as E, FaultKind as F};
     let codes = [E::InputInvalid, E::NotAvailable, E::ExecutionFailed, E::StaleWrite].map(E::as_str);
     let faults = [F::Trap, F::OutOfFuel, F::Deadline, F::OutOfMemory, F::OutputTooLarge, F::BadOutput];
-    for name in faults.into_iter().chain([F::Cancelled, F::Busy]).map(F::as_str).chain(codes) {
+    for name in faults.into_iter().chain([F::Cancelled, F::Busy, F::Suspended]).map(F::as_str).chain(codes) {
         assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
     }
     let page = read("docs/reference/cli.md");
-    for command in ["list", "call", "batch", "inspect", "check", "serve", "completions"] {
+    for command in [
+        "list",
+        "call",
+        "batch",
+        "output",
+        "inspect",
+        "explain",
+        "grant",
+        "revoke",
+        "log",
+        "check",
+        "serve",
+        "kv",
+        "completions",
+    ] {
         let help = shell(&root(), &format!("toolbay {command} --help"));
         let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
         for flag in flags.filter(|flag| !["--help", "--version"].contains(flag)) {

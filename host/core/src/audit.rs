@@ -1,71 +1,365 @@
-//! What is recorded of each call. No argument, no result, no text of a guest is in it.
+//! What is recorded: each call, and each decision about what a plugin may reach. No argument, no result, no text that
+//! a guest made up is in it but what it wanted to reach.
+//!
+//! A record is one line of JSON. Texts in it are cut, and what a terminal would obey is escaped as JSON escapes
+//! (`\u202e`), so that no text can forge a line or hide what it says, and a reader of JSON gets it as it was.
 
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use crate::call::Use;
+use crate::consent::Authority;
+use crate::fault::LimitHit;
 use crate::limits::Usage;
+use crate::permission::Decision;
+use crate::text;
 use crate::tool::ToolSource;
+
+/// Longest text of a caller that is kept, in characters: ids are shorter, and what is longer is not one.
+pub const MAX_TEXT: usize = 100;
+/// Longest reason of a call that is kept, in characters.
+pub const MAX_REASON: usize = 500;
+/// Longest line, in bytes, what ends it included. A plugin with more lines of grants has them counted, not listed.
+pub const MAX_LINE: usize = 64 << 10;
 
 /// One call.
 #[derive(Debug, Clone, Serialize)]
 pub struct AuditRecord {
-    /// The caller's id of the call.
+    /// The caller's id of the call, cut to [`MAX_TEXT`].
     pub call_id: String,
-    /// The name that was called, cut to 100 characters; it may name no tool at all.
+    /// The name that was called, cut to [`MAX_TEXT`]; it may name no tool at all.
     pub tool: String,
+    /// The tool that was named in its place and only passed the call on (`tool_call`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
     /// Where the tool comes from; absent when no tool was found.
     pub source: Option<ToolSource>,
     /// The session, if the caller told.
     pub session_id: Option<String>,
-    /// `ok`, an error code, a fault, or `host_failed`.
+    /// The acting agent, if the caller told.
+    pub agent_id: Option<String>,
+    /// `cli`, `mcp`, …, if the caller told.
+    pub platform: Option<String>,
+    /// The profile under which it ran.
+    pub profile: Option<String>,
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]), in hex: its identity, whoever
+    /// made it; absent when the arguments were not parsed.
+    pub call_sha256: Option<String>,
+    /// SHA-256 of the arguments in canonical form ([`crate::canonical`]), in hex; absent when they were not parsed.
+    pub args_sha256: Option<String>,
+    /// What the rules of permission said; absent where there are none.
+    pub permission: Option<Decision>,
+    /// `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
     pub outcome: &'static str,
+    /// The limit that ended it.
+    pub limit: Option<LimitHit>,
+    /// What it used of its grants, and what it was refused: at most 64, each once.
+    pub uses: Vec<Use>,
+    /// Uses and refusals for which there was no room.
+    pub uses_not_kept: u32,
     /// What the guest used; all zero when nothing ran.
     pub usage: Usage,
+    /// What the tool says it cost, in US dollars; a failed call may have cost, too.
+    pub cost_usd: Option<f64>,
     /// From the call's arrival to its result, in microseconds.
     pub duration_us: u64,
+    /// Whether the result was one of before, from the session's cache.
+    pub cached: bool,
     /// Characters of the text that was delivered.
     pub delivered_chars: usize,
     /// Characters before it was cut, if it was.
     pub cut_from_chars: Option<usize>,
     /// What became of the reducer, if there was one.
     pub reducer: Option<&'static str>,
+    /// Why the caller called, as it says ([`crate::reason`]); cut to [`MAX_REASON`], without the values of secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A decision about what a plugin may reach.
+#[derive(Debug, Clone, Serialize)]
+pub struct GrantRecord {
+    /// What happened.
+    pub event: GrantEvent,
+    /// The plugin.
+    pub plugin: String,
+    /// The version it claims, if it does.
+    pub version: Option<String>,
+    /// SHA-256 of its bytes, in hex; absent if it was not looked at.
+    pub digest: Option<String>,
+    /// What it is granted, or would be.
+    pub granted: Authority,
+    /// What it declares and is not granted, `kind target`, for each tool.
+    pub refused: BTreeMap<String, BTreeSet<String>>,
+    /// Why it is held, if it is, line by line.
+    pub held: Vec<String>,
+    /// Who decided, if a person did.
+    pub by: Option<String>,
+}
+
+/// What happened to a plugin's grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantEvent {
+    /// A plugin was loaded; says what it may reach from now on.
+    Loaded,
+    /// The first load of a plugin for which the operator had written a section: that is a consent.
+    Recorded,
+    /// A new version that gets no more than the one before, or more lines for the same one: the record follows.
+    Followed,
+    /// The operator agreed.
+    Granted,
+    /// The operator took it back.
+    Revoked,
+}
+
+/// What one line of the audit says.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Line<'a> {
+    /// A call ended.
+    Call(&'a AuditRecord),
+    /// Something was decided about a plugin.
+    Grant(&'a GrantRecord),
+    /// Lines that could not be written are missing before this one.
+    Gap {
+        /// How many.
+        lost: u64,
+    },
+}
+
+impl Line<'_> {
+    /// The line, with the time it is given ([`crate::timestamp`]) and what ends it.
+    #[must_use]
+    pub fn to_json(&self, time: &str) -> String {
+        #[derive(Serialize)]
+        struct Timed<'a> {
+            time: &'a str,
+            #[serde(flatten)]
+            line: Line<'a>,
+        }
+        let text = |line: Line<'_>| {
+            let raw = serde_json::to_string(&Timed { time, line }).unwrap_or_default();
+            escape(raw)
+        };
+        let line = text(*self);
+        if line.len() <= MAX_LINE {
+            return line;
+        }
+        match self {
+            Self::Call(record) => text(Line::Call(&record.without_uses())),
+            Self::Grant(record) => text(Line::Grant(&record.counted())),
+            Self::Gap { .. } => line,
+        }
+    }
+}
+
+/// Escapes in a JSON text what is obeyed rather than shown. Such characters stand in strings only.
+fn escape(mut line: String) -> String {
+    if line.contains(text::is_hidden) {
+        let mut out = String::with_capacity(line.len() + 64);
+        for c in line.chars() {
+            if text::is_hidden(c) {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    _ = write!(out, "\\u{unit:04x}");
+                }
+            } else {
+                out.push(c);
+            }
+        }
+        line = out;
+    }
+    line.push('\n');
+    line
+}
+
+/// Cuts a text of a caller for the record.
+#[must_use]
+pub fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+impl AuditRecord {
+    fn without_uses(&self) -> Self {
+        let count = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
+        Self { uses: Vec::new(), uses_not_kept: self.uses_not_kept.saturating_add(count), ..self.clone() }
+    }
+}
+
+impl GrantRecord {
+    /// Counts in place of lines.
+    fn counted(&self) -> Self {
+        let count = |what: &str, lines: usize| format!("{lines} {what}, too many for one record");
+        let tools = std::iter::once(&self.granted.tools).chain(self.granted.profiles.values());
+        let lists = tools.flat_map(|tools| tools.values()).flat_map(|lists| lists.values());
+        let granted = lists.map(BTreeSet::len).sum();
+        let refused = self.refused.values().map(BTreeSet::len).sum();
+        let one = |text: String| BTreeMap::from([("*".to_owned(), BTreeSet::from([text]))]);
+        Self {
+            granted: Authority {
+                tools: BTreeMap::from([("*".to_owned(), one(count("grants", granted)))]),
+                ..Authority::default()
+            },
+            refused: one(count("refusals", refused)),
+            held: (!self.held.is_empty()).then(|| count("reasons", self.held.len())).into_iter().collect(),
+            ..self.clone()
+        }
+    }
 }
 
 /// Takes records.
 pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// Takes one record. Called at the end of each call: must not block for long.
+    /// Takes the record of one call, before its result is delivered. Must not block for long.
     fn record(&self, record: AuditRecord);
+
+    /// Takes the record of a decision.
+    fn decided(&self, record: GrantRecord);
 }
 
-/// Writes records to the log, target `toolbay::audit`.
+/// Writes records to the log, target `toolbay::audit`. The log has its own time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogAudit;
 
+impl LogAudit {
+    fn write(line: &Line<'_>) {
+        if tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO) {
+            tracing::info!(target: "toolbay::audit", "{}", line.to_json("").trim_end());
+        }
+    }
+}
+
 impl AuditSink for LogAudit {
     fn record(&self, record: AuditRecord) {
-        if tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO) {
-            let line = serde_json::to_string(&record).unwrap_or_default();
-            tracing::info!(target: "toolbay::audit", "{line}");
-        }
+        Self::write(&Line::Call(&record));
+    }
+
+    fn decided(&self, record: GrantRecord) {
+        Self::write(&Line::Grant(&record));
     }
 }
 
 /// Keeps records in memory, for tests and embedders that want them all.
 #[derive(Debug, Default)]
-pub struct MemoryAudit(Mutex<Vec<AuditRecord>>);
+pub struct MemoryAudit {
+    calls: Mutex<Vec<AuditRecord>>,
+    decisions: Mutex<Vec<GrantRecord>>,
+}
 
 impl MemoryAudit {
-    /// Takes out what was recorded so far.
+    /// Takes out what was recorded of calls so far.
     #[must_use]
     pub fn take(&self) -> Vec<AuditRecord> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes out what was recorded of decisions so far.
+    #[must_use]
+    pub fn take_decisions(&self) -> Vec<GrantRecord> {
+        std::mem::take(&mut self.decisions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl AuditSink for MemoryAudit {
     fn record(&self, record: AuditRecord) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+
+    fn decided(&self, record: GrantRecord) {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(text: &str) -> AuditRecord {
+        let some = || Some(cut(text));
+        AuditRecord {
+            call_id: cut(text),
+            tool: cut(text),
+            through: None,
+            source: None,
+            session_id: some(),
+            agent_id: some(),
+            platform: some(),
+            profile: some(),
+            call_sha256: Some("1".repeat(64)),
+            args_sha256: Some("0".repeat(64)),
+            permission: None,
+            outcome: "ok",
+            limit: None,
+            uses: (0..64)
+                .map(|n| Use {
+                    key: "net",
+                    what: format!("{n}{}", text.chars().take(200).collect::<String>()),
+                    allowed: false,
+                })
+                .collect(),
+            uses_not_kept: 0,
+            usage: Usage::default(),
+            cost_usd: None,
+            duration_us: 1,
+            cached: false,
+            delivered_chars: 1,
+            cut_from_chars: None,
+            reducer: None,
+            reason: some(),
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped_and_nothing_is_lost() {
+        let text = "a\nb\x1b[31m\u{2028}\u{202e}\u{feff}\u{e0041}\"\\é";
+        let line = Line::Call(&record(text)).to_json("t");
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        assert!(!line.trim_end().contains(text::is_hidden), "{line}");
+        let back: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(back["call_id"], text);
+        assert_eq!((&back["kind"], &back["time"]), (&"call".into(), &"t".into()));
+    }
+
+    #[test]
+    fn a_line_is_bounded_whatever_is_in_it() {
+        for text in ["\u{e0041}".repeat(300), "\"".repeat(300), "\u{1}".repeat(300), "😀".repeat(300)] {
+            let line = Line::Call(&record(&text)).to_json("t");
+            assert!(line.len() <= MAX_LINE, "{}", line.len());
+            let back: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let kept = back["uses"].as_array().unwrap().len() as u64;
+            assert_eq!(kept + back["uses_not_kept"].as_u64().unwrap(), 64);
+        }
+        let lines: BTreeSet<String> = (0..10_000).map(|n| format!("https://{n}.example.com")).collect();
+        let grant = GrantRecord {
+            event: GrantEvent::Loaded,
+            plugin: "p".to_owned(),
+            version: None,
+            digest: None,
+            granted: Authority {
+                tools: BTreeMap::from([(
+                    "t".to_owned(),
+                    BTreeMap::from([("net".to_owned(), lines.clone())]),
+                )]),
+                ..Authority::default()
+            },
+            refused: BTreeMap::from([("t".to_owned(), lines.clone())]),
+            held: lines.into_iter().collect(),
+            by: None,
+        };
+        let line = Line::Grant(&grant).to_json("t");
+        assert!(line.len() <= MAX_LINE && line.contains("10000 grants, too many"), "{line:.300}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_is_one_line_of_json(text in "\\PC{0,40}|.{0,40}|[\u{0}-\u{20}\u{2028}-\u{202e}\u{7f}-\u{9f}]{0,20}") {
+            let line = Line::Call(&record(&text)).to_json("t");
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            let back: serde_json::Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(back["tool"].as_str().unwrap(), cut(&text));
+        }
     }
 }

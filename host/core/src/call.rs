@@ -1,12 +1,16 @@
 //! A call, from the caller's side: what is asked, in which turn, and what the call may know about it.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::attachment::Attachments;
+use crate::limits::Usage;
+use crate::redact::Redactor;
+use crate::session::Session;
 use crate::tool::ToolDef;
 
 /// Characters that the results of one batch may have together, unless the turn says otherwise (the seed's default).
@@ -45,6 +49,10 @@ pub struct TurnContext {
     pub progress: Option<Arc<dyn ProgressSink>>,
     /// Who and where: passed on to the guest on request.
     pub identity: Identity,
+    /// The files that came with the turn, and where tools put new ones; `None`: there are none and none can be made.
+    pub attachments: Option<Arc<dyn Attachments>>,
+    /// The conversation it belongs to. Without one from the caller each batch is a session of its own.
+    pub session: Arc<Session>,
 }
 
 /// What a guest may learn about the turn; `None` where the caller does not know or does not want to tell.
@@ -78,6 +86,8 @@ impl Default for TurnContext {
             dry_run: false,
             progress: None,
             identity: Identity::default(),
+            attachments: None,
+            session: Arc::default(),
         }
     }
 }
@@ -127,11 +137,45 @@ pub struct CallContext {
     pub cancel: CancellationToken,
     /// The batch it belongs to.
     pub turn: Arc<TurnContext>,
-    events: AtomicU32,
+    redactor: Redactor,
+    /// The profile under which it runs: that of the view it was admitted by.
+    pub profile: Option<Arc<str>>,
+    uses: Mutex<Uses>,
+    spent: Mutex<Usage>,
 }
 
+#[derive(Debug, Default)]
+struct Uses {
+    kept: Vec<Use>,
+    more: u32,
+}
+
+/// Something a call used of its grants, or was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Use {
+    /// The list of the policy: `net`, `fs_read`, …
+    pub key: &'static str,
+    /// What of it, cut and escaped.
+    pub what: String,
+    /// Whether it was granted.
+    pub allowed: bool,
+}
+
+/// Longest message of a progress event, in characters.
+pub const MAX_PROGRESS: usize = 1000;
+
+/// Most different uses that are kept of one call.
+const MAX_USES: usize = 64;
+
 impl CallContext {
-    pub(crate) fn new(call_id: &str, tool: &str, budget_chars: usize, turn: Arc<TurnContext>) -> Self {
+    pub(crate) fn new(
+        call_id: &str,
+        tool: &str,
+        budget_chars: usize,
+        turn: Arc<TurnContext>,
+        redactor: Redactor,
+        profile: Option<Arc<str>>,
+    ) -> Self {
         let cancel = turn.cancel.child_token();
         Self {
             call_id: call_id.into(),
@@ -139,17 +183,65 @@ impl CallContext {
             budget_chars,
             cancel,
             turn,
-            events: AtomicU32::new(0),
+            redactor,
+            profile,
+            uses: Mutex::default(),
+            spent: Mutex::default(),
         }
     }
 
-    /// Passes a progress event on, unless `most` were passed before.
-    pub fn progress(&self, message: String, percent: Option<f32>, audience: Audience, most: u32) {
-        let Some(sink) = &self.turn.progress else { return };
-        if self.events.fetch_add(1, Ordering::Relaxed) < most {
-            let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
-            sink.progress(Progress { call_id, tool, message, percent, audience });
+    /// Notes what the call has used so far: what is known of it if its caller goes away before it ends.
+    pub fn spend(&self, note: impl FnOnce(&mut Usage)) {
+        note(&mut self.spent.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What was noted.
+    #[must_use]
+    pub fn spent(&self) -> Usage {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What takes the values of secrets out of the texts of this call.
+    #[must_use]
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Keeps a use for the audit, once for each that differs.
+    pub fn note(&self, key: &'static str, what: &str, allowed: bool) {
+        let what = &*self.redactor.text(what);
+        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |one: &Use| one.key == key && one.allowed == allowed && one.what == what;
+        if uses.kept.iter().any(known) {
+            return;
         }
+        if uses.kept.len() < MAX_USES {
+            uses.kept.push(Use { key, what: what.to_owned(), allowed });
+        } else {
+            uses.more = uses.more.saturating_add(1);
+        }
+    }
+
+    /// What was used and refused so far.
+    #[must_use]
+    pub fn uses(&self) -> Vec<Use> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner).kept.clone()
+    }
+
+    /// How often something was noted for which there was no room.
+    #[must_use]
+    pub fn uses_not_kept(&self) -> u32 {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner).more
+    }
+
+    /// Passes a progress event on; its message is cut to [`MAX_PROGRESS`] characters. Whoever runs a tool bounds how many
+    /// there are.
+    pub fn progress(&self, message: &str, percent: Option<f32>, audience: Audience) {
+        let Some(sink) = &self.turn.progress else { return };
+        let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
+        // Before it is cut: half a secret is one, too.
+        let message = self.redactor.start(message, MAX_PROGRESS).0.chars().take(MAX_PROGRESS).collect();
+        sink.progress(Progress { call_id, tool, message, percent, audience });
     }
 }
 

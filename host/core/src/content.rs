@@ -99,6 +99,69 @@ pub struct ContentBlock {
     pub annotations: Option<BlockAnnotations>,
 }
 
+/// Longest media type or date of a block, in characters: each half of a type has 127 at most (RFC 6838, section 4.2).
+const MAX_KIND: usize = 255;
+
+impl ContentBlock {
+    /// Its text, if it is one.
+    #[must_use]
+    pub fn text_mut(&mut self) -> Option<&mut String> {
+        match &mut self.body {
+            BlockBody::Text(text) => Some(text),
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => Some(text),
+            BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
+        }
+    }
+
+    /// What is said of what it holds, for a model to read: addresses, names, descriptions.
+    #[must_use]
+    pub fn labels(&self) -> Vec<&str> {
+        match &self.body {
+            BlockBody::Text(_) | BlockBody::Image(_) | BlockBody::Audio(_) => Vec::new(),
+            BlockBody::Link(link) => {
+                let more = [&link.title, &link.description].into_iter().flatten();
+                [&link.uri, &link.name].into_iter().chain(more).map(String::as_str).collect()
+            }
+            BlockBody::Embedded(resource) => vec![&resource.uri],
+        }
+    }
+
+    /// What programs read of it: its media type and its date.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<&str> {
+        let media = match &self.body {
+            BlockBody::Text(_) => None,
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => Some(blob.mime_type.as_str()),
+            BlockBody::Link(link) => link.mime_type.as_deref(),
+            BlockBody::Embedded(resource) => resource.mime_type.as_deref(),
+        };
+        let date = self.annotations.as_ref().and_then(|annotations| annotations.last_modified.as_deref());
+        media.into_iter().chain(date).collect()
+    }
+
+    /// Whether its kinds are no longer than such are: what is longer is a text in disguise.
+    #[must_use]
+    pub fn has_sound_kinds(&self) -> bool {
+        self.kinds().iter().all(|kind| kind.chars().nth(MAX_KIND).is_none())
+    }
+
+    /// Its size for whoever reads it: characters of all its texts, and bytes that are no text, one each.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let body = match &self.body {
+            BlockBody::Text(text) => text.chars().count(),
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
+            BlockBody::Link(_) => 0,
+            BlockBody::Embedded(resource) => match &resource.body {
+                ResourceBody::Text(text) => text.chars().count(),
+                ResourceBody::Blob(data) => data.len(),
+            },
+        };
+        let beside = self.labels().into_iter().chain(self.kinds()).map(|text| text.chars().count());
+        body + beside.sum::<usize>()
+    }
+}
+
 /// The kinds of block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BlockBody {

@@ -3,6 +3,8 @@
 //! A fault is neither the tool's own error (a value the guest returned) nor a failure of the host (an `Err`).
 //! It names the limit and the setting that raises it.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 /// What kind of misbehaviour ended the call.
@@ -25,6 +27,8 @@ pub enum FaultKind {
     Cancelled,
     /// The host had no free place in time.
     Busy,
+    /// The tool faulted so often in a row that it is not called for a while.
+    Suspended,
 }
 
 impl FaultKind {
@@ -40,6 +44,7 @@ impl FaultKind {
             Self::BadOutput => "bad_output",
             Self::Cancelled => "cancelled",
             Self::Busy => "busy",
+            Self::Suspended => "suspended",
         }
     }
 }
@@ -54,6 +59,8 @@ pub struct Fault {
     pub message: String,
     /// The limit that was hit, if one was.
     pub limit: Option<LimitHit>,
+    /// After how many milliseconds a caller may try again with some hope; `None` where trying again is no remedy.
+    pub retry_after_ms: Option<u64>,
 }
 
 /// Which limit ended a call, and where it is set.
@@ -71,7 +78,7 @@ impl Fault {
     /// A fault that no limit stands behind.
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), limit: None }
+        Self { kind, message: message.into(), limit: None, retry_after_ms: None }
     }
 
     /// A fault by a limit; the message is completed with the setting that raises it.
@@ -83,6 +90,13 @@ impl Fault {
             None => format!("to raise it, write in the policy: {setting}"),
         };
         let message = format!("{what}: the limit `{name}` is {value}; {raise}");
-        Self { kind, message, limit: Some(limit) }
+        Self { kind, message, limit: Some(limit), retry_after_ms: None }
+    }
+
+    /// The same fault with the time after which to try again.
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        self
     }
 }

@@ -28,14 +28,14 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The one of the four codes that stands on the wire. `busy` can be tried again; everything else that is no
-    /// refusal is a failed execution.
+    /// The one of the four codes that stands on the wire. `busy` and `suspended` can be tried again; everything
+    /// else that is no refusal is a failed execution.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Refused(error) => error.code,
             Self::Fault(fault) => match fault.kind {
-                FaultKind::Busy => ErrorCode::NotAvailable,
+                FaultKind::Busy | FaultKind::Suspended => ErrorCode::NotAvailable,
                 FaultKind::Trap
                 | FaultKind::OutOfFuel
                 | FaultKind::Deadline
@@ -58,8 +58,25 @@ pub struct Invocation {
     pub usage: Usage,
 }
 
+/// The call that a call stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The qualified name of the tool that is meant.
+    pub tool: String,
+    /// Its arguments, a JSON text.
+    pub args: String,
+}
+
 /// Runs one tool.
 pub trait Invoke: Send + Sync + fmt::Debug {
+    /// The call that one with these arguments stands for, if the tool does nothing but call others: the pipeline then
+    /// makes that call, with its gates, limits and record, in place of this one, once. The arguments are not checked
+    /// yet. With nothing to forward to, the call is [invoked](Invoke::invoke) like any other, to say why.
+    fn forward(&self, args: &str) -> Option<Target> {
+        let _ = args;
+        None
+    }
+
     /// Runs an admitted call to its end. Dropping the future ends the call and frees all it held.
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation>;
 }

@@ -2,20 +2,26 @@
 //!
 //! The host validates a parsed value but hands the *text* on, so the two must mean the same to every reader:
 //! an object with a key twice is refused (RFC 8259 section 4 leaves its meaning open, and a guest might take the
-//! other one than the validator did). Depth is bounded by the parser (128).
+//! other one than the validator did). Depth is bounded by the parser (128), and so is the number of values: a value of
+//! two bytes (`0,`) becomes a tree's node of seventy, and four mebibytes of text a hundred and fifty of memory.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+/// Most values of one text, the inner ones and the keys included: 20 MiB of tree.
+pub const MAX_VALUES: u32 = 250_000;
+
 /// Parses a JSON text.
 ///
 /// # Errors
-/// Says what is wrong and where: syntax, a duplicate key, nesting deeper than 128, text behind the value.
+/// Says what is wrong and where: syntax, a duplicate key, nesting deeper than 128, more than [`MAX_VALUES`] values,
+/// text behind the value.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    let value = Strict.deserialize(&mut parser)?;
+    let value = Strict(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
     parser.end()?;
     Ok(value)
 }
@@ -23,7 +29,18 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
 /// Keys that `serde_json::Value` does not read as keys.
 const PRIVATE: &str = "$serde_json::private::";
 
-struct Strict;
+/// Counts one more value.
+fn count<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
+    let Some(less) = left.get().checked_sub(1) else {
+        return Err(E::custom(format_args!("more than {MAX_VALUES} values")));
+    };
+    left.set(less);
+    Ok(())
+}
+
+/// Builds the tree; holds how many values may still come.
+#[derive(Clone, Copy)]
+struct Strict<'a>(&'a Cell<u32>);
 
 /// Checks a JSON text as [`parse`] does, without keeping more of it than the keys of the objects that are open.
 ///
@@ -31,20 +48,23 @@ struct Strict;
 /// As [`parse`].
 pub fn check(text: &str) -> Result<(), serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    Sound.deserialize(&mut parser)?;
+    Sound(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
     parser.end()
 }
 
-struct Sound;
+/// As [`Strict`], without the tree.
+#[derive(Clone, Copy)]
+struct Sound<'a>(&'a Cell<u32>);
 
-impl<'de> DeserializeSeed<'de> for Sound {
+impl<'de> DeserializeSeed<'de> for Sound<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
+        count(self.0)?;
         input.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Sound {
+impl<'de> Visitor<'de> for Sound<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,13 +89,14 @@ impl<'de> Visitor<'de> for Sound {
         Ok(())
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Self)?.is_some() {}
+        while seq.next_element_seed(self)?.is_some() {}
         Ok(())
     }
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut keys = std::collections::HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
-            entries.next_value_seed(Self)?;
+            count(self.0)?;
+            entries.next_value_seed(self)?;
             if key.starts_with(PRIVATE) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
@@ -88,14 +109,15 @@ impl<'de> Visitor<'de> for Sound {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
+        count(self.0)?;
         input.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,7 +146,7 @@ impl<'de> Visitor<'de> for Strict {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(Self)? {
+        while let Some(item) = seq.next_element_seed(self)? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -132,7 +154,8 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(Self)?;
+            count(self.0)?;
+            let value = entries.next_value_seed(self)?;
             if key.starts_with(PRIVATE) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
@@ -175,6 +198,28 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text:.40}");
         }
+    }
+
+    /// Both readers count the same, and neither builds what is too much.
+    #[test]
+    fn the_number_of_values_is_bounded() {
+        let array = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
+        // A key counts as its value does.
+        let object = |n: usize| {
+            let members: Vec<_> = (0..n).map(|n| format!("\"{n}\":{{}}")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        let most = MAX_VALUES as usize;
+        for (text, good) in [
+            (array(most), true),
+            (array(most + 1), false),
+            (object((most - 1) / 2), true),
+            (object(most / 2 + 1), false),
+            (array(10_000_000), false),
+        ] {
+            assert_eq!((parse(&text).is_ok(), check(&text).is_ok()), (good, good), "{} bytes", text.len());
+        }
+        assert!(check(&array(most + 1)).unwrap_err().to_string().contains("more than 250000 values"));
     }
 
     #[test]

@@ -6,26 +6,58 @@
 //!
 //! Read [`pipeline`] to see the way of a call, [`view`] for the order of the gates, [`policy`] for what is granted.
 
+pub mod attachment;
 pub mod audit;
+pub mod blobs;
 pub mod budget;
 pub mod call;
+pub mod call_log;
+pub mod canonical;
 pub mod capability;
+pub mod consent;
 pub mod content;
+pub mod delivery;
+pub mod diff;
+pub mod discovery;
+pub mod environment;
+pub mod event;
 pub mod fault;
+pub mod floor;
+mod glob;
+pub mod intercept;
 pub mod invoke;
 pub mod json;
+pub mod kv;
+mod lane;
 pub mod limits;
 pub mod name;
+pub mod native;
+pub mod net;
+pub mod permission;
 pub mod pipeline;
 pub mod policy;
+pub mod program;
 pub mod quantity;
 pub mod reach;
+pub mod read_output;
+pub mod reason;
+pub mod redact;
 pub mod reduce;
 pub mod registry;
+pub mod rule;
 pub mod schema;
+pub mod search;
+pub mod secret;
+pub mod session;
+pub mod spool;
+pub mod tags;
 pub mod text;
+pub mod timestamp;
 pub mod tool;
+pub mod untrusted;
+pub mod vendor;
 pub mod view;
+mod wildcard;
 
 #[cfg(test)]
 mod testing;

@@ -3,6 +3,8 @@
 //! The operator sets them in `[limits]` for all plugins and in `[plugins.ID.limits]` for one; a tool's author may
 //! only ask for less. All are on by default.
 
+pub mod table;
+
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -39,8 +41,38 @@ pub struct Limits {
     pub stdio_bytes: u64,
     /// Log lines kept.
     pub log_lines: u32,
+    /// Log lines a second.
+    pub log_rate: u32,
     /// Progress events passed on.
     pub progress_events: u32,
+    /// Progress events a second.
+    pub progress_rate: u32,
+    /// HTTP requests and raw connections of one call, redirects included.
+    pub http_requests: u32,
+    /// Requests and raw connections of one call that are open at once.
+    pub http_connections: u32,
+    /// Bytes of all requests and responses of one call together, after decoding.
+    pub http_bytes: u64,
+    /// Programs that one call may start.
+    pub processes: u32,
+    /// Bytes of one program's stdin, stdout and stderr, each.
+    pub process_bytes: u64,
+    /// Bytes of one value in the key-value store.
+    pub kv_value_bytes: u64,
+    /// Bytes of all keys and values of a plugin together.
+    pub kv_bytes: u64,
+    /// Keys of a plugin.
+    pub kv_keys: u64,
+    /// Bytes that one call may write to files.
+    pub file_bytes: u64,
+    /// Files and folders that one call may make.
+    pub file_entries: u32,
+    /// Attachments that one call may make.
+    pub attachments: u32,
+    /// Bytes of all attachments that one call makes.
+    pub attachment_bytes: u64,
+    /// Calls of one plugin that run at once.
+    pub concurrency: u32,
     /// Characters of `value` a result may have; `None`: the turn's budget alone decides.
     pub result_chars: Option<u64>,
     /// Limits that `[plugins.ID.limits]` would not raise, and what would.
@@ -80,7 +112,25 @@ impl Default for Limits {
             args_bytes: 4 << 20,
             stdio_bytes: 64 << 10,
             log_lines: 1000,
+            log_rate: 200,
             progress_events: 1000,
+            // What a person can read; a terminal or a chat is not to be flooded.
+            progress_rate: 20,
+            // A crawl over a site's pages fits; a scan of a network does not.
+            http_requests: 64,
+            http_connections: 8,
+            http_bytes: 64 << 20,
+            processes: 16,
+            process_bytes: 1 << 20,
+            kv_value_bytes: 1 << 20,
+            kv_bytes: 16 << 20,
+            kv_keys: 10_000,
+            file_bytes: 256 << 20,
+            file_entries: 1000,
+            attachments: 16,
+            attachment_bytes: 32 << 20,
+            // Half of the places: one plugin never keeps all others waiting.
+            concurrency: 32,
             result_chars: None,
             origins: Vec::new(),
         }
@@ -98,12 +148,105 @@ pub struct HostLimits {
     /// How long a call may wait for a place before it is answered `busy`.
     #[serde(deserialize_with = "read_duration")]
     pub queue_timeout: Duration,
+    /// HTTP and raw connections of all calls that are open at once.
+    pub http_connections: u32,
+    /// Programs of all calls that run at once.
+    pub processes: u32,
+    /// Wall time that compiling one component may take.
+    #[serde(deserialize_with = "read_duration")]
+    pub compile_timeout: Duration,
+    /// Faults of a plugin in a row after which its calls are refused for a while; 0: never.
+    pub breaker_faults: u32,
+    /// How long calls are refused the first time; twice as long each time after, up to 64 times.
+    #[serde(deserialize_with = "read_duration")]
+    pub breaker_pause: Duration,
+    /// Bytes of all texts that are kept for `read_output`.
+    #[serde(deserialize_with = "read_bytes")]
+    pub spool_bytes: u64,
+    /// The same, of one session.
+    #[serde(deserialize_with = "read_bytes")]
+    pub spool_session_bytes: u64,
+    /// How long such a text is kept.
+    #[serde(deserialize_with = "read_duration")]
+    pub spool_age: Duration,
 }
 
 impl Default for HostLimits {
     fn default() -> Self {
         // 64 places: with the default 64 MiB, all full they take 4 GiB. The queue holds a batch of 10 000.
-        Self { parallel_calls: 64, queued_calls: 16_384, queue_timeout: Duration::from_secs(30) }
+        Self {
+            parallel_calls: 64,
+            queued_calls: 16_384,
+            queue_timeout: Duration::from_secs(30),
+            http_connections: 256,
+            processes: 32,
+            // SpiderMonkey's 12 MB take sixteen CPU seconds.
+            compile_timeout: Duration::from_secs(120),
+            breaker_faults: 10,
+            breaker_pause: Duration::from_secs(5),
+            // Four of the largest results a session, sixteen in all.
+            spool_bytes: 256 << 20,
+            spool_session_bytes: 64 << 20,
+            spool_age: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+impl HostLimits {
+    /// The keys in which another host's bounds differ that are settled when a host is made. The breaker's are not:
+    /// they are read again with the policy.
+    #[must_use]
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        // Taken apart, so that a key that is new can not be left out.
+        let Self {
+            parallel_calls,
+            queued_calls,
+            queue_timeout,
+            http_connections,
+            processes,
+            compile_timeout,
+            breaker_faults: _,
+            breaker_pause: _,
+            spool_bytes,
+            spool_session_bytes,
+            spool_age,
+        } = self;
+        let differ = [
+            ("parallel_calls", *parallel_calls != other.parallel_calls),
+            ("queued_calls", *queued_calls != other.queued_calls),
+            ("queue_timeout", *queue_timeout != other.queue_timeout),
+            ("http_connections", *http_connections != other.http_connections),
+            ("processes", *processes != other.processes),
+            ("compile_timeout", *compile_timeout != other.compile_timeout),
+            ("spool_bytes", *spool_bytes != other.spool_bytes),
+            ("spool_session_bytes", *spool_session_bytes != other.spool_session_bytes),
+            ("spool_age", *spool_age != other.spool_age),
+        ];
+        differ.into_iter().filter(|(_, differ)| *differ).map(|(key, _)| key).collect()
+    }
+
+    /// Says what can not be had.
+    ///
+    /// # Errors
+    /// No place at all, or more than the instance pool can hold; no time to compile, or a time without end.
+    pub fn check(&self) -> Result<(), String> {
+        if self.parallel_calls == 0 || self.parallel_calls > 1000 {
+            return Err("`parallel_calls` is from 1 to 1000".to_owned());
+        }
+        for (name, duration) in [
+            ("queue_timeout", self.queue_timeout),
+            ("compile_timeout", self.compile_timeout),
+            ("breaker_pause", self.breaker_pause),
+            ("spool_age", self.spool_age),
+        ] {
+            if duration > MAX_TIMEOUT {
+                return Err(format!("`{name}` can be at most {}", quantity::show_duration(MAX_TIMEOUT)));
+            }
+        }
+        if self.compile_timeout.is_zero() {
+            return Err("`compile_timeout` of zero would let nothing be compiled".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -128,7 +271,28 @@ pub struct LimitsPatch {
     #[serde(deserialize_with = "read_bytes_option")]
     stdio_bytes: Option<u64>,
     log_lines: Option<u32>,
+    log_rate: Option<u32>,
     progress_events: Option<u32>,
+    progress_rate: Option<u32>,
+    http_requests: Option<u32>,
+    http_connections: Option<u32>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    http_bytes: Option<u64>,
+    processes: Option<u32>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    process_bytes: Option<u64>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    kv_value_bytes: Option<u64>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    kv_bytes: Option<u64>,
+    kv_keys: Option<u64>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    file_bytes: Option<u64>,
+    file_entries: Option<u32>,
+    attachments: Option<u32>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    attachment_bytes: Option<u64>,
+    concurrency: Option<u32>,
     result_chars: Option<u64>,
 }
 
@@ -148,7 +312,12 @@ impl LimitsPatch {
         take!(fuel => fuel, timeout => timeout, memory => memory_bytes, table_elements => table_elements,
               instances => instances, memories => memories, tables => tables, handles => handles,
               host_call_bytes => host_call_bytes, args_bytes => args_bytes, stdio_bytes => stdio_bytes,
-              log_lines => log_lines, progress_events => progress_events);
+              log_lines => log_lines, log_rate => log_rate, progress_events => progress_events,
+              progress_rate => progress_rate, http_requests => http_requests,
+              http_connections => http_connections, http_bytes => http_bytes, processes => processes,
+              process_bytes => process_bytes, kv_value_bytes => kv_value_bytes, kv_bytes => kv_bytes,
+              kv_keys => kv_keys, file_bytes => file_bytes, file_entries => file_entries,
+              attachments => attachments, attachment_bytes => attachment_bytes, concurrency => concurrency);
         if self.result_chars.is_some() {
             limits.result_chars = self.result_chars;
         }
@@ -170,6 +339,18 @@ impl LimitsPatch {
             (self.handles.is_some(), Limit::Handles),
             (self.host_call_bytes.is_some(), Limit::HostCallBytes),
             (self.args_bytes.is_some(), Limit::ArgsBytes),
+            (self.http_requests.is_some(), Limit::HttpRequests),
+            (self.http_connections.is_some(), Limit::HttpConnections),
+            (self.http_bytes.is_some(), Limit::HttpBytes),
+            (self.processes.is_some(), Limit::Processes),
+            (self.process_bytes.is_some(), Limit::ProcessBytes),
+            (self.kv_value_bytes.is_some(), Limit::KvValueBytes),
+            (self.kv_bytes.is_some(), Limit::KvBytes),
+            (self.kv_keys.is_some(), Limit::KvKeys),
+            (self.file_bytes.is_some(), Limit::FileBytes),
+            (self.file_entries.is_some(), Limit::FileEntries),
+            (self.attachments.is_some(), Limit::Attachments),
+            (self.attachment_bytes.is_some(), Limit::AttachmentBytes),
         ];
         for (_, limit) in set.into_iter().filter(|(set, _)| *set) {
             limits.origins.push((limit, Origin::Tool(tool.clone())));
@@ -203,7 +384,21 @@ impl LimitsPatch {
         if self.fuel == Some(0) {
             return Err("`fuel` of zero would end every call".to_owned());
         }
+        if self.concurrency == Some(0) {
+            return Err("`concurrency` of zero would let no call run".to_owned());
+        }
         Ok(())
+    }
+
+    /// Says what in a tool's table can not be had.
+    ///
+    /// # Errors
+    /// As [`LimitsPatch::check`]; and what counts for a whole plugin can not be set for one of its tools.
+    pub fn check_tool(&self) -> Result<(), String> {
+        if self.concurrency.is_some() {
+            return Err("`concurrency` is for a whole plugin: write it in [plugins.ID.limits]".to_owned());
+        }
+        self.check()
     }
 }
 
@@ -230,6 +425,32 @@ pub enum Limit {
     HostCallBytes,
     /// `args_bytes`
     ArgsBytes,
+    /// `http_requests`
+    HttpRequests,
+    /// `http_connections`
+    HttpConnections,
+    /// `http_bytes`
+    HttpBytes,
+    /// `processes`
+    Processes,
+    /// `process_bytes`
+    ProcessBytes,
+    /// `kv_value_bytes`
+    KvValueBytes,
+    /// `kv_bytes`
+    KvBytes,
+    /// `kv_keys`
+    KvKeys,
+    /// `file_bytes`
+    FileBytes,
+    /// `file_entries`
+    FileEntries,
+    /// `attachments`
+    Attachments,
+    /// `attachment_bytes`
+    AttachmentBytes,
+    /// `concurrency`
+    Concurrency,
 }
 
 impl Limits {
@@ -247,6 +468,19 @@ impl Limits {
             Limit::Handles => ("handles", self.handles.to_string()),
             Limit::HostCallBytes => ("host_call_bytes", quantity::show_bytes(self.host_call_bytes)),
             Limit::ArgsBytes => ("args_bytes", quantity::show_bytes(self.args_bytes)),
+            Limit::HttpRequests => ("http_requests", self.http_requests.to_string()),
+            Limit::HttpConnections => ("http_connections", self.http_connections.to_string()),
+            Limit::HttpBytes => ("http_bytes", quantity::show_bytes(self.http_bytes)),
+            Limit::Processes => ("processes", self.processes.to_string()),
+            Limit::ProcessBytes => ("process_bytes", quantity::show_bytes(self.process_bytes)),
+            Limit::KvValueBytes => ("kv_value_bytes", quantity::show_bytes(self.kv_value_bytes)),
+            Limit::KvBytes => ("kv_bytes", quantity::show_bytes(self.kv_bytes)),
+            Limit::KvKeys => ("kv_keys", self.kv_keys.to_string()),
+            Limit::FileBytes => ("file_bytes", quantity::show_bytes(self.file_bytes)),
+            Limit::FileEntries => ("file_entries", self.file_entries.to_string()),
+            Limit::Attachments => ("attachments", self.attachments.to_string()),
+            Limit::AttachmentBytes => ("attachment_bytes", quantity::show_bytes(self.attachment_bytes)),
+            Limit::Concurrency => ("concurrency", self.concurrency.to_string()),
         };
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == limit) {
             None => format!("[plugins.{plugin}.limits] {name} = …"),
@@ -297,7 +531,7 @@ pub struct Usage {
     pub result_bytes: u64,
 }
 
-fn read_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+pub(crate) fn read_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(input)?;
     quantity::duration(&text).map_err(serde::de::Error::custom)
 }
@@ -306,7 +540,8 @@ fn read_duration_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Op
     read_duration(input).map(Some)
 }
 
-fn read_bytes_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
+/// Reads a number of bytes, or a text with a unit.
+pub(crate) fn read_bytes<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Size {
@@ -314,7 +549,11 @@ fn read_bytes_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Optio
         Text(String),
     }
     match Size::deserialize(input)? {
-        Size::Number(n) => Ok(Some(n)),
-        Size::Text(text) => quantity::bytes(&text).map(Some).map_err(serde::de::Error::custom),
+        Size::Number(n) => Ok(n),
+        Size::Text(text) => quantity::bytes(&text).map_err(serde::de::Error::custom),
     }
+}
+
+fn read_bytes_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
+    read_bytes(input).map(Some)
 }

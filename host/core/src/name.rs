@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end | the first `__` of a joined name always is the seam |
 //! | tool name | `[A-Za-z0-9_-]{1,48}` | the contract (`types.wit`, `tool-def.name`) |
-//! | qualified | `<plugin>__<tool>`, at most 64 | the narrowest of the clients and vendors that read it |
+//! | qualified | `<plugin>__<tool>`, `mcp__<server>__<tool>`, at most 64 | the narrowest of the clients and vendors that read it |
 //!
 //! The plugin id is the operator's choice (a key in the policy, or the file's stem), never the plugin's claim.
 
@@ -20,6 +20,8 @@ pub const MAX_QUALIFIED: usize = 64;
 pub const MAX_TOOL: usize = 48;
 /// Joins plugin id and tool name.
 pub const SEAM: &str = "__";
+/// Stands before the name of an MCP server.
+pub const MCP: &str = "mcp__";
 
 /// What is wrong with a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,6 +123,22 @@ impl QualifiedName {
                 "qualified name",
                 &joined,
                 "is longer than 64 characters: shorten the plugin's id",
+            ));
+        }
+        Ok(Self(joined.into()))
+    }
+
+    /// `mcp__SERVER__TOOL`. A server's name follows the rules of a plugin's id.
+    ///
+    /// # Errors
+    /// When the joined name is longer than [`MAX_QUALIFIED`].
+    pub fn mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
+        let joined = format!("{MCP}{server}{SEAM}{tool}");
+        if joined.len() > MAX_QUALIFIED {
+            return Err(refuse(
+                "qualified name",
+                &joined,
+                "is longer than 64 characters: shorten the server's name",
             ));
         }
         Ok(Self(joined.into()))

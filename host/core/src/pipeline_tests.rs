@@ -2,11 +2,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
-use crate::audit::MemoryAudit;
+use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
+use crate::content::{BlockBody, ContentBlock, ErrorCode, ToolError};
+use crate::fault::{Fault, FaultKind};
 use crate::registry::{Bundle, Registry};
 use crate::schema::Schema;
 use crate::testing::{Canned, Puppet, plugin_tool, reducer};
-use crate::view::Filter;
+use crate::view::{Entry, Filter};
 
 struct Bench {
     registry: Registry,
@@ -69,6 +71,7 @@ impl AuditSink for Broken {
     fn record(&self, _: AuditRecord) {
         panic!("the disk is full");
     }
+    fn decided(&self, _: GrantRecord) {}
 }
 
 #[tokio::test]
@@ -132,24 +135,36 @@ async fn texts_are_cut_inside_the_budget_and_the_rest_is_kept() {
     assert!(results.iter().all(|r| value(r).chars().count() == 50), "floor(200 / 4)");
 }
 
-#[test]
-fn text_in_blocks_counts() {
-    let block = |body| ContentBlock { body, annotations: None };
-    let mut output = ToolOutput::text("x".repeat(40));
-    output.content = vec![
-        block(BlockBody::Text("y".repeat(1000))),
-        block(BlockBody::Image(crate::content::Blob {
-            data: vec![0; 1000],
-            mime_type: "image/png".to_owned(),
-        })),
-        block(BlockBody::Text("z".repeat(1000))),
-    ];
-    fit_blocks(&mut output, 100);
-    let [BlockBody::Text(text), BlockBody::Image(_)] = [&output.content[0].body, &output.content[1].body]
-    else {
-        panic!("{output:?}")
+#[tokio::test]
+async fn a_reducer_adds_no_text_beside_the_text() {
+    let long = |change: fn(&mut ToolOutput)| {
+        let mut output = ToolOutput::text("short");
+        change(&mut output);
+        Ok(Some(Ok(output)))
     };
-    assert_eq!((text.chars().count(), output.content.len()), (60, 2), "the third had no room");
+    let labelled = long(|output| {
+        let title = Some("x".repeat(2000));
+        let link = crate::content::ResourceLink {
+            uri: String::new(),
+            name: String::new(),
+            title,
+            description: None,
+            mime_type: None,
+            size: None,
+        };
+        output.content = vec![ContentBlock { body: BlockBody::Link(link), annotations: None }];
+    });
+    let meta = long(|output| output.meta = serde_json::value::to_raw_value("its own").ok());
+    for (answer, note) in [(labelled, "refused: longer, or another kind of result"), (meta, "reduced")] {
+        let bench = bench(|_, reducers| {
+            let reducer = reducer("p__t", None);
+            reducers.push(crate::registry::ReducerEntry { reducer: Arc::new(Canned(answer)), ..reducer });
+        });
+        let delivered = bench.one(r#"{"do":"long"}"#).await;
+        let output = delivered.result.as_ref().unwrap();
+        assert!(output.content.is_empty() && output.meta.is_none(), "{output:?}");
+        assert_eq!(bench.audit.take()[0].reducer, Some(note));
+    }
 }
 
 #[tokio::test]

@@ -1,45 +1,140 @@
 //! What the operator allows (`toolbay.toml`), and the one function that turns a declaration and a policy into grants.
 //!
 //! A plugin without a section can only compute. What is granted is what the tool declares, cut down to the plugin's
-//! grant, cut down to the tool's own section. An empty list grants nothing. A key this version does not know is an
-//! error: a narrowing that nobody enforces would be worse than none.
+//! grant, cut down to the tool's own section, cut down to the profile of the call. An empty list grants nothing. A
+//! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
 
-use std::collections::BTreeMap;
+mod explain;
+mod file;
+mod grant;
+
+pub(crate) use explain::lines_beyond;
+pub use explain::{LimitRow, Proposal};
+pub use grant::{Decision, Grants};
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Deserialize;
+use ipnet::IpNet;
 
-use crate::capability::{Capability, CapabilityKind};
+use crate::attachment::AttachmentRule;
+use crate::delivery::Delivery;
+use crate::environment::EnvRule;
+use crate::kv::Scope;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
 use crate::name::{self, PluginId, ToolName};
-use crate::reach::{self, Reach};
+use crate::net::NetRule;
+use crate::permission::Permissions;
+use crate::program::{Program, ProgramRule};
+use crate::reach::Reach;
+use crate::rule::Rule;
+use crate::secret::{Secret, SecretRule, SecretSource};
+use crate::session::SessionLimits;
 
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     workspace: PathBuf,
     host: HostLimits,
     limits: LimitsPatch,
+    permissions: Permissions,
+    session: SessionLimits,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    programs: BTreeMap<String, Program>,
+    secrets: BTreeMap<String, Secret>,
+    profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
 }
 
-#[derive(Debug, Clone, Default)]
+/// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reduction {
+    /// The tool's qualified name.
+    pub tool: String,
+    /// The reducer's name; the tool's own, without its plugin, unless the operator wrote another.
+    pub reducer: String,
+}
+
+impl std::fmt::Display for Reduction {
+    /// As the policy would write it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.tool.split_once(name::SEAM) {
+            Some((_, bare)) if bare == self.reducer => f.write_str(&self.tool),
+            _ => write!(f, "{} = {}", self.tool, self.reducer),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
     file: Option<String>,
     sha256: Option<String>,
+    always_include: bool,
     config: BTreeMap<String, serde_json::Value>,
     limits: LimitsPatch,
-    fs_read: Vec<Reach>,
-    fs_write: Vec<Reach>,
-    reduce: Vec<String>,
+    serial: bool,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    rules: Rules,
+    reduce: Vec<Reduction>,
     tools: BTreeMap<ToolName, ToolPolicy>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct ToolPolicy {
+    rules: Rules,
+    limits: LimitsPatch,
+    serial: Option<bool>,
+    cache: Option<Duration>,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+}
+
+/// A profile: who sees which tools, and how far they reach for them. Only a policy makes one, so that what is seen
+/// under a name and what is granted under it are written in one place.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    name: Arc<str>,
+    rules: Rules,
+    /// Which calls happen under it; only makes the policy's own rules stricter.
+    pub permissions: Permissions,
+    /// Plugins whose tools it sees; `None`: all.
+    pub plugins: Option<BTreeSet<String>>,
+    /// Toolsets it sees; `None`: all.
+    pub toolsets: Option<BTreeSet<String>>,
+    /// Qualified names of tools it sees; `None`: all.
+    pub tools: Option<BTreeSet<String>>,
+    /// Qualified names of tools it does not see, whatever lets them in.
+    pub exclude_tools: BTreeSet<String>,
+    /// It lists only what is always included; the rest is found by search.
+    pub lazy: bool,
+}
+
+impl Profile {
+    /// The name under which the policy has it.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+/// One level of rules. In a plugin's grant an absent list is empty; elsewhere it narrows nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Rules {
     fs_read: Option<Vec<Reach>>,
     fs_write: Option<Vec<Reach>>,
-    limits: LimitsPatch,
+    net: Option<Vec<NetRule>>,
+    net_private: Option<Vec<IpNet>>,
+    process: Option<Vec<ProgramRule>>,
+    secrets: Option<Vec<SecretRule>>,
+    kv: Option<Vec<Scope>>,
+    env: Option<Vec<EnvRule>>,
+    attachments: Option<Vec<AttachmentRule>>,
+    clock: Option<bool>,
+    random: Option<bool>,
 }
 
 /// Why a policy was refused; names the line where TOML can tell it.
@@ -47,38 +142,108 @@ struct ToolPolicy {
 #[error("{0}")]
 pub struct PolicyError(String);
 
-/// What one tool may reach.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Grants {
-    /// Folders it may read.
-    pub fs_read: Vec<Reach>,
-    /// Folders it may write. Write reach gives no read reach.
-    pub fs_write: Vec<Reach>,
-    /// What it declared and did not get.
-    pub missing: Vec<Missing>,
+/// A list of the policy that grants something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// `fs_read`
+    FsRead,
+    /// `fs_write`
+    FsWrite,
+    /// `net`
+    Net,
+    /// `net_private`
+    NetPrivate,
+    /// `process`
+    Process,
+    /// `secrets`
+    Secrets,
+    /// `kv`
+    Kv,
+    /// `env`
+    Env,
+    /// `attachments`
+    Attachments,
+    /// `clock`
+    Clock,
+    /// `random`
+    Random,
 }
 
-/// A declared capability that the policy does not grant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// The wish.
-    pub capability: Capability,
-    /// The policy lines that would grant it, or why none can.
-    pub hint: String,
-}
+impl Key {
+    /// All of them, in the order of the policy's pages.
+    pub const ALL: [Self; 11] = [
+        Self::FsRead,
+        Self::FsWrite,
+        Self::Net,
+        Self::NetPrivate,
+        Self::Process,
+        Self::Secrets,
+        Self::Kv,
+        Self::Env,
+        Self::Attachments,
+        Self::Clock,
+        Self::Random,
+    ];
 
-impl Grants {
-    /// Why the tool can not run at all: a capability that is not optional is missing.
+    /// The key as it stands in the policy.
     #[must_use]
-    pub fn unavailable(&self) -> Option<String> {
-        let missing = self.missing.iter().find(|m| !m.capability.optional)?;
-        let Capability { kind, target, .. } = &missing.capability;
-        Some(format!(
-            "it needs `{}` of `{}`, which is not granted. {}",
-            kind.as_str(),
-            reach::shown(target),
-            missing.hint
-        ))
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FsRead => "fs_read",
+            Self::FsWrite => "fs_write",
+            Self::Net => "net",
+            Self::NetPrivate => "net_private",
+            Self::Process => "process",
+            Self::Secrets => "secrets",
+            Self::Kv => "kv",
+            Self::Env => "env",
+            Self::Attachments => "attachments",
+            Self::Clock => "clock",
+            Self::Random => "random",
+        }
+    }
+}
+
+impl Rules {
+    /// A list as the policy would write it; `None` if it is not there.
+    fn shown(&self, key: Key, workspace: &Path) -> Option<Vec<String>> {
+        fn all<R: Rule>(rules: Option<&Vec<R>>, workspace: &Path) -> Option<Vec<String>> {
+            rules.map(|rules| R::show_list(rules, workspace))
+        }
+        match key {
+            Key::FsRead => all(self.fs_read.as_ref(), workspace),
+            Key::FsWrite => all(self.fs_write.as_ref(), workspace),
+            Key::Net => all(self.net.as_ref(), workspace),
+            Key::NetPrivate => all(self.net_private.as_ref(), workspace),
+            Key::Process => all(self.process.as_ref(), workspace),
+            Key::Secrets => all(self.secrets.as_ref(), workspace),
+            Key::Kv => all(self.kv.as_ref(), workspace),
+            Key::Env => all(self.env.as_ref(), workspace),
+            Key::Attachments => all(self.attachments.as_ref(), workspace),
+            Key::Clock => self.clock.map(|on| vec![on.to_string()]),
+            Key::Random => self.random.map(|on| vec![on.to_string()]),
+        }
+    }
+
+    /// Whether a list is there and holds what `wish` means.
+    fn hold(&self, key: Key, wish: &str, workspace: &Path) -> Option<bool> {
+        fn any<R: Rule>(rules: Option<&Vec<R>>, wish: &str, workspace: &Path) -> Option<bool> {
+            let wish = R::parse(wish, workspace);
+            rules.map(|rules| wish.is_ok_and(|wish| rules.iter().any(|rule| rule.grants(&wish))))
+        }
+        match key {
+            Key::FsRead => any(self.fs_read.as_ref(), wish, workspace),
+            Key::FsWrite => any(self.fs_write.as_ref(), wish, workspace),
+            Key::Net => any(self.net.as_ref(), wish, workspace),
+            Key::NetPrivate => any(self.net_private.as_ref(), wish, workspace),
+            Key::Process => any(self.process.as_ref(), wish, workspace),
+            Key::Secrets => any(self.secrets.as_ref(), wish, workspace),
+            Key::Kv => any(self.kv.as_ref(), wish, workspace),
+            Key::Env => any(self.env.as_ref(), wish, workspace),
+            Key::Attachments => any(self.attachments.as_ref(), wish, workspace),
+            Key::Clock => self.clock,
+            Key::Random => self.random,
+        }
     }
 }
 
@@ -90,6 +255,13 @@ impl Policy {
             workspace: workspace.to_path_buf(),
             host: HostLimits::default(),
             limits: LimitsPatch::default(),
+            permissions: Permissions::default(),
+            session: SessionLimits::default(),
+            results: Delivery::default(),
+            toolcall_reason: None,
+            programs: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            profiles: BTreeMap::new(),
             plugins: BTreeMap::new(),
         }
     }
@@ -100,35 +272,55 @@ impl Policy {
     /// # Errors
     /// Names the line or the key at fault.
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
-        let file: PolicyFile =
-            toml::from_str(text).map_err(|e| PolicyError(e.to_string().trim_end().to_owned()))?;
-        if file.version != 1 {
-            return Err(PolicyError(format!("`version = {}`: this host reads version 1", file.version)));
+        file::parse(text, base, workspace)
+    }
+
+    /// A grant that names a program or a secret that nobody defined would never work.
+    fn check_names(&self) -> Result<(), String> {
+        let sections = self.plugins.iter().flat_map(|(id, plugin)| {
+            let of_tools = plugin.tools.iter();
+            let of_tools =
+                of_tools.map(move |(tool, section)| (format!("[plugins.{id}.tools.{tool}]"), &section.rules));
+            std::iter::once((format!("[plugins.{id}.grant]"), &plugin.rules)).chain(of_tools)
+        });
+        let profiles =
+            self.profiles.iter().map(|(name, profile)| (format!("[profile.{name}]"), &profile.rules));
+        for (table, rules) in sections.chain(profiles) {
+            for rule in rules.process.iter().flatten() {
+                let name = rule.program();
+                if !self.programs.contains_key(name) {
+                    return Err(format!(
+                        "{table}: `process` names `{name}`, and there is no [programs.{name}]"
+                    ));
+                }
+            }
+            for rule in rules.secrets.iter().flatten() {
+                if let SecretRule::Named(name) = rule
+                    && !self.secrets.contains_key(name)
+                {
+                    return Err(format!(
+                        "{table}: `secrets` names `{name}`, and there is no [secrets.{name:?}]"
+                    ));
+                }
+            }
+            for rule in rules.env.iter().flatten() {
+                self.check_variable(&table, rule)?;
+            }
         }
-        let workspace = match workspace {
-            Some(path) => path.to_path_buf(),
-            None => base.join(file.workspace.as_deref().unwrap_or(".")),
-        };
-        if !workspace.is_absolute() {
-            return Err(PolicyError(format!(
-                "the workspace `{}` is not an absolute path",
-                workspace.display()
-            )));
+        Ok(())
+    }
+
+    /// A variable that holds a secret is not to reach guests in the clear by another way.
+    fn check_variable(&self, table: &str, rule: &EnvRule) -> Result<(), String> {
+        let (None, name) = (&rule.value, &rule.name) else { return Ok(()) };
+        let is_source = |secret: &Secret| secret.from == SecretSource::Env(name.clone()) && !secret.reveal;
+        match self.secrets.iter().find(|(_, secret)| is_source(secret)) {
+            Some((secret, _)) => Err(format!(
+                "{table}: `env` names `{name}`, the value of [secrets.{secret:?}], which would then reach guests in \
+                 the clear; grant `secrets = [{secret:?}]` instead"
+            )),
+            None => Ok(()),
         }
-        let workspace = reach::normalise(&workspace)
-            .ok_or_else(|| PolicyError("`workspace` leads above the root".to_owned()))?;
-        file.limits.check().map_err(|e| PolicyError(format!("[limits]: {e}")))?;
-        if file.host.parallel_calls == 0 || file.host.parallel_calls > 1000 {
-            return Err(PolicyError("[host]: `parallel_calls` is from 1 to 1000".to_owned()));
-        }
-        let mut plugins = BTreeMap::new();
-        for (id, section) in file.plugins {
-            let id = PluginId::new(&id).map_err(|e| PolicyError(format!("[plugins.{id:?}]: {e}")))?;
-            let plugin =
-                section.resolve(&workspace).map_err(|e| PolicyError(format!("[plugins.{id}]: {e}")))?;
-            plugins.insert(id, plugin);
-        }
-        Ok(Self { workspace, host: file.host, limits: file.limits, plugins })
     }
 
     /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.
@@ -141,6 +333,76 @@ impl Policy {
     #[must_use]
     pub fn host(&self) -> &HostLimits {
         &self.host
+    }
+
+    /// Which calls happen, and who is asked.
+    #[must_use]
+    pub fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+
+    /// What one session may use up.
+    #[must_use]
+    pub fn session(&self) -> &SessionLimits {
+        &self.session
+    }
+
+    /// The lane of a tool whose calls run one after the other: its own, or its plugin's; `None`: it has none.
+    #[must_use]
+    pub fn lane(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
+        let section = self.plugins.get(plugin)?;
+        match section.tools.get(tool).and_then(|tool| tool.serial) {
+            None if section.serial => Some(plugin.as_str().into()),
+            Some(true) => Some(format!("{plugin}{}{tool}", name::SEAM).into()),
+            None | Some(false) => None,
+        }
+    }
+
+    /// For how long a session may look a tool's results up instead of running it.
+    #[must_use]
+    pub fn cache(&self, plugin: &PluginId, tool: &ToolName) -> Option<Duration> {
+        self.plugins.get(plugin)?.tools.get(tool)?.cache
+    }
+
+    /// A program by the name under which plugins know it.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.programs.get(name)
+    }
+
+    /// All programs by name.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Program)> {
+        self.programs.iter().map(|(name, program)| (name.as_str(), program))
+    }
+
+    /// The folders that some plugin may write, each with the plugin.
+    pub fn written(&self) -> impl Iterator<Item = (&PluginId, &Reach)> {
+        self.plugins
+            .iter()
+            .flat_map(|(id, plugin)| plugin.rules.fs_write.iter().flatten().map(move |r| (id, r)))
+    }
+
+    /// All secrets by name; their values are elsewhere.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
+        self.secrets.iter().map(|(name, secret)| (name.as_str(), secret))
+    }
+
+    /// A profile by name.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&Arc<Profile>> {
+        self.profiles.get(name)
+    }
+
+    /// All profiles by name, as the registry wants them.
+    #[must_use]
+    pub fn all_profiles(&self) -> Arc<BTreeMap<Arc<str>, Arc<Profile>>> {
+        let all = self.profiles.iter();
+        Arc::new(all.map(|(name, profile)| (name.as_str().into(), Arc::clone(profile))).collect())
+    }
+
+    /// The names of all profiles.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.profiles.keys().map(String::as_str)
     }
 
     /// The plugins that have a section, with the file each names.
@@ -157,6 +419,12 @@ impl Policy {
     #[must_use]
     pub fn pinned_sha256(&self, plugin: &PluginId) -> Option<&str> {
         self.plugins.get(plugin)?.sha256.as_deref()
+    }
+
+    /// Whether tools of a plugin that ask for it pass the lists of toolsets.
+    #[must_use]
+    pub fn always_include(&self, plugin: &PluginId) -> bool {
+        self.plugins.get(plugin).is_some_and(|plugin| plugin.always_include)
     }
 
     /// The operator's settings for a plugin.
@@ -177,223 +445,78 @@ impl Policy {
         }
     }
 
-    /// Names of other plugins' tools whose results a plugin's reducers may see.
+    /// How the results of all tools are given out, where nothing narrower says otherwise.
     #[must_use]
-    pub fn reduces(&self, plugin: &PluginId) -> &[String] {
+    pub fn results(&self) -> Delivery {
+        self.results
+    }
+
+    /// How the results of one tool are given out: what its section says, and its plugin's where that says nothing.
+    #[must_use]
+    pub fn results_of(&self, plugin: &PluginId, tool: &ToolName) -> Delivery {
+        let Some(section) = self.plugins.get(plugin) else { return Delivery::default() };
+        let narrow = section.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
+        narrow.or(section.results)
+    }
+
+    /// Whether the callers of a tool are asked for their reason; of a native one without a plugin.
+    #[must_use]
+    pub fn asks_reason(&self, tool: Option<(&PluginId, &ToolName)>) -> bool {
+        let section = tool.and_then(|(plugin, tool)| Some((self.plugins.get(plugin)?, tool)));
+        let own = section.and_then(|(plugin, tool)| {
+            plugin.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(plugin.toolcall_reason)
+        });
+        own.or(self.toolcall_reason).unwrap_or(false)
+    }
+
+    /// The other plugins' tools whose results a plugin's reducers may see.
+    #[must_use]
+    pub fn reduces(&self, plugin: &PluginId) -> &[Reduction] {
         self.plugins.get(plugin).map_or(&[], |p| &p.reduce)
     }
 
-    /// What a tool gets: its declarations, cut down to the plugin's grant and to the tool's section.
+    fn rules(&self, plugin: &PluginId) -> Option<&Rules> {
+        self.plugins.get(plugin).map(|p| &p.rules)
+    }
+
+    fn narrower(&self, plugin: &PluginId, tool: &ToolName) -> Option<&Rules> {
+        self.plugins.get(plugin)?.tools.get(tool).map(|tool| &tool.rules)
+    }
+
+    /// The policy lines that would grant `wish` (as a list of the policy writes it) to a tool: the table, and in it
+    /// the whole list as it would have to be, what stands there now included.
     #[must_use]
-    pub fn grant(&self, plugin: &PluginId, tool: &ToolName, declared: &[Capability]) -> Grants {
-        let mut grants = Grants::default();
-        for wish in declared {
-            let hint = match wish.kind {
-                CapabilityKind::FsRead => match self.grant_fs(plugin, tool, wish, FsKey::Read) {
-                    Ok(found) => {
-                        grants.fs_read.extend(found);
-                        continue;
-                    }
-                    Err(hint) => hint,
-                },
-                CapabilityKind::FsWrite => match self.grant_fs(plugin, tool, wish, FsKey::Write) {
-                    Ok(found) => {
-                        grants.fs_write.extend(found);
-                        continue;
-                    }
-                    Err(hint) => hint,
-                },
-                // Every call may read the clock in this version; a tool that says so is not worse off.
-                CapabilityKind::Clock => continue,
-                CapabilityKind::Net
-                | CapabilityKind::Process
-                | CapabilityKind::Secret
-                | CapabilityKind::Kv
-                | CapabilityKind::Env
-                | CapabilityKind::Attachments => {
-                    format!("This version of the host can not grant `{}`.", wish.kind.as_str())
-                }
-                CapabilityKind::Unknown(_) => "The host does not know this kind of capability.".to_owned(),
-            };
-            grants.missing.push(Missing { capability: wish.clone(), hint });
-        }
-        tidy(&mut grants.fs_read);
-        tidy(&mut grants.fs_write);
-        grants
-    }
-
-    fn grant_fs(
-        &self,
-        plugin: &PluginId,
-        tool: &ToolName,
-        wish: &Capability,
-        key: FsKey,
-    ) -> Result<Vec<Reach>, String> {
-        let wanted = Reach::parse(&wish.target, &self.workspace)
-            .map_err(|e| format!("Its author wrote a target the host can not read: {e}."))?;
-        let section = self.plugins.get(plugin);
-        let allowed = section.map_or(&[][..], |p| key.of_plugin(p));
-        let mut found = reach::intersect_all(std::slice::from_ref(&wanted), allowed);
-        if let Some(narrow) = self.narrower(plugin, tool, key) {
-            found = reach::intersect_all(&found, narrow);
-        }
-        if !found.is_empty() {
-            return Ok(found);
-        }
-        // Whoever asks for everything is given the workspace first.
-        let everything = wanted.path() == Path::new("/");
-        let folder = if everything { &self.workspace } else { wanted.path() };
-        Err(format!("To allow it, write in the policy:\n{}", self.fs_lines(plugin, tool, key, folder)))
-    }
-
-    /// The folders that a tool's own section leaves of its plugin's.
-    fn narrower(&self, plugin: &PluginId, tool: &ToolName, key: FsKey) -> Option<&[Reach]> {
-        self.plugins.get(plugin)?.tools.get(tool).and_then(|tool| key.of_tool(tool))
-    }
-
-    /// The policy lines that would open `folder` to a tool: the table, and in it the whole list as it would have to
-    /// be, what stands there now included.
-    #[must_use]
-    pub fn fs_lines(&self, plugin: &PluginId, tool: &ToolName, key: FsKey, folder: &Path) -> String {
-        let of_plugin = self.plugins.get(plugin).map_or(&[][..], |p| key.of_plugin(p));
-        let granted = of_plugin.iter().any(|reach| reach.covers(folder));
-        let (table, list) = match self.narrower(plugin, tool, key) {
-            Some(narrow) if granted => (format!("[plugins.{plugin}.tools.{tool}]"), narrow),
-            _ => (format!("[plugins.{plugin}.grant]"), of_plugin),
+    pub fn lines(&self, plugin: &PluginId, tool: &ToolName, key: Key, wish: &str) -> String {
+        let workspace = &self.workspace;
+        let of_plugin = self.rules(plugin);
+        let granted = of_plugin.and_then(|rules| rules.hold(key, wish, workspace)) == Some(true);
+        let of_tool = self.narrower(plugin, tool).filter(|_| granted);
+        let (table, list) = match of_tool.and_then(|rules| rules.shown(key, workspace)) {
+            Some(list) => (format!("[plugins.{plugin}.tools.{tool}]"), list),
+            None => {
+                let list = of_plugin.and_then(|rules| rules.shown(key, workspace));
+                (format!("[plugins.{plugin}.grant]"), list.unwrap_or_default())
+            }
         };
-        let shown = list.iter().map(|reach| reach.shown(&self.workspace));
-        let all: Vec<String> = shown
-            .chain([reach::show(folder, &self.workspace)])
-            .map(|folder| serde_json::Value::from(folder).to_string())
+        if matches!(key, Key::Clock | Key::Random) {
+            return format!("{table}\n{} = true", key.name());
+        }
+        let all: Vec<String> = list
+            .into_iter()
+            .chain([wish.to_owned()])
+            .map(|line| serde_json::Value::from(line).to_string())
             .collect();
         format!("{table}\n{} = [{}]", key.name(), all.join(", "))
     }
 }
 
-/// Which of the two file lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FsKey {
-    /// `fs_read`
-    Read,
-    /// `fs_write`
-    Write,
-}
-
-impl FsKey {
-    /// The list's key in the policy.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "fs_read",
-            Self::Write => "fs_write",
-        }
-    }
-    fn of_plugin(self, plugin: &PluginPolicy) -> &[Reach] {
-        match self {
-            Self::Read => &plugin.fs_read,
-            Self::Write => &plugin.fs_write,
-        }
-    }
-    fn of_tool(self, tool: &ToolPolicy) -> Option<&[Reach]> {
-        match self {
-            Self::Read => tool.fs_read.as_deref(),
-            Self::Write => tool.fs_write.as_deref(),
-        }
-    }
-}
-
-fn tidy(reaches: &mut Vec<Reach>) {
-    let all = std::mem::take(reaches);
-    *reaches = reach::intersect_all(&all, &all);
-}
-
-// The file as it is written.
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicyFile {
-    version: u32,
-    workspace: Option<String>,
-    #[serde(default)]
-    host: HostLimits,
-    #[serde(default)]
-    limits: LimitsPatch,
-    #[serde(default)]
-    plugins: BTreeMap<String, PluginSection>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PluginSection {
-    file: Option<String>,
-    sha256: Option<String>,
-    #[serde(default)]
-    config: BTreeMap<String, serde_json::Value>,
-    #[serde(default)]
-    limits: LimitsPatch,
-    #[serde(default)]
-    grant: GrantSection,
-    #[serde(default)]
-    tools: BTreeMap<String, ToolSection>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct GrantSection {
-    fs_read: Vec<String>,
-    fs_write: Vec<String>,
-    reduce: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ToolSection {
-    fs_read: Option<Vec<String>>,
-    fs_write: Option<Vec<String>>,
-    #[serde(default)]
-    limits: LimitsPatch,
-}
-
-impl PluginSection {
-    fn resolve(self, workspace: &Path) -> Result<PluginPolicy, String> {
-        let reaches = |list: &[String]| {
-            list.iter().map(|text| Reach::parse(text, workspace)).collect::<Result<Vec<_>, _>>()
-        };
-        self.limits.check()?;
-        let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
-        if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err("`sha256` is not 64 hex digits".to_owned());
-        }
-        if let Some(name) = self.grant.reduce.iter().find(|name| !name.contains(name::SEAM)) {
-            return Err(format!("`reduce` names `{name}`: write the qualified name, `PLUGIN__{name}`"));
-        }
-        let mut tools = BTreeMap::new();
-        for (name, section) in self.tools {
-            let name = ToolName::new(&name).map_err(|e| e.to_string())?;
-            section.limits.check()?;
-            let tool = ToolPolicy {
-                fs_read: section.fs_read.as_deref().map(reaches).transpose()?,
-                fs_write: section.fs_write.as_deref().map(reaches).transpose()?,
-                limits: section.limits,
-            };
-            tools.insert(name, tool);
-        }
-        Ok(PluginPolicy {
-            file: self.file,
-            sha256,
-            config: self.config,
-            limits: self.limits,
-            fs_read: reaches(&self.grant.fs_read)?,
-            fs_write: reaches(&self.grant.fs_write)?,
-            reduce: self.grant.reduce,
-            tools,
-        })
-    }
-}
+#[cfg(test)]
+mod profile_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability::{Capability, CapabilityKind};
     use std::time::Duration;
 
     const FILE: &str = r#"
@@ -460,9 +583,9 @@ mod tests {
             ("unknown", "x", vec![wish("fs-read", "**")], vec![], vec![], 1),
             ("files", "x", vec![wish("net", "https://*"), wish("time-travel", "1985")], vec![], vec![], 2),
         ] {
-            let grants = policy.grant(&id(plugin), &tool(name), &wishes);
+            let grants = policy.grant(&id(plugin), &tool(name), &wishes, None);
             let paths = |reaches: &[Reach]| {
-                reaches.iter().map(|r| r.path().display().to_string()).collect::<Vec<_>>()
+                reaches.iter().map(|r| r.folder().display().to_string()).collect::<Vec<_>>()
             };
             assert_eq!(
                 (paths(&grants.fs_read), paths(&grants.fs_write)),
@@ -472,7 +595,7 @@ mod tests {
                 ),
                 "{plugin} {name} {wishes:?}"
             );
-            assert_eq!(grants.missing.len(), missing, "{plugin} {name} {wishes:?}");
+            assert_eq!(grants.missing().count(), missing, "{plugin} {name} {wishes:?}");
             assert_eq!(grants.unavailable().is_some(), missing > 0);
         }
     }
@@ -481,7 +604,7 @@ mod tests {
     fn a_refusal_shows_the_lines_that_would_allow_it() {
         let policy = policy();
         let text = policy
-            .grant(&id("notes"), &tool("read"), &[wish("fs-read", "$workspace/notes/**")])
+            .grant(&id("notes"), &tool("read"), &[wish("fs-read", "$workspace/notes/**")], None)
             .unavailable()
             .unwrap();
         assert!(text.contains("[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]"), "{text}");
@@ -490,19 +613,52 @@ mod tests {
         let policy = Policy::parse(&fixed, Path::new("/base"), None).unwrap();
         assert_eq!(
             policy
-                .grant(&id("notes"), &tool("read"), &[wish("fs-read", "$workspace/notes/**")])
+                .grant(&id("notes"), &tool("read"), &[wish("fs-read", "$workspace/notes/**")], None)
                 .unavailable(),
             None
         );
         let narrowed =
-            policy.grant(&id("files"), &tool("write_file"), &[wish("fs-write", "$workspace/out/else")]);
+            policy.grant(&id("files"), &tool("write_file"), &[wish("fs-write", "$workspace/out/else")], None);
         let lines =
             "[plugins.files.tools.write_file]\nfs_write = [\"$workspace/out/tmp\", \"$workspace/out/else\"]";
         assert!(narrowed.unavailable().unwrap().contains(lines), "{narrowed:?}");
-        let more =
-            policy.grant(&id("files"), &tool("read_file"), &[wish("fs-read", "/etc")]).unavailable().unwrap();
+        let more = policy
+            .grant(&id("files"), &tool("read_file"), &[wish("fs-read", "/etc")], None)
+            .unavailable()
+            .unwrap();
         let lines = "[plugins.files.grant]\nfs_read = [\"$workspace\", \"/srv/data\", \"/etc\"]";
         assert!(more.contains(lines), "what stands there is kept: {more}");
+    }
+
+    #[test]
+    fn results_are_given_out_as_the_narrowest_table_says() {
+        let text = r#"
+            version = 1
+            toolcall_reason = true
+            [results]
+            truncate = "head-tail"
+            [plugins.web]
+            toolcall_reason = false
+            [plugins.web.results]
+            untrusted = true
+            strip_blobs = true
+            [plugins.web.tools.fetch]
+            toolcall_reason = true
+            results = { untrusted = false }
+        "#;
+        let policy = Policy::parse(text, Path::new("/base"), None).unwrap();
+        let of = |plugin: &str, name: &str| policy.results_of(&id(plugin), &tool(name)).or(policy.results());
+        let wide = Delivery { truncate: Some(crate::budget::Truncation::HeadTail), ..Delivery::default() };
+        assert_eq!((of("other", "fetch"), policy.results()), (wide, wide));
+        let search = of("web", "search");
+        assert_eq!(
+            (search.untrusted, search.strip_blobs, search.truncate),
+            (Some(true), Some(true), wide.truncate)
+        );
+        assert_eq!((of("web", "fetch").untrusted, of("web", "fetch").strip_blobs), (Some(false), Some(true)));
+        let asks = |plugin: &str, name: &str| policy.asks_reason(Some((&id(plugin), &tool(name))));
+        assert!(asks("other", "x") && !asks("web", "search") && asks("web", "fetch"));
+        assert!(policy.asks_reason(None));
     }
 
     #[test]
@@ -510,18 +666,32 @@ mod tests {
         for (text, part) in [
             ("", "version"),
             ("version = 2", "version 1"),
-            ("version = 1\n[plugins.x.grant]\nnet = [\"https://a\"]", "net"),
+            ("version = 1\n[plugins.x.grant]\nkv = [\"everything\"]", "`kv`"),
+            ("version = 1\n[plugins.x.grant]\nclock = \"yes\"", "clock"),
+            ("version = 1\n[programs.git]\npath = \"git\"", "absolute"),
+            ("version = 1\n[secrets.a]\nfrom = \"b\"\nreveal = true", "env:NAME"),
+            ("version = 1\n[secrets.a]\nfrom = \"env:B\"", "`origins` is missing"),
+            ("version = 1\n[plugins.x.grant]\nprocess = [\"nope\"]", "[programs.nope]"),
+            ("version = 1\n[plugins.x.tools.y]\nsecrets = [\"NOPE\"]", "[plugins.x.tools.y]"),
+            ("version = 1\n[secrets.\"a b\"]\nfrom = \"env:B\"\nreveal = true", "[secrets.\"a b\"]"),
+            ("version = 1\n[plugins.x.grant]\nsecrets = [\"a\"]", "there is no [secrets.\"a\"]"),
+            ("version = 1\n[plugins.x.grant]\nsecrets = [\"*\"]", "NAME/*"),
             ("version = 1\n[plugins.x]\napprove = \"always\"", "approve"),
             ("version = 1\n[plugins.a__b]\n", "__"),
             ("version = 1\n[plugins.x.grant]\nfs_read = [\"notes\"]", "$workspace"),
-            ("version = 1\n[plugins.x.grant]\nfs_read = [\"/a/*.txt\"]", "globs"),
+            ("version = 1\n[plugins.x.grant]\nfs_read = [\"/a/{b,c}\"]", "a line for each"),
             ("version = 1\n[plugins.x.limits]\ntimeout = \"0s\"", "timeout"),
             ("version = 1\n[limits]\ntimeout = 30", "string"),
             ("version = 1\n[limits]\nmemory = \"2GiB\"", "at most"),
             ("version = 1\n[limits]\nfuel = -1", "fuel"),
             ("version = 1\n[host]\nparallel_calls = 0", "parallel_calls"),
             ("version = 1\n[plugins.x.grant]\nreduce = [\"read_file\"]", "PLUGIN__read_file"),
+            ("version = 1\n[plugins.x.grant]\nreduce = [\"log = web__fetch\"]", "PLUGIN__log"),
+            ("version = 1\n[plugins.x.grant]\nreduce = [\"web__fetch =\"]", "web__fetch = log"),
             ("version = 1\n[plugins.x]\nsha256 = \"abc\"", "64 hex"),
+            ("version = 1\n[results]\ntruncate = \"tail\"", "head-tail"),
+            ("version = 1\n[plugins.x.results]\ntrusted = true", "untrusted"),
+            ("version = 1\n[host]\nspool_age = \"2000m\"", "spool_age"),
         ] {
             let error = Policy::parse(text, Path::new("/base"), None).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

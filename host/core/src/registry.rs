@@ -2,158 +2,83 @@
 //!
 //! Readers take an `Arc` of the catalog and keep it for as long as they like: a reload in the middle of a batch
 //! changes nothing for that batch, and the old plugin lives until its last call drops it. Writers build the next
-//! catalog and swap it in; a plugin enters whole or not at all.
+//! catalog and swap it in; a plugin enters whole or not at all. What changed is told afterwards, in the order of the
+//! changes and with no lock held.
 
-use std::collections::BTreeMap;
+mod availability;
+mod catalog;
+mod draft;
+mod entry;
+mod outbox;
+mod settings;
+mod status;
+mod switch;
+mod update;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::invoke::Invoke;
+pub(crate) use self::availability::CheckFn;
+use self::availability::Schedule;
+pub use self::availability::{ANSWER_AGE, ANSWER_WAIT, Check};
+pub use self::catalog::Catalog;
+pub(crate) use self::catalog::Listing;
+use self::draft::Draft;
+pub use self::entry::{Bundle, Collision, Derived, Entry, Flags, OnCollision, ReducerEntry, ReducerHandle};
+use self::outbox::Outbox;
+pub use self::settings::{MAX_REASON, Metadata, Settings, Switches};
+pub use self::status::ToolStatus;
+pub use self::switch::{Tags, Unknown};
+pub use self::update::{Choice, Placed, Profiles, Step};
+use crate::diff::SourceDiff;
+use crate::event::{Event, Events};
 use crate::name::PluginId;
-use crate::reduce::Reduce;
-use crate::tool::{ToolDef, ToolSource};
 
-/// A tool with what runs it.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// What the tool is.
-    pub def: Arc<ToolDef>,
-    /// What runs it.
-    pub invoker: Arc<dyn Invoke>,
-    /// Why it can not run here and now: a missing grant, for instance.
-    pub unavailable: Option<String>,
-    /// Most bytes of arguments.
-    pub args_bytes: u64,
-    /// Longest `value`, in characters: the operator's and the author's bounds together.
-    pub result_chars: Option<u64>,
+/// What came of registering tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The tools that are new.
+    pub added: Vec<Arc<str>>,
+    /// The tools that took the place of others.
+    pub replaced: Vec<Arc<str>>,
+    /// The tools that were left out, because their names are taken.
+    pub kept: Vec<Arc<str>>,
 }
 
-/// A reducer with the tool whose results it takes.
-#[derive(Debug, Clone)]
-pub struct ReducerEntry {
-    /// Qualified name of the tool.
-    pub target: String,
-    /// The tool's name as the reducer declared it.
-    pub declared: String,
-    /// The plugin it belongs to.
-    pub owner: Option<PluginId>,
-    /// What runs it.
-    pub reducer: Arc<dyn Reduce>,
-}
-
-/// Everything one source brings.
-#[derive(Debug, Clone, Default)]
-pub struct Bundle {
-    /// Its tools.
-    pub tools: Vec<Entry>,
-    /// Its reducers.
-    pub reducers: Vec<ReducerEntry>,
-}
-
-/// Two things of one name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Collision {
-    /// A tool of this name is there.
-    #[error("a tool `{name}` is already registered by {owner}")]
-    Tool {
-        /// The name.
-        name: String,
-        /// Who has it.
-        owner: String,
-    },
-    /// The results of this tool already have a reducer.
-    #[error("Reducer already registered for tool '{target}' by {owner}")]
-    Reducer {
-        /// The tool.
-        target: String,
-        /// Who has it.
-        owner: String,
-    },
-}
-
-/// One state of the registry. Tools are in the order of their names.
-#[derive(Debug, Clone, Default)]
-pub struct Catalog {
-    revision: u64,
-    tools: BTreeMap<Arc<str>, Arc<Entry>>,
-    reducers: BTreeMap<String, Arc<ReducerEntry>>,
-}
-
-impl Catalog {
-    /// The tool of this qualified name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.tools.get(name)
-    }
-
-    /// All tools, in the order of their names.
-    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
-        self.tools.values()
-    }
-
-    /// The reducer for results of this tool.
-    #[must_use]
-    pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        self.reducers.get(tool)
-    }
-
-    /// All reducers, in the order of their tools' names.
-    pub fn reducers(&self) -> impl ExactSizeIterator<Item = &Arc<ReducerEntry>> {
-        self.reducers.values()
-    }
-
-    /// Grows with each change.
-    #[must_use]
-    pub fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    fn add(&mut self, bundle: Bundle) -> Result<(), Collision> {
-        for entry in bundle.tools {
-            let name: Arc<str> = entry.def.name.as_str().into();
-            if let Some(old) = self.tools.get(&name) {
-                return Err(Collision::Tool { name: name.to_string(), owner: owner_of(old) });
-            }
-            self.tools.insert(name, Arc::new(entry));
-        }
-        for reducer in bundle.reducers {
-            if let Some(old) = self.reducers.get(&reducer.target) {
-                let owner = shown(old.owner.as_ref());
-                return Err(Collision::Reducer { target: reducer.target, owner });
-            }
-            self.reducers.insert(reducer.target.clone(), Arc::new(reducer));
-        }
-        Ok(())
-    }
-
-    fn drop_plugin(&mut self, plugin: &PluginId) -> usize {
-        let before = self.tools.len() + self.reducers.len();
-        self.tools.retain(|_, entry| entry.def.source.plugin() != Some(plugin));
-        self.reducers.retain(|_, reducer| reducer.owner.as_ref() != Some(plugin));
-        before - self.tools.len() - self.reducers.len()
-    }
-}
-
-fn owner_of(entry: &Entry) -> String {
-    match &entry.def.source {
-        ToolSource::Builtin => shown(None),
-        ToolSource::Plugin { id, .. } => shown(Some(id)),
-    }
-}
-
-fn shown(owner: Option<&PluginId>) -> String {
-    owner.map_or_else(|| "the host".to_owned(), |id| format!("plugin `{id}`"))
-}
+type Hook = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
 /// The registry.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Registry {
     current: ArcSwap<Catalog>,
     writing: Mutex<()>,
+    hooks: Mutex<Vec<Hook>>,
+    outbox: Outbox,
+    schedule: Schedule,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("revision", &self.snapshot().revision()).finish_non_exhaustive()
+    }
 }
 
 impl Registry {
+    /// An empty registry that tells its changes to `events`.
+    #[must_use]
+    pub fn new(events: Events) -> Self {
+        Self { outbox: Outbox::new(events), ..Self::default() }
+    }
+
+    /// What listens to its changes.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        self.outbox.events()
+    }
+
     /// The state as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Catalog> {
@@ -164,88 +89,226 @@ impl Registry {
     ///
     /// # Errors
     /// A name that something else has.
-    pub fn install(&self, plugin: &PluginId, bundle: Bundle) -> Result<(), Collision> {
-        self.change(|catalog| {
-            catalog.drop_plugin(plugin);
-            catalog.add(bundle)
+    pub fn install(&self, plugin: &PluginId, mut bundle: Bundle) -> Result<(), Collision> {
+        self.ask_hooks(&mut bundle);
+        self.change(|draft| {
+            let is_own = |entry: &Entry| entry.def.source.plugin() == Some(plugin);
+            let before = draft.drop_tools(is_own);
+            let reducers = draft.drop_reducers_of(plugin);
+            draft.add(bundle, OnCollision::Throw)?;
+            draft.changed = true;
+            let source = format!("plugin:{plugin}");
+            let now: Vec<_> = draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
+            let tools = now.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
+            draft.events.push(if before.is_empty() && reducers == 0 {
+                Event::Registered { tools, source }
+            } else {
+                let diff = SourceDiff::new(
+                    before.iter().map(|entry| &*entry.def),
+                    now.iter().map(|entry| &*entry.def),
+                );
+                Event::Replaced { tools, source, diff }
+            });
+            Ok(())
         })
     }
 
-    /// Puts native tools in.
+    /// Puts tools and reducers in: all of them, or none.
     ///
     /// # Errors
     /// A name that something else has.
-    pub fn register(&self, bundle: Bundle) -> Result<(), Collision> {
-        self.change(|catalog| catalog.add(bundle))
+    pub fn register(&self, bundle: impl Into<Bundle>) -> Result<Registered, Collision> {
+        self.register_with(bundle, OnCollision::Throw)
+    }
+
+    /// Puts tools and reducers in: all of them, or none. `on_collision` says what becomes of those whose names are
+    /// taken; a tool's own policy ([`Entry::on_collision`]) comes before it.
+    ///
+    /// # Errors
+    /// A name that something else has, where the policy is to throw.
+    pub fn register_with(
+        &self,
+        bundle: impl Into<Bundle>,
+        on_collision: OnCollision,
+    ) -> Result<Registered, Collision> {
+        let mut bundle = bundle.into();
+        self.ask_hooks(&mut bundle);
+        self.change(|draft| {
+            let registered = draft.add(bundle, on_collision)?;
+            let entries = |names: &[Arc<str>], of: &Catalog| -> Vec<_> {
+                names.iter().filter_map(|name| of.get(name).cloned()).collect()
+            };
+            let added = entries(&registered.added, &draft.catalog);
+            draft.tell(added, |source, tools| Event::Registered { tools, source });
+            let old = std::mem::take(&mut draft.old);
+            let new = entries(&registered.replaced, &draft.catalog);
+            draft.tell(new.clone(), move |source, tools| {
+                let of = |all: &[Arc<Entry>]| -> Vec<_> {
+                    let named =
+                        |entry: &&Arc<Entry>| tools.iter().any(|tool| **tool == *entry.def.name.as_str());
+                    all.iter().filter(named).cloned().collect()
+                };
+                let (old, new) = (of(&old), of(&new));
+                let diff =
+                    SourceDiff::new(old.iter().map(|entry| &*entry.def), new.iter().map(|entry| &*entry.def));
+                Event::Replaced { tools, source, diff }
+            });
+            Ok(registered)
+        })
+    }
+
+    /// Takes in the tools of another registry, or those of one namespace of it, with their reducers. The other is not
+    /// changed.
+    ///
+    /// # Errors
+    /// A name that something else has, where the policy is to throw.
+    pub fn merge(
+        &self,
+        other: &Catalog,
+        namespace: Option<&str>,
+        on_collision: OnCollision,
+    ) -> Result<Registered, Collision> {
+        let meant = |entry: &Entry| namespace.is_none_or(|one| entry.def.namespace() == Some(one));
+        self.register_with(other.bundle(meant), on_collision)
+    }
+
+    /// Takes the tools of a namespace out, into a registry of their own, with their reducers.
+    #[must_use]
+    pub fn spin_off(&self, namespace: &str) -> Self {
+        let meant = |entry: &Entry| entry.def.namespace() == Some(namespace);
+        let bundle = self.always(|draft| {
+            let bundle = draft.catalog.bundle(meant);
+            let gone = draft.drop_tools(meant);
+            draft.tell(gone, |source, tools| Event::Unregistered { tools, source });
+            bundle
+        });
+        let own = Self::default();
+        // Nothing can collide: the names were in one registry.
+        let moved = own.register(bundle);
+        debug_assert!(moved.is_ok());
+        own
+    }
+
+    /// Takes one tool out; returns whether it was there.
+    pub fn unregister(&self, name: &str) -> bool {
+        self.unregister_where(|entry| entry.def.name.as_str() == name) > 0
+    }
+
+    /// Takes the tools of a source or of several out ([`ToolSource::matches`](crate::tool::ToolSource::matches));
+    /// returns how many there were.
+    pub fn remove_source(&self, pattern: &str) -> usize {
+        self.unregister_where(|entry| entry.def.source.matches(pattern))
+    }
+
+    /// Takes the tools of a namespace out; returns how many there were.
+    pub fn remove_namespace(&self, namespace: &str) -> usize {
+        self.unregister_where(|entry| entry.def.namespace() == Some(namespace))
+    }
+
+    fn unregister_where(&self, goes: impl Fn(&Entry) -> bool) -> usize {
+        self.always(|draft| {
+            let gone = draft.drop_tools(goes);
+            let count = gone.len();
+            draft.tell(gone, |source, tools| Event::Unregistered { tools, source });
+            count
+        })
     }
 
     /// Takes a plugin out; returns how many tools and reducers went with it.
     pub fn remove(&self, plugin: &PluginId) -> usize {
-        let mut removed = 0;
-        let change: Result<(), Collision> = self.change(|catalog| {
-            removed = catalog.drop_plugin(plugin);
-            Ok(())
-        });
-        debug_assert!(change.is_ok());
-        removed
+        self.always(|draft| {
+            let reducers = draft.drop_reducers_of(plugin);
+            let tools = draft.drop_tools(|entry| entry.def.source.plugin() == Some(plugin));
+            let count = reducers + tools.len();
+            if count > 0 {
+                let tools = tools.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
+                draft.events.push(Event::Unregistered { tools, source: format!("plugin:{plugin}") });
+            }
+            count
+        })
     }
 
-    fn change(&self, edit: impl FnOnce(&mut Catalog) -> Result<(), Collision>) -> Result<(), Collision> {
-        let _one_writer = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Catalog::clone(&self.current.load());
-        edit(&mut next)?;
-        next.revision += 1;
-        self.current.store(Arc::new(next));
-        Ok(())
+    /// Puts one reducer in; the handle takes it out again.
+    ///
+    /// # Errors
+    /// The tool has a reducer: there is one for each tool, and the first stays.
+    pub fn register_reducer(&self, entry: ReducerEntry) -> Result<ReducerHandle, Collision> {
+        let entry = Arc::new(entry);
+        self.change(|draft| draft.add_reducer(Arc::clone(&entry), OnCollision::Throw))?;
+        Ok(ReducerHandle(entry))
+    }
+
+    /// Takes that very reducer out; returns whether it was there. One that came later for the same tool stays.
+    pub fn remove_reducer(&self, handle: &ReducerHandle) -> bool {
+        self.always(|draft| {
+            let there = draft.catalog.reducers.get(handle.target());
+            draft.changed = there.is_some_and(|entry| Arc::ptr_eq(entry, &handle.0));
+            if draft.changed {
+                draft.catalog.reducers.remove(handle.target());
+            }
+            draft.changed
+        })
+    }
+
+    /// Asks `hook` about each tool that comes in from now on, before anybody sees it. A text that is not blank
+    /// switches the tool off, for that reason; it can be enabled afterwards. All hooks are asked, the last reason
+    /// counts, and one that panics is logged and has said nothing.
+    pub fn add_hook(&self, hook: impl Fn(&Entry) -> Option<String> + Send + Sync + 'static) {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
+    }
+
+    /// Asks those who are asked before tools come in: hooks, and checks that answer at once. With no lock held: they
+    /// may read the registry, or change it.
+    fn ask_hooks(&self, bundle: &mut Bundle) {
+        let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for entry in &mut bundle.tools {
+            let mut wanted = None;
+            for hook in &hooks {
+                match catch_unwind(AssertUnwindSafe(|| hook(entry))) {
+                    Ok(reason) => wanted = reason.filter(|reason| !reason.trim().is_empty()).or(wanted),
+                    Err(_) => tracing::error!(tool = %entry.def.name, "a hook of the registry panicked"),
+                }
+            }
+            entry.ask_at_once();
+            entry.derived.by_hook = wanted.map(|reason| settings::reason(&reason));
+        }
+    }
+
+    fn always<T>(&self, edit: impl FnOnce(&mut Draft) -> T) -> T {
+        let done: Result<T, std::convert::Infallible> = self.change(|draft| Ok(edit(draft)));
+        match done {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The one way to a new state: built whole, swapped in, then told.
+    fn change<T, E>(&self, edit: impl FnOnce(&mut Draft) -> Result<T, E>) -> Result<T, E> {
+        let value = self.swap(edit)?;
+        self.tell();
+        Ok(value)
+    }
+
+    /// Tells what [`Registry::update`] left to be told.
+    pub fn tell(&self) {
+        self.outbox.tell();
+    }
+
+    /// A new state, of which nothing is told yet.
+    fn swap<T, E>(&self, edit: impl FnOnce(&mut Draft) -> Result<T, E>) -> Result<T, E> {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut draft = Draft::of(&self.current.load());
+        let value = edit(&mut draft)?;
+        draft.catalog.revision += u64::from(draft.changed);
+        if draft.changed || draft.kept {
+            self.schedule.plan(&draft.catalog);
+            self.current.store(Arc::new(draft.catalog));
+        }
+        self.outbox.put(draft.events);
+        drop(writing);
+        Ok(value)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{plugin_tool, reducer};
-
-    fn id(text: &str) -> PluginId {
-        PluginId::new(text).unwrap()
-    }
-
-    fn names(catalog: &Catalog) -> Vec<&str> {
-        catalog.tools().map(|e| e.def.name.as_str()).collect()
-    }
-
-    #[test]
-    fn a_plugin_is_replaced_whole() {
-        let registry = Registry::default();
-        registry
-            .install(
-                &id("p"),
-                Bundle { tools: vec![plugin_tool("p", "b"), plugin_tool("p", "a")], reducers: vec![] },
-            )
-            .unwrap();
-        let before = registry.snapshot();
-        registry.install(&id("p"), Bundle { tools: vec![plugin_tool("p", "c")], reducers: vec![] }).unwrap();
-        assert_eq!(names(&before), ["p__a", "p__b"], "a snapshot does not change");
-        assert_eq!(names(&registry.snapshot()), ["p__c"]);
-        assert_eq!(registry.remove(&id("p")), 1);
-        assert_eq!(registry.remove(&id("p")), 0);
-    }
-
-    #[test]
-    fn a_collision_leaves_everything_as_it_was() {
-        let registry = Registry::default();
-        registry
-            .install(
-                &id("p"),
-                Bundle { tools: vec![plugin_tool("p", "a")], reducers: vec![reducer("p__a", Some("p"))] },
-            )
-            .unwrap();
-        let twice = Bundle { tools: vec![plugin_tool("q", "x"), plugin_tool("q", "x")], reducers: vec![] };
-        assert!(matches!(registry.install(&id("q"), twice), Err(Collision::Tool { .. })));
-        let second =
-            Bundle { tools: vec![plugin_tool("q", "y")], reducers: vec![reducer("p__a", Some("q"))] };
-        let error = registry.install(&id("q"), second).unwrap_err();
-        assert_eq!(error.to_string(), "Reducer already registered for tool 'p__a' by plugin `p`");
-        assert_eq!(names(&registry.snapshot()), ["p__a"]);
-        assert_eq!(registry.snapshot().revision(), 1);
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::name::{PluginId, QualifiedName, ToolName};
 use crate::reduce::{Reduce, ReduceContext};
 use crate::registry::{Entry, ReducerEntry};
 use crate::schema::Schema;
-use crate::tool::{ToolDef, ToolSource, ToolTraits};
+use crate::tool::{ToolDef, ToolSource};
 
 /// Does what its argument `do` says.
 #[derive(Debug, Default)]
@@ -52,34 +52,19 @@ impl Invoke for Puppet {
 
 fn def(name: QualifiedName, source: ToolSource) -> Entry {
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
-    let def = ToolDef {
-        name,
-        title: None,
-        description: "A puppet.".to_owned(),
-        input_schema: Schema::input(schema).unwrap(),
-        output_schema: None,
-        toolset: None,
-        tags: vec![],
-        traits: ToolTraits::default(),
-        max_result_chars: None,
-        timeout: None,
-        capabilities: vec![],
-        meta: None,
-        source,
-    };
-    Entry {
-        def: Arc::new(def),
-        invoker: Arc::new(Puppet::default()),
-        unavailable: None,
-        args_bytes: 10_000,
-        result_chars: None,
-    }
+    let def = ToolDef::new(name, "A puppet.", Schema::input(schema).unwrap(), source);
+    Entry { args_bytes: 10_000, ..Entry::new(def, Arc::new(Puppet::default())) }
 }
 
 pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> Entry {
     let id = PluginId::new(plugin).unwrap();
     let name = QualifiedName::join(&id, &ToolName::new(tool).unwrap()).unwrap();
     def(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
+}
+
+pub(crate) fn mcp_tool(server: &str, tool: &str) -> Entry {
+    let name = QualifiedName::mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
+    def(name, ToolSource::Mcp { server: server.into() })
 }
 
 pub(crate) fn native_tool(tool: &str) -> Entry {

@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::canonical;
 use crate::capability::Capability;
-use crate::name::{PluginId, QualifiedName};
+use crate::name::{MCP, PluginId, QualifiedName, SEAM};
 use crate::schema::Schema;
+use crate::wildcard::text_matches;
 
 /// A tool as it stands in the registry. Made once, shared, never changed.
 #[derive(Debug, Clone)]
@@ -37,8 +39,67 @@ pub struct ToolDef {
     pub capabilities: Vec<Capability>,
     /// Further metadata: a JSON object the host keeps and does not read.
     pub meta: Option<Box<RawValue>>,
+    /// Further words by which a search finds it.
+    pub search_hint: Option<String>,
     /// Where it comes from.
     pub source: ToolSource,
+}
+
+impl ToolDef {
+    /// A tool with nothing but what it must have; set the other fields as they are wanted.
+    #[must_use]
+    pub fn new(
+        name: QualifiedName,
+        description: impl Into<String>,
+        input_schema: Schema,
+        source: ToolSource,
+    ) -> Self {
+        Self {
+            name,
+            title: None,
+            description: description.into(),
+            input_schema,
+            output_schema: None,
+            toolset: None,
+            tags: Vec::new(),
+            traits: ToolTraits::default(),
+            max_result_chars: None,
+            timeout: None,
+            capabilities: Vec::new(),
+            meta: None,
+            search_hint: None,
+            source,
+        }
+    }
+
+    /// What stands before the tool's own name: a plugin's id, `mcp__SERVER`, or what an embedder put there; `None`:
+    /// nothing does.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        let name = self.name.as_str();
+        let own = self.bare().len() + SEAM.len();
+        name.len().checked_sub(own).and_then(|end| name.get(..end)).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The tool's own name: what its plugin or its MCP server calls it.
+    #[must_use]
+    pub fn bare(&self) -> &str {
+        if let ToolSource::Mcp { server } = &self.source
+            && let Some(rest) = self.name.as_str().strip_prefix(MCP)
+            && let Some(bare) = rest.strip_prefix(&**server).and_then(|rest| rest.strip_prefix(SEAM))
+        {
+            return bare;
+        }
+        self.name.bare()
+    }
+
+    /// SHA-256, in lower-case hex, of the schemas of arguments and results in their canonical form: the same for tools
+    /// that take and give the same, whatever their words.
+    #[must_use]
+    pub fn schema_sha256(&self) -> String {
+        let output = self.output_schema.as_ref().map(Schema::value);
+        canonical::sha256(&serde_json::json!({ "input": self.input_schema.value(), "output": output }))
+    }
 }
 
 /// Claims about behaviour (`types.wit`, `tool-traits`). Without any, the worst is assumed, as MCP does.
@@ -80,6 +141,19 @@ pub enum ToolSource {
         #[serde(serialize_with = "as_text")]
         digest: Arc<str>,
     },
+    /// Another MCP server.
+    Mcp {
+        /// The name the operator gave it.
+        #[serde(serialize_with = "as_text")]
+        server: Arc<str>,
+    },
+    /// A service that an OpenAPI document describes.
+    #[serde(rename = "openapi")]
+    OpenApi {
+        /// The name the operator gave it.
+        #[serde(serialize_with = "as_text")]
+        document: Arc<str>,
+    },
 }
 
 impl ToolSource {
@@ -87,12 +161,107 @@ impl ToolSource {
     #[must_use]
     pub fn plugin(&self) -> Option<&PluginId> {
         match self {
-            Self::Builtin => None,
             Self::Plugin { id, .. } => Some(id),
+            Self::Builtin | Self::Mcp { .. } | Self::OpenApi { .. } => None,
         }
+    }
+
+    /// Whether a pattern means it: `plugin` every plugin, `plugin:text*` those of such ids, where `*` stands for any run
+    /// of characters; the same for `mcp` and `openapi`; `builtin`.
+    #[must_use]
+    pub fn matches(&self, pattern: &str) -> bool {
+        let (of, id) = pattern.split_once(':').map_or((pattern, None), |(of, id)| (of, Some(id)));
+        let (kind, name) = match self {
+            Self::Builtin => ("builtin", ""),
+            Self::Plugin { id, .. } => ("plugin", id.as_str()),
+            Self::Mcp { server } => ("mcp", &**server),
+            Self::OpenApi { document } => ("openapi", &**document),
+        };
+        of == kind && id.is_none_or(|pattern| !name.is_empty() && text_matches(pattern, name))
+    }
+
+    /// The kind and, where there are several of it, the name: `builtin`, `plugin:text`, `mcp:github`, `openapi:pets`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Builtin => "builtin".to_owned(),
+            Self::Plugin { id, .. } => format!("plugin:{id}"),
+            Self::Mcp { server } => format!("mcp:{server}"),
+            Self::OpenApi { document } => format!("openapi:{document}"),
+        }
+    }
+
+    /// Refuses a pattern that fits nothing.
+    ///
+    /// # Errors
+    /// Says how one is written.
+    pub fn check_pattern(pattern: &str) -> Result<(), String> {
+        let good = match pattern.split_once(':') {
+            None => matches!(pattern, "builtin" | "plugin" | "mcp" | "openapi"),
+            Some((kind, name)) => matches!(kind, "plugin" | "mcp" | "openapi") && !name.is_empty(),
+        };
+        let forms = "write `builtin`, `plugin`, `mcp`, `openapi`, or one of the last three with a name, `plugin:text`";
+        if good { Ok(()) } else { Err(format!("`source` is `{pattern}`: {forms}")) }
     }
 }
 
 fn as_text<T: std::borrow::Borrow<str>, S: serde::Serializer>(text: &T, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(text.borrow())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::ToolName;
+    use crate::testing::{mcp_tool, native_tool, plugin_tool};
+
+    #[test]
+    fn a_name_is_split_where_its_source_says() {
+        for (entry, namespace, bare) in [
+            (native_tool("now"), None, "now"),
+            (native_tool("math__add"), Some("math"), "add"),
+            (plugin_tool("p", "a"), Some("p"), "a"),
+            (plugin_tool("p", "a__b"), Some("p"), "a__b"),
+            (plugin_tool("p", "_a"), Some("p"), "_a"),
+            (mcp_tool("gh", "a__b"), Some("mcp__gh"), "a__b"),
+        ] {
+            assert_eq!((entry.def.namespace(), entry.def.bare()), (namespace, bare), "{}", entry.def.name);
+        }
+    }
+
+    #[test]
+    fn a_pattern_means_a_source_or_several() {
+        let (plugin, mcp) =
+            (plugin_tool("text", "a").def.source.clone(), mcp_tool("gh", "a").def.source.clone());
+        for (pattern, fits) in [
+            ("plugin", [true, false, false]),
+            ("plugin:text", [true, false, false]),
+            ("plugin:te*", [true, false, false]),
+            ("plugin:other", [false, false, false]),
+            ("mcp", [false, true, false]),
+            ("mcp:gh", [false, true, false]),
+            ("builtin", [false, false, true]),
+            ("builtin:*", [false, false, false]),
+            ("*", [false, false, false]),
+            ("", [false, false, false]),
+        ] {
+            let found = [&plugin, &mcp, &ToolSource::Builtin].map(|source| source.matches(pattern));
+            assert_eq!(found, fits, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_hash_of_the_schemas_is_of_what_they_say() {
+        let tool = |schema: &str| {
+            let name = QualifiedName::native(&ToolName::new("t").unwrap());
+            ToolDef::new(name, "Words.", Schema::input(schema).unwrap(), ToolSource::Builtin)
+        };
+        let one = tool(r#"{"type": "object", "properties": {"a": {}, "b": {}}}"#);
+        let same = tool(r#"{"properties":{"b":{},"a":{}},"type":"object"}"#);
+        let mut other = same.clone();
+        other.output_schema = Schema::output("{}").ok();
+        assert_eq!(one.schema_sha256(), same.schema_sha256());
+        assert_ne!(one.schema_sha256(), other.schema_sha256());
+        assert_eq!(one.schema_sha256().len(), 64);
+    }
 }

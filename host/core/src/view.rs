@@ -1,42 +1,172 @@
 //! What one caller sees of the registry, and therefore may call: definitions and admission come from one object.
 //!
-//! An absent list means everything, an empty list means nothing (the seed's rule, and the one its users trip over).
+//! A view is a snapshot of the registry behind a filter, and perhaps some tools of its own. It never changes; making
+//! one walks through nothing. What it lists is worked out once, and shared by all views of one snapshot and one filter.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+mod filter;
+mod merge;
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+pub use self::filter::Filter;
+use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
+use crate::permission::Permissions;
 pub use crate::registry::Entry;
-use crate::registry::{Catalog, ReducerEntry};
+use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
+use crate::text::one_line;
 
-/// What is let through.
-#[derive(Debug, Clone, Default)]
-pub struct Filter {
-    /// Qualified names; `None`: all.
-    pub allowed_tools: Option<BTreeSet<String>>,
-    /// Plugin ids; `None`: all. Native tools are not asked for a plugin.
-    pub allowed_plugins: Option<BTreeSet<String>>,
-    /// Qualified names that are out whatever else lets them in.
-    pub exclude_tools: BTreeSet<String>,
-}
+/// Longest name that a refusal repeats, in characters.
+const MAX_NAME: usize = 100;
 
 /// A snapshot of the registry behind a filter. Cheap to make and to clone.
 #[derive(Debug, Clone)]
 pub struct View {
     catalog: Arc<Catalog>,
     filter: Arc<Filter>,
+    own: Option<Arc<Own>>,
+    listing: Arc<OnceLock<Listing>>,
+}
+
+/// What a view has besides its catalog. A tool here stands before one of the same name there.
+#[derive(Debug, Clone, Default)]
+struct Own {
+    tools: BTreeMap<Arc<str>, Added>,
+    reducers: BTreeMap<String, Arc<ReducerEntry>>,
+}
+
+/// A tool that is not of the view's catalog, with the filter it came through.
+#[derive(Debug, Clone)]
+struct Added {
+    entry: Arc<Entry>,
+    filter: Arc<Filter>,
+    origin: Origin,
+}
+
+/// A tool of a view with what decides about it.
+#[derive(Clone, Copy)]
+struct Held<'v> {
+    entry: &'v Arc<Entry>,
+    filter: &'v Arc<Filter>,
+    origin: Origin,
+}
+
+impl<'v> Held<'v> {
+    fn gate(&self) -> Option<Gate> {
+        self.filter.gate(self.entry, self.origin)
+    }
+
+    fn added(&self) -> Added {
+        Added { entry: Arc::clone(self.entry), filter: Arc::clone(self.filter), origin: self.origin }
+    }
+
+    fn passing(self) -> Option<&'v Arc<Entry>> {
+        self.gate().is_none().then_some(self.entry)
+    }
+}
+
+impl Added {
+    fn held(&self) -> Held<'_> {
+        Held { entry: &self.entry, filter: &self.filter, origin: self.origin }
+    }
 }
 
 impl View {
-    /// A view on one state of the registry. A filter that many views share is given as an `Arc`.
+    /// A view on one state of the registry. A filter that many views share is given as an `Arc`: they then share the
+    /// list of definitions, too.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, filter: impl Into<Arc<Filter>>) -> Self {
-        Self { catalog, filter: filter.into() }
+        let filter = filter.into();
+        let filter = filter.under_policy_of(&catalog).map_or(filter, Arc::new);
+        Self { catalog, filter, own: None, listing: Arc::default() }
     }
 
-    /// The tools that may be called, in the order of their names.
-    pub fn definitions(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.catalog.tools().filter(|entry| self.admit(entry).is_ok())
+    /// The same view with tools and reducers of its own, which end with it; neither the registry nor this view knows
+    /// of them. The lists of the filter are not asked about them, but what it excludes stays out.
+    ///
+    /// # Errors
+    /// A name that the registry or this view has, whether or not the filter lets it through, unless `on_collision`,
+    /// or the tool's own policy, says what becomes of it.
+    pub fn with(&self, bundle: impl Into<Bundle>, on_collision: OnCollision) -> Result<Self, Collision> {
+        let Bundle { tools, reducers } = bundle.into();
+        let mut own = self.own.as_deref().cloned().unwrap_or_default();
+        for mut entry in tools {
+            let name: Arc<str> = entry.def.name.as_str().into();
+            let there = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
+            match (there, entry.on_collision.unwrap_or(on_collision)) {
+                (Some(there), OnCollision::Throw) => return Err(Collision::with_tool(there)),
+                (Some(_), OnCollision::Keep) => {}
+                (None, _) | (Some(_), OnCollision::Replace) => {
+                    self.catalog.settings().apply(&mut entry);
+                    own.reducers.remove(&*name);
+                    let filter = Arc::clone(&self.filter);
+                    let added = Added { entry: Arc::new(entry), filter, origin: Origin::Ephemeral };
+                    own.tools.insert(name, added);
+                }
+            }
+        }
+        for reducer in reducers {
+            let target = reducer.target.clone();
+            let there = match own.tools.contains_key(&*target) {
+                true => own.reducers.get(&target),
+                false => own.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
+            };
+            match (there, on_collision) {
+                (Some(there), OnCollision::Throw) => return Err(Collision::with_reducer(there)),
+                (Some(_), OnCollision::Keep) => {}
+                (None, _) | (Some(_), OnCollision::Replace) => {
+                    own.reducers.insert(target, Arc::new(reducer));
+                }
+            }
+        }
+        Ok(self.having(own))
+    }
+
+    fn having(&self, own: Own) -> Self {
+        let (catalog, filter) = (Arc::clone(&self.catalog), Arc::clone(&self.filter));
+        Self { catalog, filter, own: Some(Arc::new(own)), listing: Arc::default() }
+    }
+
+    /// The tools of the first list, in the order of their names: those that may be called, without the hidden and
+    /// the deferred ones.
+    pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
+        let list = || self.held().filter(|held| held.filter.shows(held.entry)).filter_map(Held::passing);
+        let listing = self.listing.get_or_init(|| match self.own {
+            None => self.catalog.listing(&self.filter, || list().cloned().collect()),
+            Some(_) => list().cloned().collect(),
+        });
+        listing.iter()
+    }
+
+    /// Whether tools that may be found can be missing in the first list: it is lazy, or some of them are deferred.
+    #[must_use]
+    pub fn keeps_back(&self) -> bool {
+        let deferred = |own: &Own| own.tools.values().any(|added| added.entry.flags.deferred);
+        let some = self.catalog.has_deferred() || self.own.as_deref().is_some_and(deferred);
+        self.filter.is_lazy() || (some && self.discoverable().any(|entry| entry.flags.deferred))
+    }
+
+    /// The tools that may be found, in the order of their names: those of the first list and the deferred ones.
+    pub fn discoverable(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.callable().filter(|entry| !entry.flags.hidden)
+    }
+
+    /// The tools that may be called, in the order of their names: also the deferred and the hidden ones.
+    pub fn callable(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.held().filter_map(Held::passing)
+    }
+
+    /// All tools that the view knows, in the order of their names, also those that may not be called.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.held().map(|held| held.entry)
+    }
+
+    /// What the view knows under a name; whether it may be called is [`View::find`]'s.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.held_as(name).map(|held| held.entry)
     }
 
     /// The tool of this name, if it may be called.
@@ -44,40 +174,66 @@ impl View {
     /// # Errors
     /// The first gate it does not pass; the texts are the seed's.
     pub fn find(&self, name: &str) -> Result<&Arc<Entry>, ToolError> {
-        match self.catalog.get(name) {
-            Some(entry) => self.admit(entry).map(|()| entry),
-            None => {
-                let shown: String = name.chars().take(100).collect();
-                Err(ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {shown}")))
+        let refuse = |text: String| Err(ToolError::new(ErrorCode::NotAvailable, text));
+        let Some(held) = self.held_as(name) else {
+            return refuse(format!("Unknown tool: {}", one_line(name, MAX_NAME)));
+        };
+        match held.gate() {
+            None => Ok(held.entry),
+            Some(Gate::Excluded) => refuse(format!("Tool {name} is not available on this surface")),
+            Some(Gate::NotPermitted) => refuse(format!("Tool {name} is not permitted for this personality")),
+            Some(Gate::NotInProfile(profile)) => {
+                refuse(format!("Tool {name} is not in the profile `{profile}`"))
+            }
+            Some(Gate::Disabled(reason)) => refuse(format!("Tool {name} is disabled: {reason}")),
+            Some(Gate::Unavailable(reason)) => {
+                refuse(format!("Tool {name} is not currently available: {reason}"))
             }
         }
     }
 
-    /// The gates, in the seed's order. This order is a security property: read it at one glance.
-    fn admit(&self, entry: &Entry) -> Result<(), ToolError> {
-        let name = entry.def.name.as_str();
-        let refuse = |text: String| Err(ToolError::new(ErrorCode::NotAvailable, text));
-        if self.filter.exclude_tools.contains(name) {
-            return refuse(format!("Tool {name} is not available on this surface"));
-        }
-        if self.filter.allowed_tools.as_ref().is_some_and(|list| !list.contains(name)) {
-            return refuse(format!("Tool {name} is not permitted for this personality"));
-        }
-        if let (Some(list), Some(plugin)) = (&self.filter.allowed_plugins, entry.def.source.plugin())
-            && !list.contains(plugin.as_str())
-        {
-            return refuse(format!("Tool {name} is not permitted for this personality"));
-        }
-        if let Some(reason) = &entry.unavailable {
-            return refuse(format!("Tool {name} is not currently available: {reason}"));
-        }
-        Ok(())
+    /// Why a tool may not be called, for people; `None`: it may.
+    #[must_use]
+    pub fn why_not(&self, entry: &Entry) -> Option<String> {
+        let held = self.held_as(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
+        let gate = held.map_or_else(|| self.filter.gate(entry, Origin::Catalog), |held| held.gate());
+        Some(match gate? {
+            Gate::Excluded => "it is excluded on this surface".to_owned(),
+            Gate::NotPermitted => "it is not permitted for this personality".to_owned(),
+            Gate::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
+            Gate::Disabled(reason) => format!("it is disabled: {reason}"),
+            Gate::Unavailable(reason) => reason,
+        })
+    }
+
+    /// The profile of the view.
+    #[must_use]
+    pub fn profile(&self) -> Option<&Arc<str>> {
+        self.filter.profile_name()
+    }
+
+    /// The profile under which calls of a tool run: that of the view, or, in a merged one, that of the view which
+    /// the tool came from.
+    #[must_use]
+    pub fn profile_of(&self, tool: &str) -> Option<&Arc<str>> {
+        self.held_as(tool).map_or(&self.filter, |held| held.filter).profile_name()
+    }
+
+    /// The rules of the profile under which calls of a tool run, which make those of the policy stricter.
+    #[must_use]
+    pub fn permissions_of(&self, tool: &str) -> Option<&Permissions> {
+        let filter = self.held_as(tool).map_or(&self.filter, |held| held.filter);
+        filter.profile.as_ref().map(|profile| &profile.permissions)
     }
 
     /// The reducer for results of this tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        self.catalog.reducer(tool)
+        let Some(own) = &self.own else { return self.catalog.reducer(tool) };
+        match own.reducers.get(tool) {
+            None if !own.tools.contains_key(tool) => self.catalog.reducer(tool),
+            reducer => reducer,
+        }
     }
 
     /// The state of the registry behind the view.
@@ -85,82 +241,38 @@ impl View {
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
+
+    fn held_as(&self, name: &str) -> Option<Held<'_>> {
+        let own = self.own.as_ref().and_then(|own| own.tools.get(name));
+        own.map(Added::held).or_else(|| self.catalog.get(name).map(|entry| self.of_catalog(entry)))
+    }
+
+    fn of_catalog<'v>(&'v self, entry: &'v Arc<Entry>) -> Held<'v> {
+        Held { entry, filter: &self.filter, origin: Origin::Catalog }
+    }
+
+    /// All tools in the order of their names: two sorted rows, zipped; of two with one name, the view's own.
+    fn held(&self) -> impl Iterator<Item = Held<'_>> {
+        let mut catalog = self.catalog.tools().map(|entry| self.of_catalog(entry)).peekable();
+        let own = self.own.as_ref().map(|own| own.tools.values());
+        let mut own = own.into_iter().flatten().map(Added::held).peekable();
+        std::iter::from_fn(move || {
+            let (Some(next), Some(added)) = (catalog.peek(), own.peek()) else {
+                return catalog.next().or_else(|| own.next());
+            };
+            match next.entry.def.name.cmp(&added.entry.def.name) {
+                Ordering::Less => catalog.next(),
+                Ordering::Greater => own.next(),
+                Ordering::Equal => {
+                    catalog.next();
+                    own.next()
+                }
+            }
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::registry::{Bundle, Registry};
-    use crate::testing::{native_tool, plugin_tool};
-
-    fn catalog() -> Arc<Catalog> {
-        let registry = Registry::default();
-        let mut broken = plugin_tool("q", "broken");
-        broken.unavailable = Some("no grant".to_owned());
-        let tools = vec![
-            plugin_tool("p", "a"),
-            plugin_tool("p", "b"),
-            plugin_tool("q", "c"),
-            broken,
-            native_tool("n"),
-        ];
-        registry.register(Bundle { tools, reducers: vec![] }).unwrap();
-        registry.snapshot()
-    }
-
-    fn set(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn filters_follow_the_rule_of_absent_and_empty() {
-        let catalog = catalog();
-        for (filter, expect) in [
-            (Filter::default(), vec!["n", "p__a", "p__b", "q__c"]),
-            (Filter { allowed_tools: Some(set(&[])), ..Filter::default() }, vec![]),
-            (Filter { allowed_tools: Some(set(&["p__a", "q__broken"])), ..Filter::default() }, vec!["p__a"]),
-            (Filter { allowed_plugins: Some(set(&[])), ..Filter::default() }, vec!["n"]),
-            (
-                Filter {
-                    allowed_plugins: Some(set(&["p"])),
-                    exclude_tools: set(&["p__a"]),
-                    ..Filter::default()
-                },
-                vec!["n", "p__b"],
-            ),
-        ] {
-            let view = View::new(Arc::clone(&catalog), filter);
-            let seen: Vec<_> = view.definitions().map(|e| e.def.name.as_str()).collect();
-            assert_eq!(seen, expect);
-            for entry in catalog.tools() {
-                let name = entry.def.name.as_str();
-                assert_eq!(
-                    view.find(name).is_ok(),
-                    seen.contains(&name),
-                    "definitions and admission agree on {name}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn each_gate_has_the_seeds_text_and_order() {
-        let filter = Filter {
-            allowed_tools: Some(set(&["p__b", "q__broken", "q__c"])),
-            allowed_plugins: Some(set(&["q"])),
-            exclude_tools: set(&["q__c", "p__a"]),
-        };
-        let view = View::new(catalog(), filter);
-        for (name, text) in [
-            ("nope", "Unknown tool: nope"),
-            ("q__c", "Tool q__c is not available on this surface"),
-            ("p__a", "Tool p__a is not available on this surface"),
-            ("p__b", "Tool p__b is not permitted for this personality"),
-            ("n", "Tool n is not permitted for this personality"),
-            ("q__broken", "Tool q__broken is not currently available: no grant"),
-        ] {
-            let error = view.find(name).unwrap_err();
-            assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
-        }
-    }
-}
+mod property_tests;
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use toolbay_core::audit::LogAudit;
 use toolbay_core::call::{Admitted, Audience, CallContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::invoke::{BoxFuture, Invocation, Invoke};
-use toolbay_core::limits::{Limits, Usage};
+use toolbay_core::limits::Usage;
 use toolbay_core::name::{QualifiedName, ToolName};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::{Bundle, Registry};
@@ -27,7 +27,7 @@ enum Native {
 impl Invoke for Native {
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         let text = call.parsed().get("text").and_then(Value::as_str).unwrap_or_default();
-        ctx.progress("reading".to_owned(), Some(50.0), Audience::User, 1);
+        ctx.progress("reading", Some(50.0), Audience::User);
         let output = match self {
             Self::Echo => ToolOutput::text(text),
             Self::Words => {
@@ -41,29 +41,11 @@ impl Invoke for Native {
 
 fn entry(name: &str, description: &str, output: Option<&str>, native: Native) -> anyhow::Result<Entry> {
     let input = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
-    let def = ToolDef {
-        name: QualifiedName::native(&ToolName::new(name)?),
-        title: None,
-        description: description.to_owned(),
-        input_schema: Schema::input(input)?,
-        output_schema: output.map(Schema::output).transpose()?,
-        toolset: None,
-        tags: vec![],
-        traits: ToolTraits { read_only: true, closed_world: true, ..ToolTraits::default() },
-        max_result_chars: None,
-        timeout: None,
-        capabilities: vec![],
-        meta: None,
-        source: ToolSource::Builtin,
-    };
-    let args_bytes = Limits::default().args_bytes;
-    Ok(Entry {
-        def: Arc::new(def),
-        invoker: Arc::new(native),
-        unavailable: None,
-        args_bytes,
-        result_chars: None,
-    })
+    let name = QualifiedName::native(&ToolName::new(name)?);
+    let mut def = ToolDef::new(name, description, Schema::input(input)?, ToolSource::Builtin);
+    def.output_schema = output.map(Schema::output).transpose()?;
+    def.traits = ToolTraits { read_only: true, closed_world: true, ..ToolTraits::default() };
+    Ok(Entry::new(def, Arc::new(native)))
 }
 
 #[tokio::main]

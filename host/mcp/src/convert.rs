@@ -8,15 +8,17 @@ use rmcp::model::{
     Tool, ToolAnnotations,
 };
 use serde_json::{Number, Value, json};
+use toolbay_core::budget::Truncation;
 use toolbay_core::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tool::{ToolSource, ToolTraits};
+use toolbay_core::untrusted::Mark;
 use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
 
-use crate::{base64, legacy};
+use crate::{base64, legacy, outputs};
 
 /// Which half of MCP's history a request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,11 @@ impl Era {
             Some(_) | None => Self::Legacy,
         }
     }
+}
+
+/// Whether a client of this version knows links to resources in results; one that does not may refuse them all.
+pub(crate) fn knows_links(version: Option<&ProtocolVersion>) -> bool {
+    version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2025_06_18.as_str())
 }
 
 /// What the server says of itself.
@@ -101,22 +108,36 @@ pub(crate) fn answer(
     delivered: Delivered,
     entry: Option<&Entry>,
     era: Era,
+    links: bool,
 ) -> Result<CallToolResult, ErrorData> {
     let mut meta = MetaObject::new();
     put(&mut meta, "toolbay/usage", &delivered.usage);
     put(&mut meta, "toolbay/duration_us", &delivered.duration_us);
+    if let Some(age) = delivered.cached {
+        put(&mut meta, "toolbay/cached_ms", &age.as_millis());
+    }
     let mut result = match delivered.result {
-        Ok(output) => success(output, entry, era, &mut meta),
+        Ok(output) => success(output, delivered.mark.as_ref(), entry, era, &mut meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
         Err(failure) => refusal(failure, &mut meta),
     };
+    if links {
+        let whole = delivered.kept.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
+        result.content.extend(whole);
+    }
     result.meta = Some(meta);
     Ok(result)
 }
 
-fn success(output: ToolOutput, entry: Option<&Entry>, era: Era, meta: &mut MetaObject) -> CallToolResult {
+fn success(
+    output: ToolOutput,
+    mark: Option<&Mark>,
+    entry: Option<&Entry>,
+    era: Era,
+    meta: &mut MetaObject,
+) -> CallToolResult {
     let ToolOutput { mut value, structured, content, cost_usd, meta: own } = output;
     cost(meta, cost_usd);
     if let Some(own) = own.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) {
@@ -125,7 +146,11 @@ fn success(output: ToolOutput, entry: Option<&Entry>, era: Era, meta: &mut MetaO
     // Some clients show the model only the text, some only the structured part: each must stand for itself.
     if let (true, Some(raw)) = (value.is_empty(), &structured) {
         raw.get().clone_into(&mut value);
-        budget::cut(&mut value, call::DEFAULT_BUDGET_CHARS);
+        let most = call::DEFAULT_BUDGET_CHARS;
+        match mark {
+            Some(mark) => value = mark.fit(&value, most, Truncation::Head, value.chars().count(), ""),
+            None => _ = budget::cut(&mut value, most),
+        }
     }
     let mut blocks = Vec::with_capacity(content.len() + 1);
     // Model APIs refuse an empty text block, and with it the whole conversation.
@@ -153,8 +178,11 @@ fn refusal(failure: Failure, meta: &mut MetaObject) -> CallToolResult {
                 put(meta, "toolbay/subject", &subject);
             }
         }
-        Failure::Fault(Fault { kind, limit, .. }) => {
+        Failure::Fault(Fault { kind, limit, retry_after_ms, .. }) => {
             put(meta, "toolbay/fault", kind.as_str());
+            if let Some(after) = retry_after_ms {
+                put(meta, "toolbay/retry_after_ms", &after);
+            }
             if let Some(limit) = limit {
                 put(meta, "toolbay/limit", &limit);
             }
@@ -174,7 +202,7 @@ pub(crate) fn busy(most: usize) -> CallToolResult {
         "the server is busy: {most} calls of this connection are running, as many as may run at once; retry when \
          one of them has ended"
     );
-    failed(Fault { kind: FaultKind::Busy, message, limit: Some(limit) })
+    failed(Fault { kind: FaultKind::Busy, message, limit: Some(limit), retry_after_ms: None })
 }
 
 /// The answer to a call that did not end after it was cancelled.

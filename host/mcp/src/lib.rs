@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`server`] | what is answered to which request |
 //! | `convert` | how a tool and a result look on the wire |
+//! | `outputs` | how what was cut from results can be read |
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
@@ -34,6 +35,7 @@
 mod base64;
 mod convert;
 mod legacy;
+mod outputs;
 mod progress;
 pub mod server;
 pub mod stdio;

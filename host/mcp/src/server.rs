@@ -14,18 +14,22 @@ use rmcp::model::{
     CompleteRequestParams, CompleteResult, ConstString, DiscoverResult, ErrorData, ListPromptsRequestMethod,
     ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
     ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    ProgressNotificationParam, ProgressToken, ReadResourceRequestMethod, ReadResourceRequestParams,
+    ReadResourceResponse, ResourcesCapability, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::{DEFAULT_BUDGET_CHARS, Identity, Progress, ToolCall, TurnContext};
+use toolbay_core::discovery;
 use toolbay_core::pipeline::{Delivered, Pipeline};
 use toolbay_core::registry::Registry;
+use toolbay_core::session::Session;
 use toolbay_core::view::{Filter, View};
 
 use crate::convert::{self, Era};
+use crate::outputs;
 use crate::progress::{self, Meter};
 
 /// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
@@ -96,8 +100,8 @@ impl Server {
         Self { shared: Arc::new(Shared { registry, pipeline, filter: Arc::new(filter), options, changes }) }
     }
 
-    /// Tells the clients that the list of tools has changed. Call it after the registry has changed; changes in
-    /// quick succession are told once.
+    /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
+    /// have changed; changes in quick succession are told once, and what does not show in a list is not told.
     pub fn notify_changed(&self) {
         self.shared.changes.send_modify(|count| *count += 1);
     }
@@ -114,6 +118,7 @@ impl Server {
         Connection {
             server: self.clone(),
             session_id: session_id(),
+            session: Arc::new(Session::fresh()),
             calls: Semaphore::new(most),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
@@ -122,7 +127,7 @@ impl Server {
     }
 
     fn view(&self) -> View {
-        View::new(self.shared.registry.snapshot(), Arc::clone(&self.shared.filter))
+        discovery::offer(View::new(self.shared.registry.current(), Arc::clone(&self.shared.filter)))
     }
 }
 
@@ -136,6 +141,7 @@ fn session_id() -> String {
 pub(crate) struct Connection {
     server: Server,
     session_id: String,
+    session: Arc<Session>,
     calls: Semaphore,
     listeners: Semaphore,
     announcing: AtomicBool,
@@ -216,6 +222,7 @@ impl Connection {
             })
             .unzip();
         let turn = TurnContext {
+            attachments: None,
             budget_chars: self.options().budget_chars,
             cancel: context.ct.clone(),
             dry_run: false,
@@ -225,6 +232,7 @@ impl Connection {
                 platform: Some("mcp".to_owned()),
                 ..Identity::default()
             },
+            session: Arc::clone(&self.session),
         };
         let view = self.server.view();
         let call = ToolCall::new(context.id.to_string(), request.name.as_ref(), args);
@@ -235,10 +243,13 @@ impl Connection {
             delivered
         };
         let (delivered, ()) = tokio::join!(run, forward(events, &context.peer, &ended));
-        let entry = view.catalog().get(&request.name);
+        let entry = view.get(&request.name);
         delivered.map_or_else(
             || Ok(convert::abandoned()),
-            |delivered| convert::answer(delivered, entry.map(AsRef::as_ref), era),
+            |delivered| {
+                let links = convert::knows_links(context.protocol_version().as_ref());
+                convert::answer(delivered, entry.map(AsRef::as_ref), era, links)
+            },
         )
     }
 
@@ -264,9 +275,20 @@ impl Connection {
         }
     }
 
-    /// Waits for changes and tells them by `tell`, until the client has gone or `tell` fails.
+    /// What the list of tools is now, as a number: another list is another number.
+    fn listing(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        for entry in self.server.view().definitions() {
+            // A tool that is no JSON is listed as nothing, and hashed as nothing.
+            hasher.write(&serde_json::to_vec(&convert::tool(entry, Era::Modern)).unwrap_or_default());
+        }
+        hasher.finish()
+    }
+
+    /// Waits for changes of the list and tells them by `tell`, until the client has gone or `tell` fails.
     async fn announce<F: Future<Output = bool>>(&self, gone: impl Fn() -> bool, tell: impl Fn() -> F) {
         let mut changes = self.server.shared.changes.subscribe();
+        let mut listed = self.listing();
         loop {
             tokio::select! {
                 () = self.closed.cancelled() => return,
@@ -276,7 +298,11 @@ impl Connection {
                     }
                 }
                 change = changes.changed() => {
-                    if change.is_err() || !tell().await {
+                    if change.is_err() {
+                        return;
+                    }
+                    let before = std::mem::replace(&mut listed, self.listing());
+                    if before != listed && !tell().await {
                         return;
                     }
                 }
@@ -287,7 +313,9 @@ impl Connection {
 
 impl ServerHandler for Connection {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let mut capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        capabilities.resources = self.server.shared.pipeline.spool().map(|_| ResourcesCapability::default());
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
         info.instructions.clone_from(&self.options().instructions);
         info
@@ -365,7 +393,37 @@ impl ServerHandler for Connection {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        undeclared::<ListResourcesRequestMethod, _>(&context)
+        let Some(spool) = self.server.shared.pipeline.spool() else {
+            return undeclared::<ListResourcesRequestMethod, _>(&context);
+        };
+        let mut list = answered(async { Ok(outputs::list(&**spool, &self.session).await) }).await?;
+        let era = era(&context);
+        if era == Era::Modern {
+            // A call may add to it at any time.
+            list.ttl_ms = Some(0);
+            list.cache_scope = Some(CacheScope::Private);
+        }
+        convert::sign(&mut list.meta, era);
+        Ok(list)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let Some(spool) = self.server.shared.pipeline.spool() else {
+            return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
+        };
+        let mut result = answered(outputs::read(&**spool, &self.session, &request.uri)).await?;
+        let era = era(&context);
+        if era == Era::Modern {
+            // The same id is the same text, but it may be gone.
+            result.ttl_ms = Some(millis(self.options().list_ttl));
+            result.cache_scope = Some(CacheScope::Private);
+        }
+        convert::sign(&mut result.meta, era);
+        Ok(result.into())
     }
 
     async fn list_resource_templates(

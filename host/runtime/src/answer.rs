@@ -97,7 +97,7 @@ fn error_from_guest(error: types::ToolError) -> ToolError {
             types::ErrorCode::StaleWrite => ErrorCode::StaleWrite,
         },
         message: error.message,
-        subject: error.subject.map(|s| s.chars().take(1000).collect()),
+        subject: error.subject,
         cost_usd: error.cost_usd.filter(|c| c.is_finite() && *c >= 0.0),
     }
 }

@@ -14,7 +14,11 @@ pub(crate) mod imports {
         path: "../../wit",
         world: "toolbay:plugin/imports",
         imports: {
+            "toolbay:plugin/attachments": async,
             "toolbay:plugin/files": async,
+            "toolbay:plugin/http-client": async,
+            "toolbay:plugin/kv": async,
+            "toolbay:plugin/process": async,
         },
         additional_derives: [PartialEq],
     });
@@ -46,6 +50,14 @@ pub(crate) mod about {
         world: "toolbay:plugin/exports-about",
         exports: { default: async },
         with: { "toolbay:plugin/types": crate::bindings::tools::toolbay::plugin::types },
+    });
+}
+
+pub(crate) mod availability {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/exports-availability",
+        exports: { default: async },
     });
 }
 

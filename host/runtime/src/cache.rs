@@ -3,14 +3,18 @@
 //! Loading native code from a file is as dangerous as running that file, so the folder must belong to this user and
 //! be writable by nobody else, and so must each file; the code's own digest is checked before it is mapped. Whatever
 //! does not fit is ignored, compiled again and replaced. Metadata stands apart from code: listing tools maps none.
+//!
+//! What was not used for long goes, and what was used longest ago when there is too much. A file that is mapped stays
+//! mapped when its name is gone, and what is needed again is compiled again, so nothing breaks by it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::Component;
@@ -19,17 +23,49 @@ use crate::descriptor::Descriptor;
 use crate::digest::{Digest, sha256};
 use crate::engine::Engine;
 use crate::native;
+use crate::private::{make_dir, trusted};
 
 /// Grows when what is stored changes its meaning.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
+
+/// How long after its last use the time of an entry is brought up to date: not at every start.
+const USED_AGAIN: Duration = Duration::from_secs(3600);
+/// How old a file must be that a writer left half-done.
+const LEFT_OVER: Duration = Duration::from_secs(3600);
+/// Most entries of the folder that are looked at; what is beyond them is looked at once there are fewer.
+const MAX_LISTED: usize = 100_000;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// All files together.
+    pub(crate) bytes: u64,
+    /// Since the last use.
+    pub(crate) age: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        // Some forty components of a whole JavaScript engine, thousands of ordinary ones.
+        Self { bytes: 2 << 30, age: Duration::from_secs(30 * 24 * 3600) }
+    }
+}
 
 /// A folder that only this user can write.
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     dir: PathBuf,
     key: String,
+    bounds: Bounds,
+}
+
+/// The files of one component for one engine.
+struct Kept {
+    used: SystemTime,
+    bytes: u64,
+    files: Vec<PathBuf>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,24 +87,55 @@ impl Cache {
     ///
     /// # Errors
     /// Says why the folder can not be trusted or used; the host then works without a cache.
-    pub(crate) fn open(dir: &Path, engine: &Engine) -> Result<Self, String> {
-        let shown = dir.display();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(|e| format!("`{shown}` can not be made: {e}"))?;
-        let meta = fs::symlink_metadata(dir).map_err(|e| format!("`{shown}`: {e}"))?;
-        if !meta.is_dir() {
-            return Err(format!("`{shown}` is not a folder"));
-        }
-        trusted(&meta).map_err(|problem| {
-            format!("`{shown}` {problem}: only its owner may be able to write it (mode 0700)")
-        })?;
+    pub(crate) fn open(dir: &Path, engine: &Engine, bounds: Bounds) -> Result<Self, String> {
+        make_dir(dir)?;
         let mut hasher = DefaultHasher::new();
         engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
         (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-        Ok(Self { dir: dir.to_path_buf(), key: format!("{:016x}", hasher.finish()) })
+        let this = Self { dir: dir.to_path_buf(), key: format!("{:016x}", hasher.finish()), bounds };
+        this.sweep();
+        Ok(this)
+    }
+
+    /// Removes what is too old, and what was used longest ago until the rest is small enough. Files that are not this
+    /// cache's are left alone.
+    fn sweep(&self) {
+        let now = SystemTime::now();
+        let age = |time: SystemTime| now.duration_since(time).unwrap_or_default();
+        let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten().take(MAX_LISTED) {
+            let (path, name) = (entry.path(), entry.file_name());
+            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            let (Some(name), true) = (name.to_str(), meta.is_file()) else { continue };
+            let time = meta.modified().unwrap_or(now);
+            if name.starts_with('.') && name.ends_with(".tmp") && age(time) > LEFT_OVER {
+                fs::remove_file(&path).ok();
+            }
+            let Some((stem, kind)) = name.split_once('.').filter(|(stem, kind)| is_ours(stem, kind)) else {
+                continue;
+            };
+            let one = kept.entry(stem.to_owned()).or_insert(Kept { used: time, bytes: 0, files: Vec::new() });
+            one.bytes += meta.len();
+            // Metadata is read at each use, and says when that was.
+            if kind == "json" {
+                one.used = time;
+            }
+            one.files.push(path);
+        }
+        let mut kept: Vec<Kept> = kept.into_values().collect();
+        kept.sort_by_key(|one| one.used);
+        let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
+        for one in kept {
+            if bytes <= self.bounds.bytes && age(one.used) <= self.bounds.age {
+                break;
+            }
+            bytes -= one.bytes;
+            // Metadata first: what stands there has its code.
+            for file in one.files.iter().rev() {
+                fs::remove_file(file).ok();
+            }
+        }
     }
 
     fn file(&self, component: &Digest, extension: &str) -> PathBuf {
@@ -77,12 +144,24 @@ impl Cache {
 
     /// What is known of a component; `None` if nothing is, or nothing that can be used.
     pub(crate) fn get(&self, component: &Digest) -> Option<Hit> {
-        let bytes = read_trusted(&self.file(component, "json"), MAX_METADATA)?;
+        let file = self.file(component, "json");
+        let bytes = read_trusted(&file, MAX_METADATA)?;
         let stored: Stored = serde_json::from_slice(&bytes).ok()?;
         if stored.format != FORMAT || stored.component != component.as_str() {
             return None;
         }
+        self.used(&file);
         Some(Hit { descriptor: stored.descriptor, code_digest: stored.code })
+    }
+
+    /// Notes that an entry is in use.
+    fn used(&self, metadata: &Path) {
+        let now = SystemTime::now();
+        let Ok(file) = File::open(metadata) else { return };
+        let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
+        if now.duration_since(last).unwrap_or_default() > USED_AGAIN {
+            file.set_modified(now).ok();
+        }
     }
 
     /// Maps the code of a component that [`Cache::get`] knows.
@@ -102,24 +181,19 @@ impl Cache {
     ///
     /// # Errors
     /// When the disk is full or the folder is gone; the host goes on with what it has in memory.
-    pub(crate) fn put(
-        &self,
-        component: &Digest,
-        compiled: &Component,
-        descriptor: &Descriptor,
-    ) -> Result<Hit, String> {
-        let code = compiled.serialize().map_err(|e| e.to_string())?;
+    pub(crate) fn put(&self, component: &Digest, code: &[u8], descriptor: &Descriptor) -> Result<(), String> {
         let stored = Stored {
             format: FORMAT,
             component: component.as_str().to_owned(),
-            code: sha256(&code).as_str().to_owned(),
+            code: sha256(code).as_str().to_owned(),
             descriptor: descriptor.clone(),
         };
         let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
         // Code first: metadata that stands there has its code.
-        self.write(&self.file(component, "cwasm"), &code).map_err(|e| e.to_string())?;
+        self.write(&self.file(component, "cwasm"), code).map_err(|e| e.to_string())?;
         self.write(&self.file(component, "json"), &metadata).map_err(|e| e.to_string())?;
-        Ok(Hit { descriptor: stored.descriptor, code_digest: stored.code })
+        self.sweep();
+        Ok(())
     }
 
     /// Writes beside and renames: a mapped file is never changed, a reader never sees a part.
@@ -138,15 +212,12 @@ impl Cache {
     }
 }
 
-/// Belongs to us, and nobody else may write it.
-fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
-    if meta.uid() != rustix::process::geteuid().as_raw() {
-        Err("belongs to another user")
-    } else if meta.mode() & 0o022 != 0 {
-        Err("can be written by others")
-    } else {
-        Ok(())
-    }
+/// Whether a file's name is one that this cache gives: two numbers in hex, and what it is.
+fn is_ours(stem: &str, kind: &str) -> bool {
+    let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = stem.split_once('-');
+    matches!(kind, "json" | "cwasm")
+        && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
 }
 
 fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
@@ -165,3 +236,7 @@ fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
     file.read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! A component from bytes to something that can be instantiated, and the question what it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,7 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
 use crate::bindings::about::ExportsAboutPre;
+use crate::bindings::availability::ExportsAvailabilityPre;
 use crate::bindings::reducers::ExportsReducersPre;
 use crate::bindings::tools::ExportsToolsPre;
 use crate::capability::{self, Capabilities};
@@ -19,6 +21,7 @@ use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::instance::Bounds;
 use crate::state::{GuestState, Seal};
+use crate::wasi_files;
 
 /// The contract's package, and the version this host speaks.
 const PACKAGE: &str = "toolbay:plugin/";
@@ -33,25 +36,11 @@ const SEALED_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    deny_links(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    wasi_files::bound(&mut linker)?;
+    capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
     capability::link(&mut linker, |state| &mut state.capabilities)?;
     Ok(linker)
-}
-
-/// No guest makes a symbolic link: one that leads out of its folder is no way out for itself, but it is for whoever
-/// follows it later, the host at the next start included.
-fn deny_links(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
-    use wasmtime_wasi::p2::bindings::filesystem::types::{Descriptor, ErrorCode};
-    linker.allow_shadowing(true);
-    linker.instance("wasi:filesystem/types@0.2.12")?.func_wrap(
-        "[method]descriptor.symlink-at",
-        |_: wasmtime::StoreContextMut<'_, GuestState>,
-         _: (wasmtime::component::Resource<Descriptor>, String, String)| {
-            Ok((Err::<(), ErrorCode>(ErrorCode::NotPermitted),))
-        },
-    )?;
-    linker.allow_shadowing(false);
-    Ok(())
 }
 
 /// The limits of a metadata query or a reduction.
@@ -65,6 +54,7 @@ pub(crate) fn sealed(limits: &Limits) -> Limits {
 pub(crate) struct Code {
     pub(crate) tools: Option<ExportsToolsPre<GuestState>>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
+    pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
     about: Option<ExportsAboutPre<GuestState>>,
     imports: Vec<String>,
     /// Whether it imports WASI's file system.
@@ -77,31 +67,38 @@ impl std::fmt::Debug for Code {
     }
 }
 
-/// Compiles a component. Takes CPU seconds for large ones: call it off the async threads.
-pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
+/// Says what is no component at all.
+pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
     match bytes {
-        [] => return Err(LoadError::NotAComponent("is empty")),
-        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => {}
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {
-            return Err(LoadError::NotAComponent(
-                "is a core module, not a component: build it for wasm32-wasip2, or wrap it with `wasm-tools component new`",
-            ));
-        }
+        [] => Err(LoadError::NotAComponent("is empty")),
+        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
+        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(LoadError::NotAComponent(
+            "is a core module, not a component: build it for wasm32-wasip2, or wrap it with `wasm-tools component new`",
+        )),
         [0, b'a', b's', b'm', ..] => {
-            return Err(LoadError::NotAComponent(
-                "is truncated, or of a WebAssembly version this host does not know",
-            ));
+            Err(LoadError::NotAComponent("is truncated, or of a WebAssembly version this host does not know"))
         }
-        _ => return Err(LoadError::NotAComponent("is not WebAssembly")),
+        _ => Err(LoadError::NotAComponent("is not WebAssembly")),
     }
-    Component::new(&engine.wasmtime, bytes).map_err(|error| {
-        let features = engine::refused_features(bytes);
-        if features.is_empty() {
-            LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
-        } else {
-            LoadError::Feature(features.join(", "))
-        }
-    })
+}
+
+/// Compiles a component. Takes CPU seconds for large ones, and more for bad ones: only `compiler` and `worker` do it.
+pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
+    Component::new(&engine.wasmtime, bytes).map_err(|error| invalid(bytes, &error))
+}
+
+/// Compiles a component to what can be stored, as [`compile`].
+pub(crate) fn precompile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+    engine.wasmtime.precompile_component(bytes).map_err(|error| invalid(bytes, &error))
+}
+
+fn invalid(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
+    let features = engine::refused_features(bytes);
+    if features.is_empty() {
+        LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
+    } else {
+        LoadError::Feature(features.join(", "))
+    }
 }
 
 impl Code {
@@ -120,6 +117,7 @@ impl Code {
         Ok(Self {
             tools: export(component, "tools", || ExportsToolsPre::new(pre.clone()))?,
             reducers: export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
+            availability: export(component, "availability", || ExportsAvailabilityPre::new(pre.clone()))?,
             about: export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
             imports,
             folders,
@@ -133,11 +131,11 @@ impl Code {
         plugin: &PluginId,
         limits: &Limits,
     ) -> Result<Descriptor, LoadError> {
-        let limits = sealed(limits);
+        let limits = Arc::new(sealed(limits));
         let cancel = CancellationToken::new();
         let bounds = Bounds { engine, plugin, limits: &limits, cancel: &cancel };
         let state = || {
-            GuestState::new(Seal::Sealed, &limits, Capabilities::sealed(plugin.clone(), &limits))
+            GuestState::new(Seal::Sealed, &limits, Capabilities::sealed(plugin.clone(), Arc::clone(&limits)))
                 .map_err(|e| LoadError::Host(e.to_string()))
         };
         let fault = |asked: &str| {
@@ -170,7 +168,8 @@ impl Code {
             });
             about = Some(run.await.0.map_err(fault("origin"))?);
         }
-        Descriptor::new(about, tools, reducers, self.imports.clone())
+        let descriptor = Descriptor::new(about, tools, reducers, self.imports.clone())?;
+        Ok(Descriptor { availability: self.availability.is_some(), ..descriptor })
     }
 }
 

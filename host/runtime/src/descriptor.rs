@@ -25,8 +25,16 @@ const MAX_TOOLS: usize = 1000;
 const MAX_REDUCERS: usize = 100;
 /// Longest description, in characters: what a model reads for each tool in each turn.
 const MAX_DESCRIPTION: usize = 8000;
-/// Longest title, toolset, tag, target, reason or line of the origin, in characters.
+/// Longest title, toolset, tag, reason or line of the origin, in characters.
 const MAX_LABEL: usize = 512;
+/// Longest target of a capability, in characters: to compare two takes up to the product of their lengths.
+const MAX_TARGET: usize = 256;
+/// Most capabilities of one kind of one tool: each is compared with each other.
+const MAX_OF_KIND: usize = 32;
+/// Most characters of all targets of a plugin together, and what each counts beside its own: with the two bounds above,
+/// what all wishes are compared for when a plugin is loaded.
+const MAX_TARGETS: usize = 64 << 10;
+const TARGET_COSTS: usize = 32;
 /// Most tags and most capabilities of one tool.
 const MAX_LIST: usize = 64;
 /// Largest `meta`, in bytes.
@@ -40,6 +48,8 @@ pub(crate) struct Descriptor {
     pub(crate) reducers: Vec<ReducerDescription>,
     /// Interfaces with functions that the component imports.
     pub(crate) imports: Vec<String>,
+    /// Whether it can say which of its tools are available.
+    pub(crate) availability: bool,
 }
 
 /// Who made a plugin, in its own words.
@@ -84,6 +94,11 @@ pub(crate) struct ReducerDescription {
 }
 
 impl Descriptor {
+    /// Whether it imports WASI's file system.
+    pub(crate) fn wants_folders(&self) -> bool {
+        self.imports.iter().any(|name| name.starts_with("wasi:filesystem/"))
+    }
+
     /// Checks what a plugin answered.
     pub(crate) fn new(
         about: Option<PluginInfo>,
@@ -106,8 +121,9 @@ impl Descriptor {
         if let Some(twice) = tools.iter().find(|tool| !names.insert(&tool.name)) {
             return Err(bad(format!("has two tools of the name `{}`", twice.name)));
         }
+        check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
-        Ok(Self { about: about.map(About::new).transpose()?, tools, reducers, imports })
+        Ok(Self { about: about.map(About::new).transpose()?, tools, reducers, imports, availability: false })
     }
 }
 
@@ -201,6 +217,7 @@ impl ToolDescription {
             timeout: self.timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))),
             capabilities: self.capabilities.clone(),
             meta: self.meta.as_ref().and_then(|m| serde_json::value::to_raw_value(m).ok()),
+            search_hint: None,
             source: ToolSource::Plugin {
                 id: plugin.clone(),
                 version: version.map(ToOwned::to_owned),
@@ -248,10 +265,38 @@ fn meta(source: &str) -> Result<Value, LoadError> {
     }
 }
 
+fn target(value: String) -> Result<String, LoadError> {
+    let value = label("capability's target", value)?;
+    text("capability's target", value, MAX_TARGET)
+}
+
+/// Bounds the work of comparing what a plugin asks for.
+fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
+    for tool in tools {
+        let of_kind = |kind| tool.capabilities.iter().filter(|wish| wish.kind == kind).count();
+        if let Some(many) = tool.capabilities.iter().find(|wish| of_kind(wish.kind.clone()) > MAX_OF_KIND) {
+            return Err(bad(format!(
+                "tool `{}`: has more than {MAX_OF_KIND} capabilities of the kind `{}`",
+                tool.name,
+                many.kind.as_str()
+            )));
+        }
+    }
+    let wishes = tools.iter().flat_map(|tool| &tool.capabilities);
+    let characters: usize = wishes.map(|wish| wish.target.chars().count() + TARGET_COSTS).sum();
+    if characters > MAX_TARGETS {
+        return Err(bad(format!(
+            "declares capabilities of {characters} characters, {TARGET_COSTS} added for each; at most {MAX_TARGETS} are \
+             taken: wider and fewer ones do"
+        )));
+    }
+    Ok(())
+}
+
 fn capability(wish: types::Capability) -> Result<Capability, LoadError> {
     Ok(Capability {
         kind: CapabilityKind::parse(&label("capability's kind", wish.kind)?),
-        target: label("capability's target", wish.target)?,
+        target: target(wish.target)?,
         optional: wish.optional,
         reason: wish.reason.map(|r| label("capability's reason", r)).transpose()?,
     })

@@ -12,9 +12,14 @@ use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::error::HostError;
+use crate::turn::Turns;
 
-/// How often a running guest gives way and looks at its deadline.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// A slice of time: how often a running guest gives way and looks at its deadline.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
+
+/// The same while guests compute that were not done within their first slice. A quiet plugin's call waits for about one
+/// such slice, however many of them there are; to give way costs about a hundredth of it.
+const BUSY_TICK: Duration = Duration::from_micros(500);
 
 /// The proposals a guest may use: what LLVM's wasm32-wasip2 and the JavaScript and Python toolchains emit.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
@@ -35,6 +40,8 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
 pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
     pub(crate) pooled: bool,
+    /// Who computes.
+    pub(crate) turns: Turns,
 }
 
 impl std::fmt::Debug for Engine {
@@ -53,8 +60,15 @@ impl Engine {
                 (wasmtime::Engine::new(&config()).map_err(|e| HostError::Engine(e.to_string()))?, false)
             }
         };
-        start_ticker(&wasmtime)?;
-        Ok(Self { wasmtime, pooled })
+        let turns = Turns::default();
+        start_ticker(&wasmtime, turns.clone())?;
+        Ok(Self { wasmtime, pooled, turns })
+    }
+
+    /// An engine that only compiles, and compiles the same: no pool, no ticker.
+    pub(crate) fn compiling() -> Result<Self, HostError> {
+        let wasmtime = wasmtime::Engine::new(&config()).map_err(|e| HostError::Engine(e.to_string()))?;
+        Ok(Self { wasmtime, pooled: false, turns: Turns::default() })
     }
 }
 
@@ -104,13 +118,13 @@ fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllo
 }
 
 /// One thread advances the epoch; it holds the engine weakly and ends with it.
-fn start_ticker(engine: &wasmtime::Engine) -> Result<(), HostError> {
+fn start_ticker(engine: &wasmtime::Engine, turns: Turns) -> Result<(), HostError> {
     let weak = engine.weak();
     let run = move || {
         while let Some(engine) = weak.upgrade() {
             engine.increment_epoch();
             drop(engine);
-            std::thread::sleep(TICK);
+            std::thread::sleep(if turns.any_held() { BUSY_TICK } else { TICK });
         }
     };
     let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned()).spawn(run);

@@ -12,6 +12,9 @@ pub enum HostError {
     /// No engine could be made.
     #[error("the wasm engine could not be made: {0}")]
     Engine(String),
+    /// The TLS roots that the embedder adds can not be read.
+    #[error("{0}")]
+    Tls(String),
     /// The plugin directory can not be read.
     #[error("the plugin directory `{path}` can not be read: {error}", path = .path.display())]
     Directory {
@@ -20,6 +23,9 @@ pub enum HostError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The secrets can not be kept out of results.
+    #[error("the secrets of the policy can not be used: {0}")]
+    Secrets(String),
     /// A native tool's definition is not sound, or its name is taken.
     #[error("the native tool was not registered: {0}")]
     Native(String),
@@ -48,6 +54,12 @@ pub enum LoadError {
     /// Uses proposals this host does not allow.
     #[error("uses WebAssembly features that this host does not allow: {0}")]
     Feature(String),
+    /// Holds more of something than is compiled.
+    #[error("is too complex: it has {0}")]
+    TooComplex(String),
+    /// Compiling took more time or memory than it may.
+    #[error("was not compiled: {0}")]
+    Compile(String),
     /// Does not compile.
     #[error("is not a valid component: {0}")]
     Invalid(String),
@@ -88,6 +100,12 @@ pub enum LoadError {
     /// The policy names a file that is not there.
     #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]
     Absent(PluginId),
+    /// It would get more than its older version, and nobody has agreed to that.
+    #[error("{0}")]
+    Held(String),
+    /// The directory can not be read any more.
+    #[error("{0}; what was loaded from it goes on")]
+    DirectoryGone(String),
     /// The host failed while loading it.
     #[error("the host failed: {0}")]
     Host(String),

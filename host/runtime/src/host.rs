@@ -1,34 +1,56 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use toolbay_core::audit::{AuditSink, LogAudit};
 use toolbay_core::call::{ToolCall, TurnContext};
+use toolbay_core::call_log::{self, CallLog};
 use toolbay_core::capability::Capability;
-use toolbay_core::name::PluginId;
-use toolbay_core::pipeline::{Delivered, Pipeline};
-use toolbay_core::policy::Policy;
-use toolbay_core::registry::Registry;
+use toolbay_core::consent::ConsentStore;
+use toolbay_core::event::Events;
+use toolbay_core::floor::{Floor, Keep};
+use toolbay_core::intercept::{Interceptor, Interceptors, Scope};
+use toolbay_core::kv::KvStore;
+use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::permission::Approver;
+use toolbay_core::pipeline::{Delivered, Gates, Pipeline};
+use toolbay_core::policy::{Policy, Profile};
+use toolbay_core::read_output;
+use toolbay_core::registry::{Bundle, Collision, Registered, Registry, Switches};
+use toolbay_core::spool::{MemorySpool, Quota, Spool};
 use toolbay_core::view::{Filter, View};
 
 use crate::admission::Admission;
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::capability::files::{Folders, ReadLog};
+use crate::capability::{Services, kv};
 use crate::code;
+use crate::compiler::Compiler;
+use crate::consent::{FileConsents, Keeper};
 use crate::descriptor::About;
+use crate::directory::{Directory, Look};
 use crate::engine::Engine;
 use crate::error::{HostError, LoadError};
-use crate::loader::{self, LoadListener, Loader};
+use crate::explain::{self, Explanation};
+use crate::installed::{Installed, Why};
+use crate::loader::LoadListener;
 use crate::plugin::{Plugin, Shared};
+use crate::report::{LoadProblem, LoadReport, LoadWarning};
+use crate::spool::FileSpool;
 
 /// A plugin host. Cheap to clone; all clones are one host.
 #[derive(Clone)]
 pub struct Host {
-    loader: Loader,
-    registry: Arc<Registry>,
+    pub(crate) installed: Arc<Installed>,
     pipeline: Pipeline,
-    plugins: Arc<Mutex<std::collections::BTreeMap<PluginId, Arc<Plugin>>>>,
+    /// The directories in the order in which they were loaded. Held while plugins are put in order.
+    pub(crate) directories: Arc<tokio::sync::Mutex<Vec<Directory>>>,
+    /// Held while directories are read, of which there is one at a time.
+    pub(crate) scanning: Arc<tokio::sync::Mutex<()>>,
+    /// The file in which consents are kept, where that is the host's own.
+    pub(crate) consents_file: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Host {
@@ -41,8 +63,21 @@ impl std::fmt::Debug for Host {
 pub struct HostBuilder {
     policy: Policy,
     cache: Option<PathBuf>,
+    cache_bounds: cache::Bounds,
+    state: Option<PathBuf>,
+    worker: Option<PathBuf>,
+    floor: Floor,
+    tls_roots: Option<Vec<u8>>,
+    kv: Option<Arc<dyn KvStore>>,
+    consents: Option<Arc<dyn ConsentStore>>,
+    spool: Option<Arc<dyn Spool>>,
     audit: Arc<dyn AuditSink>,
     listener: Option<LoadListener>,
+    events: Events,
+    switches: Switches,
+    approver: Option<Arc<dyn Approver>>,
+    interceptors: Interceptors,
+    call_log: usize,
 }
 
 impl std::fmt::Debug for HostBuilder {
@@ -50,37 +85,9 @@ impl std::fmt::Debug for HostBuilder {
         f.debug_struct("HostBuilder")
             .field("policy", &self.policy)
             .field("cache", &self.cache)
+            .field("state", &self.state)
             .finish_non_exhaustive()
     }
-}
-
-/// What loading a directory came to.
-#[derive(Debug, Default)]
-pub struct LoadReport {
-    /// The plugins that were loaded, in the order of their files.
-    pub loaded: Vec<PluginId>,
-    /// The files that were not, each with the reason.
-    pub problems: Vec<LoadProblem>,
-    /// What does not stop a plugin but should be known.
-    pub warnings: Vec<LoadWarning>,
-}
-
-/// A file that is not a plugin of this host.
-#[derive(Debug)]
-pub struct LoadProblem {
-    /// The file.
-    pub file: PathBuf,
-    /// Why it was not loaded.
-    pub error: LoadError,
-}
-
-/// Something about a loaded plugin that its operator should know.
-#[derive(Debug)]
-pub struct LoadWarning {
-    /// The plugin.
-    pub plugin: PluginId,
-    /// What.
-    pub message: String,
 }
 
 /// What is known of a loaded plugin.
@@ -114,10 +121,96 @@ impl HostBuilder {
         self
     }
 
+    /// Keeps at most `bytes` of compiled code, and none that was not used for `age`: 2 GiB and 30 days by default.
+    /// What goes is what was used longest ago; it is compiled again when it is needed.
+    #[must_use]
+    pub fn cache_bounds(mut self, bytes: u64, age: Duration) -> Self {
+        self.cache_bounds = cache::Bounds { bytes, age };
+        self
+    }
+
+    /// Keeps there what outlives the host: the state of plugins, consents, what was cut from results. Made if it is not
+    /// there, for this user only. Without it state lives as long as the host.
+    #[must_use]
+    pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.state = Some(dir.into());
+        self
+    }
+
+    /// Compiles components in processes of their own: `program` is started with [`crate::COMPILE_WORKER`] as its only
+    /// argument and must then call [`crate::run_compile_worker`]. Give the path of your own executable, and of nothing
+    /// else: the code it sends is run. A component that takes too long or too much memory is then ended; without this
+    /// it is given up, but its thread goes on. Needs a tokio runtime with I/O enabled.
+    #[must_use]
+    pub fn compile_worker(mut self, program: impl Into<PathBuf>) -> Self {
+        self.worker = Some(program.into());
+        self
+    }
+
+    /// Keeps a file or a folder from plugins, whatever the policy grants: besides key files, histories, `/proc` and the
+    /// like, the cache, the state and the plugins of the host, and the files that hold its secrets.
+    #[must_use]
+    pub fn keep(mut self, place: impl Into<PathBuf>, from: Keep) -> Self {
+        self.floor.keep(place.into(), from);
+        self
+    }
+
+    /// Lets the policy grant a path that is kept from plugins otherwise, and all below it.
+    #[must_use]
+    pub fn allow_floor(mut self, path: impl Into<PathBuf>) -> Self {
+        self.floor.open(path.into());
+        self
+    }
+
+    /// Trusts these root certificates for TLS, too: PEM, one or more. Those of the system are trusted anyway.
+    #[must_use]
+    pub fn tls_roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls_roots = Some(pem.into());
+        self
+    }
+
+    /// Keeps the state of plugins there instead of in a file of the state folder.
+    #[must_use]
+    pub fn kv(mut self, store: Arc<dyn KvStore>) -> Self {
+        self.kv = Some(store);
+        self
+    }
+
+    /// Holds plugins that would get more than was agreed to in there. Without it, the folder of state holds the
+    /// consents; without that either, nothing is held.
+    #[must_use]
+    pub fn consents(mut self, store: Arc<dyn ConsentStore>) -> Self {
+        self.consents = Some(store);
+        self
+    }
+
+    /// Keeps there what is cut from results, for `read_output`, instead of in files of the state folder, or in memory
+    /// where there is none. How much is kept, and for how long, `[host]` of the policy says.
+    #[must_use]
+    pub fn spool(mut self, spool: Arc<dyn Spool>) -> Self {
+        self.spool = Some(spool);
+        self
+    }
+
     /// Sends audit records there instead of to the log.
     #[must_use]
     pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
         self.audit = sink;
+        self
+    }
+
+    /// Tells these what changes, also while the first plugins are loaded.
+    #[must_use]
+    pub fn events(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Switches tools and namespaces off, also those that come later; [`FileSwitches`](crate::FileSwitches) keeps such
+    /// switches in a file.
+    #[must_use]
+    pub fn switches(mut self, switches: Switches) -> Self {
+        self.switches = switches;
         self
     }
 
@@ -128,34 +221,101 @@ impl HostBuilder {
         self
     }
 
+    /// Asks there about calls that the policy's rules want asked about, and those of tools that declare `needs_approval`,
+    /// unless a session has somebody of its own. Without anybody such calls are refused.
+    #[must_use]
+    pub fn approver(mut self, approver: Arc<dyn Approver>) -> Self {
+        self.approver = Some(approver);
+        self
+    }
+
+    /// Puts code of yours around the calls of a scope, inside what was put around them before.
+    #[must_use]
+    pub fn interceptor(mut self, scope: Scope, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.interceptors.push(scope, interceptor);
+        self
+    }
+
+    /// Remembers the last `entries` calls for [`Host::calls`]; 0 remembers none. The default is 1000.
+    #[must_use]
+    pub fn call_log(mut self, entries: usize) -> Self {
+        self.call_log = entries;
+        self
+    }
+
     /// Makes the host.
     ///
     /// # Errors
-    /// When wasmtime gives no engine. A cache folder that can not be trusted is only warned of: the host then works
-    /// without a cache.
+    /// When wasmtime gives no engine, the TLS roots are none, or the values of the secrets are too large to be searched
+    /// for. A cache folder that can not be trusted is only warned of: the host then works without a cache.
     pub fn build(self) -> Result<Host, HostError> {
         let engine = Engine::new(self.policy.host())?;
+        let folders = Folders::new(self.floor);
+        if let Some(dir) = &self.state {
+            folders.keep(dir, Keep::FromAll);
+        }
+        if let Some(dir) = &self.cache {
+            folders.keep(dir, Keep::FromWriters);
+        }
+        folders.keep_secrets(&self.policy);
         let linker = code::linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
         let cache = self.cache.and_then(|dir| {
-            Cache::open(&dir, &engine)
+            Cache::open(&dir, &engine, self.cache_bounds)
                 .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
                 .ok()
         });
+        let policy = Arc::new(self.policy);
+        let mut services =
+            Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
+        services.process.kept = folders.kept();
+        if let Some(store) = self.kv {
+            services.kv = kv::Store(store);
+        }
+        if let Some(pem) = &self.tls_roots {
+            services.http.trust(pem).map_err(HostError::Tls)?;
+        }
+        let quota = Quota::from(policy.host());
+        let spool = self.spool.unwrap_or_else(|| match &self.state {
+            Some(dir) => Arc::new(FileSpool::new(dir, quota)),
+            None => Arc::new(MemorySpool::new(quota)),
+        });
+        let registry = Registry::new(self.events.clone());
+        registry.set_switches(&self.switches);
+        let read_output = read_output::entry(Arc::clone(&spool)).map_err(HostError::Native)?;
+        let native = Bundle { tools: vec![read_output], reducers: vec![] };
+        registry.register(native).map_err(|e| HostError::Native(e.to_string()))?;
+        let mut pipeline = Pipeline::new(Arc::clone(&self.audit))
+            .with_redactor(services.redactor.clone())
+            .with_gates(gates(&policy))
+            .with_events(self.events.clone())
+            .with_interceptors(self.interceptors)
+            .with_log(CallLog::new(self.call_log))
+            .with_host_limits(policy.host())
+            .with_spool(spool);
+
+        if let Some(approver) = self.approver {
+            pipeline = pipeline.with_approver(approver);
+        }
         let shared = Shared {
             engine,
             linker,
             cache,
-            admission: Admission::new(self.policy.host().clone()),
-            folders: Folders::default(),
+            compiler: Compiler::new(policy.host(), self.worker),
+            admission: Admission::new(policy.host().clone()),
+            folders,
             reads: Arc::new(ReadLog::default()),
         };
-        let loader =
-            Loader { shared: Arc::new(shared), policy: Arc::new(self.policy), listener: self.listener };
+        let in_state = self.state.filter(|_| self.consents.is_none()).map(FileConsents::new);
+        let consents_file = in_state.as_ref().map(FileConsents::file);
+        let in_state = in_state.map(|store| Arc::new(store) as Arc<dyn ConsentStore>);
+        let keeper = Arc::new(Keeper { store: self.consents.or(in_state), audit: self.audit });
+        let installed = Installed::new(Arc::new(shared), services, self.listener, keeper, registry);
         Ok(Host {
-            loader,
-            registry: Arc::default(),
-            pipeline: Pipeline::new(self.audit),
-            plugins: Arc::default(),
+            installed: Arc::new(installed),
+            pipeline,
+            directories: Arc::default(),
+            scanning: Arc::default(),
+            consents_file,
         })
     }
 }
@@ -164,86 +324,144 @@ impl Host {
     /// Starts a host under a policy.
     #[must_use]
     pub fn builder(policy: Policy) -> HostBuilder {
-        HostBuilder { policy, cache: None, audit: Arc::new(LogAudit), listener: None }
+        let floor = Floor::of_system(std::env::home_dir().as_deref());
+        HostBuilder {
+            policy,
+            cache: None,
+            cache_bounds: cache::Bounds::default(),
+            state: None,
+            kv: None,
+            worker: None,
+            floor,
+            tls_roots: None,
+            consents: None,
+            spool: None,
+            audit: Arc::new(LogAudit),
+            listener: None,
+            events: Events::default(),
+            switches: Switches::default(),
+            approver: None,
+            interceptors: Interceptors::default(),
+            call_log: call_log::DEFAULT_ENTRIES,
+        }
     }
 
     /// Loads every `.wasm` file of a directory, in the order of their names. A bad file is reported and stops none
-    /// of the others.
+    /// of the others. A directory that was loaded before is brought up to date, as by [`Host::rescan`], but files that
+    /// look unchanged are not read.
     ///
     /// # Errors
     /// Only when the directory itself can not be read.
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
-        let candidates = loader::candidates(dir, &self.loader.policy)?;
-        let mut report = LoadReport::default();
-        for (file, plugin) in self.loader.prepare_all(candidates).await {
-            match plugin.and_then(|plugin| self.install(plugin)) {
-                Ok((id, warnings)) => {
-                    report.warnings.extend(warnings);
-                    report.loaded.push(id);
-                }
-                Err(error) => report.problems.push(LoadProblem { file, error }),
-            }
+        // Looked at first: a directory that can not be read is none of this host's.
+        let mut new = Directory::new(dir.to_path_buf());
+        new.look(&self.installed.loader(), Look::Known).await?;
+        // Whoever writes there is a plugin the next time.
+        self.installed.shared.folders.keep(dir, Keep::FromWriters);
+        let mut directories = self.directories.lock().await;
+        if !directories.iter().any(|known| known.path == dir) {
+            directories.push(new);
         }
-        Ok(report)
+        drop(directories);
+        self.installed.forget_taken_out();
+        let (report, _) = self.scan(Look::Changed, Why::Agreed).await;
+        let here = |file: &Path| file.parent() == Some(dir);
+        let loaded = self.installed.loaded();
+        let from = |id: &PluginId| loaded.plugins.get(id).and_then(|one| one.plugin.file.clone());
+        Ok(LoadReport {
+            loaded: report.loaded.into_iter().filter(|id| from(id).is_some_and(|file| here(&file))).collect(),
+            problems: report.problems.into_iter().filter(|problem| here(&problem.file)).collect(),
+            ..report
+        })
     }
 
-    /// Loads one file under an id, in place of what that id had before.
+    /// Loads one file under an id, in place of what that id had before. It comes before what a directory offers under
+    /// that id.
     ///
     /// # Errors
     /// Why it was not loaded; what the id had before then stays.
     pub async fn load_file(&self, id: PluginId, file: &Path) -> Result<Vec<LoadWarning>, LoadError> {
-        let candidate = loader::Candidate { file: file.to_path_buf(), id: Ok(id) };
-        let prepared = self.loader.prepare_all(vec![candidate]).await;
-        let Some((_, plugin)) = prepared.into_iter().next() else { return Ok(Vec::new()) };
-        self.install(plugin?).map(|(_, warnings)| warnings)
+        self.installed.shared.folders.keep(file, Keep::FromWriters);
+        let loader = self.installed.loader();
+        let (contents, _) = loader.read(id, file).await?;
+        self.put(Some(file.to_path_buf()), loader.prepare(contents).await?).await
     }
 
-    /// Loads a component from memory under an id, in place of what that id had before.
+    /// Loads a component from memory under an id, in place of what that id had before. It comes before what a
+    /// directory offers under that id.
     ///
     /// # Errors
     /// Why it was not loaded; what the id had before then stays.
     pub async fn load_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Vec<LoadWarning>, LoadError> {
-        let plugin = self.loader.prepare_bytes(id, bytes).await?;
-        self.install(plugin).map(|(_, warnings)| warnings)
+        let plugin = self.installed.loader().prepare_bytes(id, bytes).await?;
+        self.put(None, plugin).await
     }
 
-    fn install(&self, plugin: Arc<Plugin>) -> Result<(PluginId, Vec<LoadWarning>), LoadError> {
-        let id = plugin.id.clone();
-        let mut warnings = Vec::new();
-        let warn = |message| warnings.push(LoadWarning { plugin: id.clone(), message });
-        let bundle = self.loader.bundle(&plugin, warn)?;
-        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        self.registry.install(&id, bundle)?;
-        plugins.insert(id.clone(), plugin);
-        drop(plugins);
-        Ok((id, warnings))
+    async fn put(&self, file: Option<PathBuf>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
+        let installed = Arc::clone(&self.installed);
+        let put = tokio::task::spawn_blocking(move || installed.put(file, &plugin));
+        put.await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
     }
 
-    /// Takes a plugin out; returns whether it was there. Its calls in flight end as usual.
+    /// Takes a plugin out; returns whether it was there. Its calls in flight end as usual. One that a directory offers
+    /// stays out until its file holds something else, or the directory is read anew.
     pub fn unload(&self, id: &PluginId) -> bool {
-        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        self.registry.remove(id);
-        plugins.remove(id).is_some()
+        self.installed.take_out(id)
     }
 
     /// The plugins that are loaded, in the order of their ids.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginInfo> {
-        let plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        plugins.values().map(|plugin| info(plugin)).collect()
+        self.installed.loaded().plugins.values().map(|running| info(&running.plugin)).collect()
     }
 
     /// What is known of one plugin.
     #[must_use]
     pub fn plugin(&self, id: &str) -> Option<PluginInfo> {
-        let plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        plugins.get(id).map(|plugin| info(plugin))
+        self.installed.loaded().plugins.get(id).map(|running| info(&running.plugin))
+    }
+
+    /// The files that are not loaded, or not in place of what runs under their id, as of now.
+    #[must_use]
+    pub fn problems(&self) -> Vec<LoadProblem> {
+        self.installed.loaded().problems.clone()
+    }
+
+    /// All that decides what a plugin's tool may do, under a profile or without one; `None` if there is no such tool
+    /// or it is native code, which nothing bounds.
+    #[must_use]
+    pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
+        let (view, loaded) = (self.view(Filter::of_profile(profile.cloned())), self.installed.loaded());
+        let entry = view.catalog().get(tool)?;
+        let plugin = &loaded.plugins.get(entry.def.source.plugin()?)?.plugin;
+        let name = ToolName::new(entry.def.name.bare()).ok()?;
+        let profile = profile.map(|profile| &**profile.name());
+        explain::explain(&self.policy(), plugin, entry, &name, profile, view.why_not(entry))
+    }
+
+    /// Puts native tools in: [`native_tool`](crate::native_tool) makes them.
+    ///
+    /// # Errors
+    /// A name that something else has. All of them are put in, or none.
+    pub fn register(&self, tools: impl Into<Bundle>) -> Result<Registered, Collision> {
+        self.registry().register(tools)
+    }
+
+    /// Takes one tool out; returns whether it was there. Calls in flight end as usual.
+    pub fn unregister(&self, name: &str) -> bool {
+        self.registry().unregister(name)
+    }
+
+    /// What listens to changes, and to what of calls is worth knowing at once.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        self.registry().events()
     }
 
     /// A view on the tools as they are now.
     #[must_use]
     pub fn view(&self, filter: impl Into<Arc<Filter>>) -> View {
-        View::new(self.registry.snapshot(), filter)
+        View::new(self.installed.registry.current(), filter)
     }
 
     /// Runs calls in parallel; one result for each, in their order. See [`Pipeline::call_all`].
@@ -251,10 +469,16 @@ impl Host {
         self.pipeline.call_all(view, calls, turn).await
     }
 
+    /// The last calls, with filters and statistics. The audit is for keeps; this is in memory.
+    #[must_use]
+    pub fn calls(&self) -> &CallLog {
+        self.pipeline.log()
+    }
+
     /// The registry, for adapters.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
-        &self.registry
+        &self.installed.registry
     }
 
     /// The pipeline, for adapters.
@@ -263,16 +487,25 @@ impl Host {
         &self.pipeline
     }
 
-    /// The policy.
+    /// The policy as it is now.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.loader.policy
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.installed.services().policy)
     }
 
     /// Places for guests that are free now; all of them when nothing runs.
     #[must_use]
     pub fn free_places(&self) -> usize {
-        self.loader.shared.admission.free()
+        self.installed.shared.admission.free()
+    }
+}
+
+/// What a policy says of calls, beside what it grants.
+pub(crate) fn gates(policy: &Policy) -> Gates {
+    Gates {
+        permissions: policy.permissions().clone(),
+        session: policy.session().clone(),
+        delivery: policy.results(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use wasmtime_wasi::{I32Exit, ResourceTableError};
 use crate::engine::Engine;
 use crate::state::GuestState;
 use crate::stdio::Sink;
+use crate::turn::Turn;
 
 /// Most characters of a guest's last words in a fault.
 const LAST_WORDS: usize = 400;
@@ -20,6 +22,10 @@ const LAST_WORDS: usize = 400;
 const MAX_LINES: usize = 200;
 /// Longest line of a guest's output in the log, in characters.
 const MAX_LINE: usize = 2000;
+
+/// For each handle of the host that a guest may have open, so many of its own: of resources that its parts make for one
+/// another, which cost sixteen bytes each.
+const OWN_HANDLES: usize = 40;
 
 /// What an entry runs under.
 pub(crate) struct Bounds<'a> {
@@ -34,6 +40,33 @@ pub(crate) struct Bounds<'a> {
 #[error("deadline")]
 struct DeadlinePassed;
 
+/// A guest that runs. Whoever drops it before it has ended is told by the call what it had used.
+struct Running<'a> {
+    store: Store<GuestState>,
+    limits: &'a Limits,
+    start: Instant,
+}
+
+impl Running<'_> {
+    fn usage(&self) -> Usage {
+        Usage {
+            fuel: self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0)),
+            wall_us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX),
+            peak_memory_bytes: self.store.data().limiter.peak_memory(),
+            ..Usage::default()
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = &self.store.data().capabilities.call {
+            let Usage { fuel, wall_us, peak_memory_bytes, .. } = self.usage();
+            call.ctx.spend(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
+        }
+    }
+}
+
 impl Bounds<'_> {
     /// Runs `run` on a fresh store. Whatever the guest does, this comes back within the time-out.
     pub(crate) async fn enter<R>(
@@ -42,22 +75,23 @@ impl Bounds<'_> {
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Fault>, Usage) {
         let start = Instant::now();
-        let mut store = match self.store(state) {
-            Ok(store) => store,
+        let turn = Turn::new(&self.engine.turns);
+        let mut running = match self.store(state, &turn) {
+            Ok(store) => Running { store, limits: self.limits, start },
             Err(error) => return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default()),
         };
         let done = tokio::select! {
             biased;
-            done = tokio::time::timeout(self.limits.timeout, run(&mut store)) => done,
+            done = tokio::time::timeout(self.limits.timeout, turn.run(run(&mut running.store))) => done,
             () = self.cancel.cancelled() => {
                 let cancelled = Fault::new(FaultKind::Cancelled, "the call was cancelled");
-                return (Err(cancelled), self.usage(&store, start));
+                return (Err(cancelled), running.usage());
             }
         };
-        let usage = self.usage(&store, start);
-        let state = store.data();
-        self.log_output("stdout", &state.stdout);
-        self.log_output("stderr", &state.stderr);
+        let usage = running.usage();
+        let state = running.store.data();
+        self.log_output("stdout", &state.stdout, state);
+        self.log_output("stderr", &state.stderr, state);
         let result = match done {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, state)),
@@ -66,28 +100,22 @@ impl Bounds<'_> {
         (result, usage)
     }
 
-    fn store(&self, state: GuestState) -> wasmtime::Result<Store<GuestState>> {
+    fn store(&self, state: GuestState, turn: &Arc<Turn>) -> wasmtime::Result<Store<GuestState>> {
         let mut store = Store::new(&self.engine.wasmtime, state);
         store.limiter(|state| &mut state.limiter);
+        store.set_max_component_handles(self.limits.handles.saturating_mul(OWN_HANDLES));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
         store.set_fuel(self.limits.fuel)?;
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| {
+        // A whole slice, and what was left of the one in which it begins: most calls end in it and never give way.
+        store.set_epoch_deadline(2);
+        let turn = Arc::clone(turn);
+        store.epoch_deadline_callback(move |store| {
             if Instant::now() >= store.data().deadline {
                 return Err(wasmtime::Error::from(DeadlinePassed));
             }
-            Ok(UpdateDeadline::Yield(1))
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&turn).rest())))
         });
         Ok(store)
-    }
-
-    fn usage(&self, store: &Store<GuestState>, start: Instant) -> Usage {
-        Usage {
-            fuel: self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
-            wall_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
-            peak_memory_bytes: store.data().limiter.peak_memory(),
-            ..Usage::default()
-        }
     }
 
     fn deadline(&self) -> Fault {
@@ -110,7 +138,7 @@ impl Bounds<'_> {
             Some(Trap::Interrupt) => return self.deadline(),
             _ => {}
         }
-        if let Some(limit) = state.limiter.refused() {
+        if let Some(limit) = state.limiter.refused().filter(|_| may_be_for_want_of_memory(error)) {
             return self.by(FaultKind::OutOfMemory, "the memory it asked for was refused", limit);
         }
         if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
@@ -138,11 +166,13 @@ impl Bounds<'_> {
             Some(exit) => format!("ended itself with exit status {}", exit.0),
             None => format!("trapped: {}", one_line(&cause, LAST_WORDS)),
         };
-        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, last_words(&state.stderr)))
+        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, last_words(state)))
     }
 
-    fn log_output(&self, stream: &str, sink: &Sink) {
+    fn log_output(&self, stream: &str, sink: &Sink, state: &GuestState) {
         let (text, dropped) = sink.read();
+        // Before it is cut into lines: a value may have several.
+        let text = state.capabilities.redacted(&text);
         let plugin = self.plugin;
         for line in text.lines().take(MAX_LINES) {
             tracing::info!(target: "toolbay::guest", %plugin, stream, "{}", one_line(line, MAX_LINE));
@@ -150,6 +180,21 @@ impl Bounds<'_> {
         if dropped > 0 {
             tracing::warn!(target: "toolbay::guest", %plugin, stream, dropped, "more output than `stdio_bytes` keeps");
         }
+    }
+}
+
+/// Whether a guest that was refused memory may end like this because of it. An allocator that gets none aborts, or
+/// hands out an address that is none; nobody divides by zero for want of memory.
+fn may_be_for_want_of_memory(error: &wasmtime::Error) -> bool {
+    match error.downcast_ref::<Trap>() {
+        None => true,
+        Some(trap) => matches!(
+            trap,
+            Trap::UnreachableCodeReached
+                | Trap::MemoryOutOfBounds
+                | Trap::HeapMisaligned
+                | Trap::TableOutOfBounds
+        ),
     }
 }
 
@@ -164,8 +209,9 @@ fn count_limit(cause: &str) -> Option<Limit> {
 }
 
 /// The last line a guest wrote to stderr: a panic's message, a traceback's end.
-fn last_words(stderr: &Sink) -> String {
-    let (text, _) = stderr.read();
+fn last_words(state: &GuestState) -> String {
+    let (text, _) = state.stderr.read();
+    let text = state.capabilities.redacted(&text);
     let tail: Vec<_> =
         text.lines().rev().filter(|l| !l.trim().is_empty() && !l.starts_with("note: ")).take(2).collect();
     let tail: Vec<_> = tail.into_iter().rev().collect();

@@ -34,35 +34,79 @@
 
 mod admission;
 mod answer;
+mod audit;
+mod availability;
 mod bindings;
+mod breaker;
 mod cache;
 mod capability;
 mod code;
+mod compiler;
+mod complexity;
+mod consent;
 mod descriptor;
 mod digest;
+mod directory;
 mod engine;
 mod error;
+mod explain;
 mod file;
 mod host;
+mod inotify;
+mod installed;
 mod instance;
 mod limiter;
 mod loader;
 mod native;
 mod plugin;
+mod private;
 mod reducer;
+pub mod reducers;
+mod reload;
+mod report;
+mod spool;
 mod state;
 mod stdio;
+mod switches;
 mod tool;
+mod turn;
+mod wasi_files;
+mod watch;
+mod worker;
 
+/// The examples of the pages are compiled.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/reference/discovery.md")]
+    mod discovery {}
+    #[doc = include_str!("../../../docs/reference/vendors.md")]
+    mod vendors {}
+}
+
+pub use audit::{FileAudit, Rotation};
+pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
+pub use consent::{Agreement, FileConsents};
 pub use descriptor::About;
 pub use error::{HostError, LoadError};
+pub use explain::{Explanation, Wish};
 pub use file::MAX_COMPONENT_BYTES;
-pub use host::{Host, HostBuilder, LoadProblem, LoadReport, LoadWarning, PluginInfo};
+pub use host::{Host, HostBuilder, PluginInfo};
 pub use loader::{LoadEvent, LoadListener};
+pub use report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange};
+pub use spool::FileSpool;
+pub use switches::FileSwitches;
+pub use watch::{Watch, WatchOptions, Watched};
+pub use worker::{COMPILE_WORKER, run_compile_worker};
 
 pub use toolbay_core as core;
 pub use toolbay_core::call::{ToolCall, TurnContext};
+pub use toolbay_core::call_log::{CallLog, CallQuery};
+pub use toolbay_core::intercept::{Before, Interceptor, Scope};
 pub use toolbay_core::name::PluginId;
+pub use toolbay_core::native::tool as native_tool;
+pub use toolbay_core::permission::{Answer, Approver, Question};
 pub use toolbay_core::pipeline::Delivered;
 pub use toolbay_core::policy::Policy;
+pub use toolbay_core::registry::OnCollision;
+pub use toolbay_core::session::{Session, SessionLimits};
 pub use toolbay_core::view::{Filter, View};

@@ -1,8 +1,9 @@
 //! Bounds on what a guest may allocate, summed over all memories, tables and instances of its store.
 //!
 //! wasmtime asks per memory and per table; a component has several of each, so the sums are kept here. A refused
-//! growth is reported to the guest as usual (`memory.grow` gives -1); that it was refused is remembered, so that a
-//! guest that dies of it is said to be out of memory and not to have trapped.
+//! growth is reported to the guest as usual (`memory.grow` gives -1); that it was refused is remembered until a later
+//! growth succeeds, so that a guest that dies of it is said to be out of memory and not to have trapped, and one that
+//! made do with less is not.
 
 use toolbay_core::limits::{Limit, Limits};
 use wasmtime::ResourceLimiter;
@@ -41,7 +42,7 @@ impl Limiter {
         self.peak_memory
     }
 
-    /// The limit that refused a growth, if one did.
+    /// The limit that refused the last growth that was asked for, if one did.
     pub(crate) fn refused(&self) -> Option<Limit> {
         self.refused
     }
@@ -66,6 +67,7 @@ impl ResourceLimiter for Limiter {
         if maximum.is_some_and(|most| desired > most) {
             return Ok(false);
         }
+        self.refused = None;
         self.memory = sum;
         self.peak_memory = self.peak_memory.max(sum);
         Ok(true)
@@ -85,6 +87,7 @@ impl ResourceLimiter for Limiter {
         if maximum.is_some_and(|most| desired > most) {
             return Ok(false);
         }
+        self.refused = None;
         self.elements = sum;
         Ok(true)
     }
@@ -113,7 +116,9 @@ mod tests {
         assert_eq!(limiter.refused(), None);
         assert!(!limiter.memory_growing(40, 41, None).unwrap());
         assert_eq!((limiter.refused(), limiter.peak_memory()), (Some(Limit::Memory), 100));
+        assert!(!limiter.memory_growing(40, 50, None).unwrap());
         assert!(limiter.table_growing(0, 10, None).unwrap());
+        assert_eq!(limiter.refused(), None, "it made do with what there is");
         assert!(!limiter.table_growing(0, 1, None).unwrap());
         assert_eq!(limiter.refused(), Some(Limit::TableElements));
     }

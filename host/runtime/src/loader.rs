@@ -4,19 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Policy;
-use toolbay_core::registry::{Bundle, Entry, ReducerEntry};
+use toolbay_core::capability::{imports_everything, undeclared};
+use toolbay_core::limits::Limits;
+use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::policy::{Grants, Policy, Reduction};
+use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
+use toolbay_core::tags::Effects;
+use toolbay_core::tool::ToolDef;
 
+use crate::availability::Availability;
+use crate::breaker::Breaker;
+use crate::capability::environment::Environment;
 use crate::capability::files::FileGrants;
-use crate::code::{self, Code};
-use crate::digest::sha256;
+use crate::capability::{Granted, GrantedUnder, Services};
+use crate::consent::Keeper;
+use crate::descriptor::ToolDescription;
+use crate::digest::{Digest, sha256};
 use crate::error::{HostError, LoadError};
-use crate::file::{MAX_COMPONENT_BYTES, read_component};
+use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::tool::PluginTool;
+
+/// Most entries of a plugin directory, of whatever kind: they are looked at again and again.
+const MAX_ENTRIES: usize = 65_536;
+/// Most plugins of one directory.
+const MAX_PLUGIN_FILES: usize = 4096;
 
 /// What is heard while plugins are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +46,13 @@ pub enum LoadEvent<'a> {
 /// Hears what happens while plugins are loaded.
 pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
 
+/// Bytes, and where they come from.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) origin: Origin,
+    bytes: Vec<u8>,
+}
+
 /// A file with the id under which it is to be loaded.
 #[derive(Debug)]
 pub(crate) struct Candidate {
@@ -44,11 +64,18 @@ pub(crate) struct Candidate {
 /// the file, or else the file's stem.
 pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, HostError> {
     let failed = |error| HostError::Directory { path: dir.to_path_buf(), error };
+    let crowded = |most: usize, of: &str| failed(std::io::Error::other(format!("more than {most} {of}")));
     let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(dir).map_err(failed)? {
+    for (number, entry) in std::fs::read_dir(dir).map_err(failed)?.enumerate() {
         let name = entry.map_err(failed)?.file_name();
         if Path::new(&name).extension().is_some_and(|e| e == "wasm") {
             names.insert(name);
+        }
+        if number >= MAX_ENTRIES {
+            return Err(crowded(MAX_ENTRIES, "entries"));
+        }
+        if names.len() > MAX_PLUGIN_FILES {
+            return Err(crowded(MAX_PLUGIN_FILES, "`.wasm` files"));
         }
     }
     let mut named: BTreeMap<&str, Vec<&PluginId>> = BTreeMap::new();
@@ -85,47 +112,59 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
     Ok(found)
 }
 
+/// An interface of the contract that no tool declares is denied; it is told, because either a declaration was forgotten
+/// or the component does what it does not say. Not where the contract is imported as a whole: that is the toolchain's.
+fn tell_undeclared(plugin: &Plugin, mut warn: impl FnMut(String)) {
+    let descriptor = &plugin.descriptor;
+    if imports_everything(&descriptor.imports) {
+        return;
+    }
+    let declared: Vec<_> = descriptor.tools.iter().flat_map(|tool| tool.capabilities.clone()).collect();
+    for one in undeclared(&descriptor.imports, &declared).iter().filter(|one| one.of_contract) {
+        warn(format!(
+            "it imports `{}`, which no tool of it declares; what it asks there is denied",
+            one.import
+        ));
+    }
+}
+
 /// Turns components into plugins.
 #[derive(Clone)]
 pub(crate) struct Loader {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) policy: Arc<Policy>,
+    /// The policy, and what stands behind it.
+    pub(crate) services: Arc<Services>,
     pub(crate) listener: Option<LoadListener>,
+    pub(crate) keeper: Arc<Keeper>,
+    /// Where plugins are asked what of them is available; `None`: they are asked later.
+    pub(crate) runtime: Option<tokio::runtime::Handle>,
 }
 
 impl Loader {
-    /// Prepares all candidates, several at once; results come in their order.
-    pub(crate) async fn prepare_all(
+    /// Reads a file; also tells what the file was, if that stayed the same meanwhile.
+    pub(crate) async fn read(
         &self,
-        candidates: Vec<Candidate>,
-    ) -> Vec<(PathBuf, Result<Arc<Plugin>, LoadError>)> {
-        let at_once = std::thread::available_parallelism().map_or(2, usize::from);
-        futures_util::stream::iter(candidates)
-            .map(|Candidate { file, id }| async move {
-                let plugin = match id {
-                    Ok(id) => self.prepare_file(id, &file).await,
-                    Err(error) => Err(error),
-                };
-                (file, plugin)
-            })
-            .buffered(at_once)
-            .collect()
-            .await
+        id: PluginId,
+        file: &Path,
+    ) -> Result<(Contents, Option<Stamp>), LoadError> {
+        let path = file.to_path_buf();
+        let read = tokio::task::spawn_blocking(move || {
+            let (bytes, stamp) = read_component(&path)?;
+            let (digest, size) = (sha256(&bytes), bytes.len() as u64);
+            let origin = Origin { id, digest, bytes: size, file: Some(path) };
+            Ok((Contents { origin, bytes }, stamp))
+        });
+        read.await.map_err(|e| LoadError::Host(e.to_string()))?
     }
 
-    async fn prepare_file(&self, id: PluginId, file: &Path) -> Result<Arc<Plugin>, LoadError> {
-        let (loader, path) = (self.clone(), file.to_path_buf());
-        let read = tokio::task::spawn_blocking(move || {
-            let bytes = read_component(&path)?;
-            let digest = sha256(&bytes);
-            let known = loader.shared.cache.as_ref().and_then(|cache| cache.get(&digest));
-            let origin = Origin { id, digest, bytes: bytes.len() as u64, file: Some(path) };
-            Ok::<_, LoadError>((origin, bytes, known.map(|hit| hit.descriptor)))
-        });
-        let (origin, bytes, known) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
-        self.check_pin(&origin)?;
-        match known {
-            Some(descriptor) => Ok(Arc::new(Plugin::new(Arc::clone(&self.shared), origin, descriptor, None))),
+    /// Makes a plugin of what was read: with what the cache knows, or compiled.
+    pub(crate) async fn prepare(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
+        let Contents { origin, bytes } = contents;
+        self.check_pin(&origin.id, &origin.digest)?;
+        let (shared, digest) = (Arc::clone(&self.shared), origin.digest.clone());
+        let known = tokio::task::spawn_blocking(move || shared.cache.as_ref()?.get(&digest));
+        match known.await.map_err(|e| LoadError::Host(e.to_string()))? {
+            Some(hit) => Ok(Arc::new(Plugin::new(Arc::clone(&self.shared), origin, hit.descriptor, None))),
             None => self.compile(origin, bytes).await,
         }
     }
@@ -136,52 +175,53 @@ impl Loader {
             return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
         }
         let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None };
-        self.check_pin(&origin)?;
+        self.check_pin(&origin.id, &origin.digest)?;
         self.compile(origin, bytes).await
     }
 
-    fn check_pin(&self, origin: &Origin) -> Result<(), LoadError> {
-        match self.policy.pinned_sha256(&origin.id) {
-            Some(pinned) if pinned != origin.digest.as_str() => {
-                Err(LoadError::Digest { found: origin.digest.to_string(), pinned: pinned.to_owned() })
+    /// Whether the operator pinned the plugin to other bytes.
+    fn check_pin(&self, id: &PluginId, digest: &Digest) -> Result<(), LoadError> {
+        match self.services.policy.pinned_sha256(id) {
+            Some(pinned) if pinned != digest.as_str() => {
+                Err(LoadError::Digest { found: digest.to_string(), pinned: pinned.to_owned() })
             }
             _ => Ok(()),
         }
     }
 
-    /// Compiles, links, asks what it is, stores. Compiling is CPU work of up to many seconds: off the async threads.
+    /// Compiles, links, asks what it is, stores.
     async fn compile(&self, origin: Origin, bytes: Vec<u8>) -> Result<Arc<Plugin>, LoadError> {
         if let Some(listener) = &self.listener {
             listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
         }
-        let shared = Arc::clone(&self.shared);
-        let work = tokio::task::spawn_blocking(move || {
-            let component = code::compile(&shared.engine, &bytes)?;
-            let code = Code::link(&shared.engine, &shared.linker, &component)?;
-            Ok::<_, LoadError>((component, code))
-        });
-        let (component, code) = work.await.map_err(|e| LoadError::Host(e.to_string()))??;
-        let limits = self.policy.limits(&origin.id, None);
+        let shared = &self.shared;
+        let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
+        let (host, component) = (Arc::clone(shared), compiled.component.clone());
+        let link = tokio::task::spawn_blocking(move || host.link(&component));
+        let code = link.await.map_err(|e| LoadError::Host(e.to_string()))??;
+        let limits = self.services.policy.limits(&origin.id, None);
+        // Never fires: who gives up drops this future.
         let cancel = tokio_util::sync::CancellationToken::new();
-        let place = self.shared.admission.enter(&cancel).await.map_err(|f| LoadError::Host(f.message))?;
-        let descriptor = code.describe(&self.shared.engine, &origin.id, &limits).await?;
+        let place = shared.admission.enter(&origin.id, limits.concurrency, &cancel).await;
+        let place = place.map_err(|fault| LoadError::Host(fault.message))?;
+        let descriptor = code.describe(&shared.engine, &origin.id, &limits).await?;
         drop(place);
-        if let Some(cache) = &self.shared.cache
-            && let Err(error) = cache.put(&origin.digest, &component, &descriptor)
-        {
-            tracing::warn!(plugin = %origin.id, error, "compiled code was not stored");
-        }
-        Ok(Arc::new(Plugin::new(Arc::clone(&self.shared), origin, descriptor, Some(Arc::new(code)))))
+        let (host, id, digest, known) =
+            (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());
+        let store = tokio::task::spawn_blocking(move || host.store(&id, &digest, compiled, &known));
+        store.await.map_err(|e| LoadError::Host(e.to_string()))?;
+        Ok(Arc::new(Plugin::new(Arc::clone(shared), origin, descriptor, Some(code))))
     }
 
-    /// Joins a plugin with what the policy grants it. `warn` hears what is granted but can not be had.
+    /// Joins a plugin with what the policy grants it. `warn` hears what is granted but can not be had. Blocks on
+    /// folders and consents. The second value tells why the plugin is held, if it is.
     pub(crate) fn bundle(
         &self,
         plugin: &Arc<Plugin>,
         mut warn: impl FnMut(String),
-    ) -> Result<Bundle, LoadError> {
-        let (id, policy) = (&plugin.id, &self.policy);
-        let version = plugin.descriptor.about.as_ref().map(|a| a.version.as_str());
+    ) -> Result<(Bundle, Option<String>), LoadError> {
+        self.check_pin(&plugin.id, &plugin.digest)?;
+        let (id, policy) = (&plugin.id, &self.services.policy);
         let config: BTreeMap<_, _> = policy
             .config(id)
             .into_iter()
@@ -190,42 +230,125 @@ impl Loader {
             .collect();
         let config = Arc::new(config);
         self.check_sections(plugin)?;
+        tell_undeclared(plugin, &mut warn);
+        let define = |tool: &ToolDescription| tool.define(id, plugin.version(), plugin.digest.text());
+        let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
+        let held = self.keeper.admit(policy, plugin, &names);
+        held.iter().for_each(|held| warn(held.clone()));
+        // A plugin that is held is not run, not even for this.
+        let availability = match held {
+            None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
+            Some(_) => None,
+        };
         let mut bundle = Bundle::default();
-        for tool in &plugin.descriptor.tools {
-            let (name, def) = tool.define(id, version, plugin.digest.text())?;
-            let grants = policy.grant(id, &name, &tool.capabilities);
-            let mut problems = Vec::new();
-            let files = FileGrants::open(&grants, policy, &name, &self.shared.folders, |problem| {
-                problems.push(problem);
-            });
-            let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
-            problems.into_iter().for_each(|problem| warn(format!("tool `{name}`: {problem}")));
-            let mut limits = policy.limits(id, Some(&name));
-            if let Some(asked) = def.timeout {
-                limits.ask_timeout(asked);
-            }
-            let own = tool.max_result_chars.map(u64::from);
+        for (name, def) in defined {
+            let limits = limits_of(policy, id, &name, &def);
+            let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
-            let unavailable = grants.unavailable().or(lost);
-            let invoker =
-                PluginTool { plugin: Arc::clone(plugin), name, limits, files, config: Arc::clone(&config) };
-            bundle.tools.push(Entry {
-                def: Arc::new(def),
-                invoker: Arc::new(invoker),
+            let (granted, unavailable, under_profiles) =
+                self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut warn);
+            let effects = (granted.all().map(|one| Effects::of(&one.grants, policy)))
+                .fold(Effects::default(), Effects::or);
+            let check = availability.as_ref().map(|availability| availability.check(&name));
+            let always_include = def.traits.always_include && policy.always_include(id);
+            let invoker = PluginTool {
+                plugin: Arc::clone(plugin),
+                breaker: Breaker::new(format!("`{}`", def.name), policy.host()),
+                name: name.clone(),
+                limits: Arc::new(limits),
+                granted,
+                config: Arc::clone(&config),
+            };
+            let asks = policy.asks_reason(Some((id, &invoker.name)));
+            // The whole policy's settings, too: it may be another than when the host was made.
+            let delivery = policy.results_of(id, &invoker.name).or(policy.results());
+            let entry = Entry::new(def, Arc::new(invoker)).with_effects(effects);
+            let entry = Entry {
                 unavailable,
+                check,
+                flags: Flags { always_include, ..entry.flags },
+                under_profiles: Some(Arc::new(under_profiles)),
                 args_bytes,
                 result_chars,
-            });
+                serial: policy.lane(id, &name),
+                cache: policy.cache(id, &name),
+                delivery,
+                ..entry
+            };
+            bundle.tools.push(if asks { entry.asking_reason() } else { entry });
         }
-        self.bind_reducers(plugin, &mut bundle, warn);
-        Ok(bundle)
+        // A plugin that is held changes nobody's results either.
+        if held.is_none() {
+            self.bind_reducers(plugin, &mut bundle, warn);
+        }
+        Ok((bundle, held))
+    }
+
+    /// What a tool gets without a profile and under each, and why it is not available there. Nothing, if its plugin
+    /// is held.
+    fn grant(
+        &self,
+        id: &PluginId,
+        name: &ToolName,
+        def: &ToolDef,
+        held: Option<&String>,
+        wants_folders: bool,
+        mut warn: impl FnMut(String),
+    ) -> (GrantedUnder, Option<String>, BTreeMap<Arc<str>, Option<String>>) {
+        let (policy, shared) = (&self.services.policy, &self.shared);
+        let mut told = BTreeSet::new();
+        let join = |grants: Grants, files| {
+            let (services, environment) = (Arc::clone(&self.services), Environment::new(&grants));
+            Arc::new(Granted { services, tool: name.clone(), grants, files, environment })
+        };
+        let mut under = |profile: Option<&str>| {
+            if let Some(held) = held {
+                return (join(Grants::default(), None), Some(held.clone()));
+            }
+            let grants = policy.grant(id, name, &def.capabilities, profile);
+            let mut problems = Vec::new();
+            let opened = FileGrants::open(&grants, policy, (id, name), &shared.folders, |problem| {
+                problems.push(problem);
+            });
+            let (files, kept) = match opened {
+                Ok(files) => (files, None),
+                Err(kept) => (None, Some(kept)),
+            };
+            if let (true, Some(files)) = (wants_folders, &files) {
+                problems.extend(files.without_preopen());
+            }
+            let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
+            let mut unavailable = grants.unavailable().or(kept).or(lost);
+            for (optional, problem) in self.services.secrets.missing(&grants, policy) {
+                if !optional {
+                    unavailable = unavailable.or_else(|| Some(problem.clone()));
+                }
+                problems.push(problem);
+            }
+            for problem in problems.into_iter().filter(|problem| told.insert(problem.clone())) {
+                warn(format!("tool `{name}`: {problem}"));
+            }
+            (join(grants, files), unavailable)
+        };
+        let (no_profile, unavailable) = under(None);
+        let (mut profiles, mut reasons) = (BTreeMap::new(), BTreeMap::new());
+        for profile in policy.profiles() {
+            let (granted, unavailable) = under(Some(profile));
+            let profile: Arc<str> = profile.into();
+            profiles.insert(Arc::clone(&profile), granted);
+            reasons.insert(profile, unavailable);
+        }
+        let nothing = join(Grants::default(), None);
+        (GrantedUnder { no_profile, profiles, nothing }, unavailable, reasons)
     }
 
     /// A section for a tool that is not there is a narrowing that would not hold: most likely a name is misspelt.
     fn check_sections(&self, plugin: &Plugin) -> Result<(), LoadError> {
         let tools = &plugin.descriptor.tools;
         match self
+            .services
             .policy
             .tool_sections(&plugin.id)
             .find(|name| !tools.iter().any(|t| t.name == name.as_str()))
@@ -237,8 +360,10 @@ impl Loader {
 
     /// A plugin reduces its own tools; others' only where the operator wrote their qualified names under `reduce`.
     fn bind_reducers(&self, plugin: &Arc<Plugin>, bundle: &mut Bundle, mut warn: impl FnMut(String)) {
-        let (id, granted) = (&plugin.id, self.policy.reduces(&plugin.id));
-        let limits = self.policy.limits(id, None);
+        let (id, granted) = (&plugin.id, self.services.policy.reduces(&plugin.id));
+        let limits = self.services.policy.limits(id, None);
+        let takes = |reducer: &str, wish: &Reduction| wish.reducer == reducer || wish.tool == reducer;
+        let mut unused: Vec<&str> = Vec::new();
         for reducer in &plugin.descriptor.reducers {
             let declared = reducer.tool_name.as_str();
             let own = bundle
@@ -247,18 +372,18 @@ impl Loader {
                 .map(|t| &t.def.name)
                 .find(|n| n.as_str() == declared || n.bare() == declared);
             let own = own.map(|name| name.as_str().to_owned());
-            let others = granted.iter().filter(|name| {
-                let bare = name.split_once("__").map_or(name.as_str(), |(_, bare)| bare);
-                name.as_str() == declared || bare == declared
-            });
-            let targets: BTreeSet<String> = own.into_iter().chain(others.cloned()).collect();
+            let others = granted.iter().filter(|wish| takes(declared, wish)).map(|wish| wish.tool.clone());
+            let targets: BTreeSet<String> = own.into_iter().chain(others).collect();
             if targets.is_empty() {
-                warn(format!(
-                    "its reducer for `{declared}` is not used; to use it, write in the policy: [plugins.{id}.grant] reduce = [\"PLUGIN__{declared}\"]"
-                ));
+                unused.push(declared);
             }
             for target in targets {
-                let reducer = Arc::new(PluginReducer::new(Arc::clone(plugin), &limits));
+                let reducer = Arc::new(PluginReducer::new(
+                    Arc::clone(plugin),
+                    &limits,
+                    &target,
+                    self.services.policy.host(),
+                ));
                 bundle.reducers.push(ReducerEntry {
                     target,
                     declared: declared.to_owned(),
@@ -267,5 +392,30 @@ impl Loader {
                 });
             }
         }
+        let reducers = &plugin.descriptor.reducers;
+        for wish in granted.iter().filter(|wish| !reducers.iter().any(|r| takes(&r.tool_name, wish))) {
+            warn(format!("it has no reducer `{}` for `{}`, which the policy names", wish.reducer, wish.tool));
+        }
+        // A plugin may hold reducers for many tools; an operator who chose some of them does not want the others.
+        if granted.is_empty()
+            && let [first, ..] = unused.as_slice()
+        {
+            let which = match unused.len() {
+                1 => format!("its reducer for `{first}` is not used; to use it"),
+                _ => format!("its reducers for `{}` are not used; to use one", unused.join("`, `")),
+            };
+            warn(format!(
+                "{which}, write in the policy: [plugins.{id}.grant] reduce = [\"PLUGIN__{first}\"]"
+            ));
+        }
     }
+}
+
+/// The limits of one tool: the policy's, and a time-out that its author wants shorter.
+pub(crate) fn limits_of(policy: &Policy, plugin: &PluginId, name: &ToolName, def: &ToolDef) -> Limits {
+    let mut limits = policy.limits(plugin, Some(name));
+    if let Some(asked) = def.timeout {
+        limits.ask_timeout(asked);
+    }
+    limits
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 use toolbay_core::name::PluginId;
-use wasmtime::component::Linker;
+use wasmtime::component::{Component, Linker};
 
 use crate::admission::Admission;
 use crate::cache::{Cache, Hit};
 use crate::capability::files::{Folders, ReadLog};
 use crate::code::Code;
+use crate::compiler::{Compiled, Compiler};
 use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<GuestState>,
     pub(crate) cache: Option<Cache>,
+    pub(crate) compiler: Compiler,
     pub(crate) admission: Admission,
     pub(crate) folders: Folders,
     pub(crate) reads: Arc<ReadLog>,
@@ -67,47 +69,81 @@ impl Plugin {
         Self { shared, id, digest, bytes, file, descriptor, from_cache, code: OnceCell::new_with(code) }
     }
 
+    /// The version it claims.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.descriptor.about.as_ref().map(|about| about.version.as_str())
+    }
+
     /// The code, from memory, from the cache, or compiled again from the file.
     ///
     /// # Errors
     /// When the cache lost the code and the file is gone or not the same any more.
     pub(crate) async fn code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
+        if let Some(code) = self.code.get() {
+            return Ok(Arc::clone(code));
+        }
+        self.code.get_or_try_init(|| self.load_code()).await.cloned()
+    }
+
+    async fn load_code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
-        let load = || async move {
-            let load = tokio::task::spawn_blocking(move || plugin.load_code().map(Arc::new));
-            load.await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
-        };
-        self.code.get_or_try_init(load).await.cloned()
-    }
-
-    fn load_code(&self) -> Result<Code, LoadError> {
-        let shared = &self.shared;
-        let cached = shared.cache.as_ref().and_then(|cache| {
-            let hit: Hit = cache.get(&self.digest)?;
-            cache.code(&shared.engine, &self.digest, &hit)
+        let cached = self.off_the_async_threads(move || {
+            let shared = &plugin.shared;
+            let cached = shared.cache.as_ref().and_then(|cache| {
+                let hit: Hit = cache.get(&plugin.digest)?;
+                cache.code(&shared.engine, &plugin.digest, &hit)
+            });
+            cached.map(|component| shared.link(&component)).transpose()
         });
-        let component = match cached {
-            Some(component) => component,
-            None => self.compile_again()?,
-        };
-        Code::link(&shared.engine, &shared.linker, &component)
+        match cached.await? {
+            Some(code) => Ok(code),
+            None => self.compile_again().await,
+        }
     }
 
-    fn compile_again(&self) -> Result<wasmtime::component::Component, LoadError> {
-        let Some(file) = &self.file else {
-            return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
-        };
-        let bytes = crate::file::read_component(file)?;
-        let found = crate::digest::sha256(&bytes);
-        if found != self.digest {
-            return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
+    async fn compile_again(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
+        let plugin = Arc::clone(self);
+        let read = self.off_the_async_threads(move || {
+            let Some(file) = &plugin.file else {
+                return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
+            };
+            let (bytes, _) = crate::file::read_component(file)?;
+            if crate::digest::sha256(&bytes) != plugin.digest {
+                return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
+            }
+            Ok(bytes)
+        });
+        let shared = &self.shared;
+        let compiled = shared.compiler.compile(&shared.engine, read.await?).await?;
+        let plugin = Arc::clone(self);
+        let store = self.off_the_async_threads(move || {
+            let code = plugin.shared.link(&compiled.component)?;
+            plugin.shared.store(&plugin.id, &plugin.digest, compiled, &plugin.descriptor);
+            Ok(code)
+        });
+        store.await
+    }
+
+    async fn off_the_async_threads<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+    ) -> Result<T, LoadError> {
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
+    }
+}
+
+impl Shared {
+    /// Links a component with what guests may import.
+    pub(crate) fn link(&self, component: &Component) -> Result<Arc<Code>, LoadError> {
+        Code::link(&self.engine, &self.linker, component).map(Arc::new)
+    }
+
+    /// Stores what was compiled, where there is a cache. Blocks.
+    pub(crate) fn store(&self, id: &PluginId, digest: &Digest, compiled: Compiled, descriptor: &Descriptor) {
+        let Some(cache) = &self.cache else { return };
+        let stored = compiled.serialized().and_then(|code| cache.put(digest, &code, descriptor));
+        if let Err(error) = stored {
+            tracing::warn!(plugin = %id, error, "compiled code was not stored");
         }
-        let component = crate::code::compile(&self.shared.engine, &bytes)?;
-        if let Some(cache) = &self.shared.cache
-            && let Err(error) = cache.put(&self.digest, &component, &self.descriptor)
-        {
-            tracing::warn!(plugin = %self.id, error, "compiled code was not stored");
-        }
-        Ok(component)
     }
 }

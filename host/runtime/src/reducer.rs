@@ -7,11 +7,12 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::content::ToolResult;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::limits::Limits;
+use toolbay_core::limits::{HostLimits, Limits};
 use toolbay_core::reduce::{Reduce, ReduceContext};
 
 use crate::answer::{from_guest, to_guest};
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
+use crate::breaker::Breaker;
 use crate::capability::Capabilities;
 use crate::code;
 use crate::instance::Bounds;
@@ -22,22 +23,28 @@ use crate::state::{GuestState, Seal};
 #[derive(Debug)]
 pub(crate) struct PluginReducer {
     pub(crate) plugin: Arc<Plugin>,
-    limits: Limits,
+    limits: Arc<Limits>,
+    breaker: Breaker,
 }
 
 impl PluginReducer {
-    pub(crate) fn new(plugin: Arc<Plugin>, limits: &Limits) -> Self {
-        Self { plugin, limits: code::sealed(limits) }
+    /// The reducer of `plugin` for the tool `target`.
+    pub(crate) fn new(plugin: Arc<Plugin>, limits: &Limits, target: &str, host: &HostLimits) -> Self {
+        let breaker = Breaker::new(format!("the reducer of `{}` for `{target}`", plugin.id), host);
+        Self { plugin, limits: Arc::new(code::sealed(limits)), breaker }
     }
 
     async fn run(&self, input: &ToolResult, ctx: ReduceContext<'_>) -> Result<Option<ToolResult>, Fault> {
         let shared = &self.plugin.shared;
         let failed = |problem: String| Fault::new(FaultKind::Trap, problem);
+        // Never fires: who cancels the call drops this future.
         let cancel = CancellationToken::new();
-        let _place = shared.admission.enter(&cancel).await?;
+        self.breaker.check()?;
         let code = self.plugin.code().await.map_err(|e| failed(e.to_string()))?;
+        let _place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &cancel).await?;
+        let pass = self.breaker.pass()?;
         let Some(pre) = &code.reducers else { return Err(failed("it has lost its reducers".to_owned())) };
-        let capabilities = Capabilities::sealed(self.plugin.id.clone(), &self.limits);
+        let capabilities = Capabilities::sealed(self.plugin.id.clone(), Arc::clone(&self.limits));
         let state =
             GuestState::new(Seal::Sealed, &self.limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let bounds =
@@ -53,10 +60,13 @@ impl PluginReducer {
             let guest = pre.instantiate_async(&mut *store).await?;
             guest.toolbay_plugin_reducers().call_reduce(store, &input, &context).await
         });
-        match run.await.0? {
-            None => Ok(None),
-            Some(answer) => from_guest(answer).map(Some).map_err(|p| Fault::new(FaultKind::BadOutput, p)),
-        }
+        let reduced = match run.await.0 {
+            Ok(None) => Ok(None),
+            Ok(Some(answer)) => from_guest(answer).map(Some).map_err(|p| Fault::new(FaultKind::BadOutput, p)),
+            Err(fault) => Err(fault),
+        };
+        pass.ended(reduced.as_ref().err().map(|fault| fault.kind));
+        reduced
     }
 }
 

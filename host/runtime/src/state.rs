@@ -1,19 +1,18 @@
 //! What the store of one guest entry holds: an empty WASI context, the bounds, the capabilities.
 //!
-//! The context starts with nothing: no environment, no arguments, stdin at its end, no folders, no network. Only a
-//! tool that was granted files and whose component imports WASI's file system gets preopened folders.
+//! The context starts with nothing: no environment, no arguments, stdin at its end, no folders, no network, a clock that
+//! stands still, fixed randomness. Only a tool that was granted files and whose component imports WASI's file system
+//! gets preopened folders.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use toolbay_core::limits::Limits;
-use wasmtime_wasi::{
-    Deterministic, FsPerms, HostMonotonicClock, HostWallClock, ResourceTable, WasiCtx, WasiCtxBuilder,
-    WasiCtxView, WasiView,
-};
+use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::capability::Capabilities;
 use crate::capability::files::Access;
+use crate::capability::{Capabilities, environment, http, sockets};
 use crate::limiter::Limiter;
 use crate::stdio::Sink;
 
@@ -23,6 +22,7 @@ const MAX_RANDOM: u64 = 64 << 10;
 /// The state of one store.
 pub(crate) struct GuestState {
     wasi: WasiCtx,
+    http: WasiHttpCtx,
     table: ResourceTable,
     pub(crate) limiter: Limiter,
     pub(crate) capabilities: Capabilities,
@@ -34,7 +34,8 @@ pub(crate) struct GuestState {
 /// How much of WASI a guest entry gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seal {
-    /// A call: clocks and randomness are real, granted folders are there if the component asks for folders.
+    /// A call: variables, wall clock and randomness as they were granted, a real monotonic clock, and the granted
+    /// folders if the component asks for folders.
     Call {
         /// Whether the component imports WASI's file system.
         folders: bool,
@@ -50,15 +51,23 @@ impl GuestState {
         let mut wasi = WasiCtxBuilder::new();
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
         match seal {
-            Seal::Call { folders: true } => preopen(&mut wasi, &capabilities)?,
-            Seal::Call { folders: false } => {}
-            Seal::Sealed => freeze(&mut wasi),
+            Seal::Call { folders } => {
+                if let Some(granted) = &capabilities.granted {
+                    granted.environment.apply(&mut wasi);
+                }
+                if folders {
+                    preopen(&mut wasi, &capabilities)?;
+                }
+            }
+            Seal::Sealed => environment::seal(&mut wasi),
         }
+        sockets::allow(&mut wasi, &capabilities);
+        let http = http::wasi::context();
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         let limiter = Limiter::new(limits);
         let deadline = Instant::now() + limits.timeout;
-        Ok(Self { wasi: wasi.build(), table, limiter, capabilities, stdout, stderr, deadline })
+        Ok(Self { wasi: wasi.build(), http, table, limiter, capabilities, stdout, stderr, deadline })
     }
 }
 
@@ -80,37 +89,14 @@ fn preopen(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::
     Ok(())
 }
 
-fn freeze(wasi: &mut WasiCtxBuilder) {
-    wasi.wall_clock(Frozen)
-        .monotonic_clock(Frozen)
-        .secure_random(Deterministic::new(vec![0x5a]))
-        .insecure_random(Deterministic::new(vec![0x5a]))
-        .insecure_random_seed(0x5a);
-}
-
-struct Frozen;
-
-impl HostWallClock for Frozen {
-    fn resolution(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-    fn now(&self) -> Duration {
-        // 2025-01-01: late enough for code that takes 1970 for a broken clock.
-        Duration::from_secs(1_735_689_600)
-    }
-}
-
-impl HostMonotonicClock for Frozen {
-    fn resolution(&self) -> u64 {
-        1
-    }
-    fn now(&self) -> u64 {
-        0
-    }
-}
-
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.capabilities, table: &mut self.table, ctx: &mut self.http }
     }
 }

@@ -10,8 +10,10 @@ use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
 
 use crate::answer::{from_guest, size_of};
-use crate::capability::files::FileGrants;
-use crate::capability::{Capabilities, RunningCall};
+use crate::breaker::Breaker;
+use crate::capability::{
+    Capabilities, GrantedUnder, RunningCall, attachments, context, http, log, process, secrets,
+};
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
@@ -21,15 +23,17 @@ use crate::state::{GuestState, Seal};
 pub(crate) struct PluginTool {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) name: ToolName,
-    pub(crate) limits: Limits,
-    pub(crate) files: Option<FileGrants>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) granted: GrantedUnder,
     pub(crate) config: Arc<std::collections::BTreeMap<String, String>>,
+    pub(crate) breaker: Breaker,
 }
 
 impl Invoke for PluginTool {
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         Box::pin(async move {
             let mut usage = Usage { args_bytes: call.args().len() as u64, ..Usage::default() };
+            ctx.spend(|spent| spent.args_bytes = usage.args_bytes);
             let result = self.run(call, ctx, &mut usage).await;
             Invocation { result, usage }
         })
@@ -44,8 +48,8 @@ impl PluginTool {
         usage: &mut Usage,
     ) -> Result<ToolOutput, Failure> {
         let shared = &self.plugin.shared;
-        let place = shared.admission.enter(&ctx.cancel).await?;
-        usage.queued_us = place.queued_us;
+        self.breaker.check()?;
+        // Before the place: nobody else is to wait while this plugin is mapped or compiled.
         let code = tokio::select! {
             biased;
             () = ctx.cancel.cancelled() => {
@@ -57,6 +61,11 @@ impl PluginTool {
         let Some(pre) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
+        let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
+        usage.queued_us = place.queued_us;
+        ctx.spend(|spent| spent.queued_us = place.queued_us);
+        // After the place: it may have opened while the call waited.
+        let pass = self.breaker.pass()?;
         let state = self.state(ctx, code.folders).map_err(|e| Failure::Host(e.to_string()))?;
         let bounds = Bounds {
             engine: &shared.engine,
@@ -72,23 +81,34 @@ impl PluginTool {
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
         drop(place);
-        let answer = result?;
-        usage.result_bytes = size_of(&answer);
-        Ok(from_guest(answer).map_err(|problem| self.broken(&problem))??)
+        let answer = result.and_then(|answer| {
+            usage.result_bytes = size_of(&answer);
+            from_guest(answer).map_err(|problem| self.broken(&problem))
+        });
+        pass.ended(answer.as_ref().err().map(|fault| fault.kind));
+        Ok(answer??)
     }
 
     fn state(&self, ctx: &Arc<CallContext>, folders: bool) -> wasmtime::Result<GuestState> {
         let session = ctx.turn.identity.session_id.as_deref();
+        let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {
             plugin: self.plugin.id.clone(),
             call: Some(RunningCall {
                 ctx: Arc::clone(ctx),
                 deadline: std::time::Instant::now() + self.limits.timeout,
             }),
-            files: self.files.as_ref().map(|files| files.for_session(&self.plugin.shared.reads, session)),
+            granted: Some(Arc::clone(granted)),
+            limits: Arc::clone(&self.limits),
+            files: (granted.files.as_ref())
+                .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
             config: Arc::clone(&self.config),
-            log_lines_left: self.limits.log_lines,
-            progress_events: self.limits.progress_events,
+            log: log::Meter::new(&self.plugin.id, &self.limits),
+            progress: context::Meter::new(&self.limits),
+            http: http::Meter::default(),
+            process: process::Meter::default(),
+            attachments: attachments::Meter::default(),
+            tokens: secrets::Tokens::default(),
         };
         GuestState::new(Seal::Call { folders }, &self.limits, capabilities)
     }

@@ -1,4 +1,4 @@
-//! The capabilities a tool asks for: `fs_read = "**", reason = "…"`.
+//! The capabilities a tool asks for: `fs_read = "**", reason = "…"`, or `clock`, which has no target.
 //!
 //! The kinds are checked here because the host denies a kind it does not know: a slip of the pen would otherwise
 //! make the tool unavailable at run time, far from where it was written.
@@ -10,7 +10,7 @@ use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
 
 /// Attribute key and the contract's name of the kind.
-pub(crate) const KINDS: [(&str, &str); 9] = [
+pub(crate) const KINDS: [(&str, &str); 10] = [
     ("fs_read", "fs-read"),
     ("fs_write", "fs-write"),
     ("net", "net"),
@@ -20,7 +20,11 @@ pub(crate) const KINDS: [(&str, &str); 9] = [
     ("env", "env"),
     ("attachments", "attachments"),
     ("clock", "clock"),
+    ("random", "random"),
 ];
+
+/// The kinds that are granted or not, with what stands where others have a target.
+const SWITCHES: [(&str, &str); 2] = [("clock", "wall"), ("random", "bytes")];
 
 /// The targets a `kv` capability may have.
 const KV_SCOPES: [&str; 4] = ["tool", "plugin", "session", "agent"];
@@ -46,6 +50,16 @@ impl Capabilities {
     /// Parses what follows `key` if it is a kind of capability; tells whether it was.
     pub(crate) fn parse(&mut self, key: &Ident, input: ParseStream<'_>, optional: bool) -> Result<bool> {
         let Some((_, kind)) = KINDS.iter().find(|(name, _)| key == name) else { return Ok(false) };
+        if let Some((_, target)) = SWITCHES.iter().find(|(switch, _)| switch == kind) {
+            if input.peek(Token![=]) {
+                let message = format!("`{kind}` has no target: write `{kind}` alone");
+                return Err(syn::Error::new(key.span(), message));
+            }
+            let target = (*target).to_owned();
+            self.all.push(Capability { kind, target, optional, reason: None });
+            self.unexplained = 1;
+            return Ok(true);
+        }
         input.parse::<Token![=]>()?;
         let targets = strings(&input.parse::<Expr>()?)?;
         self.unexplained = targets.len();

@@ -12,6 +12,7 @@ use crate::capability::list;
 struct Lists {
     tools: Vec<Path>,
     reducers: Vec<Path>,
+    available: Option<Path>,
 }
 
 impl Parse for Lists {
@@ -23,8 +24,11 @@ impl Parse for Lists {
             match key.to_string().as_str() {
                 "tools" => lists.tools = list(input)?,
                 "reducers" => lists.reducers = list(input)?,
+                "available" => lists.available = Some(input.parse()?),
                 _ => {
-                    let message = format!("unknown list `{key}`; known are `tools: […]` and `reducers: […]`");
+                    let message = format!(
+                        "unknown list `{key}`; known are `tools: […]`, `reducers: […]` and `available: function`"
+                    );
                     return Err(syn::Error::new(key.span(), message));
                 }
             }
@@ -37,7 +41,7 @@ impl Parse for Lists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Lists { tools, reducers } = syn::parse2(input)?;
+    let Lists { tools, reducers, available } = syn::parse2(input)?;
     let tools_export = (!tools.is_empty()).then(|| {
         quote! {
             impl ::toolbay_sdk::__private::ToolPlugin for ToolbayPlugin {
@@ -60,6 +64,19 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             type Reducers = ::toolbay_sdk::__private::ExportedReducers<ToolbayPlugin>;
             #[cfg(target_family = "wasm")]
             ::toolbay_sdk::__private::export_reducers!(Reducers with_types_in ::toolbay_sdk::__private::reducers_world);
+        }
+    });
+    let availability_export = available.map(|check| {
+        quote! {
+            impl ::toolbay_sdk::__private::AvailabilityPlugin for ToolbayPlugin {
+                const CHECK: fn(&str) -> ::core::result::Result<(), ::std::string::String> = #check;
+            }
+            #[cfg(target_family = "wasm")]
+            type Availability = ::toolbay_sdk::__private::ExportedAvailability<ToolbayPlugin>;
+            #[cfg(target_family = "wasm")]
+            ::toolbay_sdk::__private::export_availability!(
+                Availability with_types_in ::toolbay_sdk::__private::availability_world
+            );
         }
     });
 
@@ -87,6 +104,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
 
             #tools_export
             #reducers_export
+            #availability_export
         };
     })
 }
@@ -100,6 +118,13 @@ mod tests {
         let tokens = expand(quote!(reducers: [head,],)).unwrap().to_string();
         assert!(tokens.contains("export_reducers") && tokens.contains("export_about"), "{tokens}");
         assert!(!tokens.contains("export_tools"), "{tokens}");
+    }
+
+    #[test]
+    fn a_check_is_exported_if_there_is_one() {
+        let with = expand(quote!(tools: [a], available: checks::all)).unwrap().to_string();
+        assert!(with.contains("export_availability") && with.contains("checks :: all"), "{with}");
+        assert!(!expand(quote!(tools: [a])).unwrap().to_string().contains("export_availability"));
     }
 
     #[test]

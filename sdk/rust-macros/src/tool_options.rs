@@ -128,11 +128,11 @@ mod tests {
         let text = r#"name = "n", title = "t", toolset = "s", tags = ["a", "b"], read_only, additive, idempotent,
             closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
-            process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock = "wall",
-            optional(fs_read = "c", reason = "q"),"#;
+            process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
+            optional(fs_read = "c", reason = "q", clock, reason = "p"),"#;
         let options = syn::parse_str::<ToolOptions>(text).unwrap();
         assert_eq!(options.traits.len(), TRAITS.len());
-        assert_eq!(options.capabilities.tokens().len(), 11);
+        assert_eq!(options.capabilities.tokens().len(), 13);
     }
 
     #[test]
@@ -162,6 +162,12 @@ mod tests {
     #[test]
     fn a_kv_scope_is_checked() {
         assert!(error("kv = \"global\"").contains("`session`"));
+    }
+
+    #[test]
+    fn a_switch_takes_no_target() {
+        assert_eq!(error("clock = \"wall\""), "`clock` has no target: write `clock` alone");
+        assert!(syn::parse_str::<ToolOptions>("random, reason = \"draws lots\"").is_ok());
     }
 
     #[test]

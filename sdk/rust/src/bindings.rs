@@ -55,3 +55,13 @@ pub mod about_world {
         export_macro_name: "export_about",
     });
 }
+
+/// The export `availability`.
+pub mod availability_world {
+    wit_bindgen::generate!({
+        path: "wit",
+        world: "exports-availability",
+        pub_export_macro: true,
+        export_macro_name: "export_availability",
+    });
+}

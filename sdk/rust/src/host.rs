@@ -3,7 +3,7 @@
 //! Same modules, names and signatures as the generated imports, so that the rest of the crate does not know the
 //! difference. Without a fake, and for what a fake does not play, the answer is the one of a host that grants nothing.
 
-const NO_FAKE: &str = "not granted: this is a native test without `Fake::run`";
+const NO_FAKE: &str = "not granted: this is a native test without `Fake::run`, or without this in the fake";
 const NOT_FAKED: &str = "not granted: the fake host has none of this";
 
 pub(crate) mod context {
@@ -118,64 +118,72 @@ pub(crate) mod files {
 }
 
 pub(crate) mod kv {
-    use super::NOT_FAKED;
+    use super::NO_FAKE;
     use crate::bindings::imports::toolbay::plugin::kv::{KvError, Scope};
+    use crate::testing::{FakeKv, with_fake};
 
     type Answer<T> = Result<T, KvError>;
 
-    fn denied<T>() -> Answer<T> {
-        Err(KvError::Denied(NOT_FAKED.to_owned()))
+    fn with_kv<T>(ask: impl FnOnce(&mut FakeKv) -> Answer<T>) -> Answer<T> {
+        with_fake(|fake| ask(&mut fake.kv)).unwrap_or_else(|| Err(KvError::Denied(NO_FAKE.to_owned())))
     }
 
-    pub(crate) fn get(_: Scope, _: &str) -> Answer<Option<Vec<u8>>> {
-        denied()
+    pub(crate) fn get(scope: Scope, key: &str) -> Answer<Option<Vec<u8>>> {
+        with_kv(|kv| kv.get(scope, key))
     }
 
-    pub(crate) fn set(_: Scope, _: &str, _: &[u8], _: Option<u32>) -> Answer<()> {
-        denied()
+    pub(crate) fn set(scope: Scope, key: &str, value: &[u8], ttl_seconds: Option<u32>) -> Answer<()> {
+        with_kv(|kv| kv.set(scope, key, value, ttl_seconds))
     }
 
-    pub(crate) fn remove(_: Scope, _: &str) -> Answer<()> {
-        denied()
+    pub(crate) fn remove(scope: Scope, key: &str) -> Answer<()> {
+        with_kv(|kv| kv.remove(scope, key))
     }
 
-    pub(crate) fn keys(_: Scope, _: &str, _: Option<&str>, _: u32) -> Answer<Vec<String>> {
-        denied()
+    pub(crate) fn keys(scope: Scope, prefix: &str, after: Option<&str>, limit: u32) -> Answer<Vec<String>> {
+        with_kv(|kv| kv.keys(scope, prefix, after, limit))
     }
 
-    pub(crate) fn increment(_: Scope, _: &str, _: i64) -> Answer<i64> {
-        denied()
+    pub(crate) fn increment(scope: Scope, key: &str, by: i64) -> Answer<i64> {
+        with_kv(|kv| kv.increment(scope, key, by))
     }
 
-    pub(crate) fn replace(_: Scope, _: &str, _: Option<&[u8]>, _: &[u8]) -> Answer<bool> {
-        denied()
+    pub(crate) fn replace(scope: Scope, key: &str, expected: Option<&[u8]>, value: &[u8]) -> Answer<bool> {
+        with_kv(|kv| kv.replace(scope, key, expected, value))
     }
 }
 
 pub(crate) mod secrets {
-    use super::NOT_FAKED;
+    use super::NO_FAKE;
     use crate::bindings::imports::toolbay::plugin::secrets::{Secret, SecretError};
+    use crate::testing::with_fake;
 
-    pub(crate) fn get(_: &str) -> Result<Secret, SecretError> {
-        Err(SecretError::Denied(NOT_FAKED.to_owned()))
+    pub(crate) fn get(name: &str) -> Result<Secret, SecretError> {
+        let text = with_fake(|fake| fake.secrets.get(name).cloned()).flatten();
+        let text = text.ok_or_else(|| SecretError::Denied(NO_FAKE.to_owned()))?;
+        Ok(Secret { text, revealed: false })
     }
 }
 
 pub(crate) mod http_client {
-    use super::NOT_FAKED;
+    use super::NO_FAKE;
     use crate::bindings::imports::toolbay::plugin::http_client::{HttpError, HttpRequest, HttpResponse};
+    use crate::testing::with_fake;
 
-    pub(crate) fn fetch(_: &HttpRequest) -> Result<HttpResponse, HttpError> {
-        Err(HttpError::Denied(NOT_FAKED.to_owned()))
+    pub(crate) fn fetch(request: &HttpRequest) -> Result<HttpResponse, HttpError> {
+        with_fake(|fake| fake.http.fetch(request))
+            .unwrap_or_else(|| Err(HttpError::Denied(NO_FAKE.to_owned())))
     }
 }
 
 pub(crate) mod process {
-    use super::NOT_FAKED;
+    use super::NO_FAKE;
     use crate::bindings::imports::toolbay::plugin::process::{Command, Completed, ProcessError};
+    use crate::testing::with_fake;
 
-    pub(crate) fn run(_: &Command) -> Result<Completed, ProcessError> {
-        Err(ProcessError::Denied(NOT_FAKED.to_owned()))
+    pub(crate) fn run(command: &Command) -> Result<Completed, ProcessError> {
+        with_fake(|fake| fake.process.run(command))
+            .unwrap_or_else(|| Err(ProcessError::Denied(NO_FAKE.to_owned())))
     }
 }
 

@@ -57,9 +57,15 @@ fn describe(key: &str, error: KvError) -> Error {
             Error::not_available(format!("no access to the store: {reason}")).at("denied")
         }
         KvError::TooLarge(bytes) => {
-            Error::failed(format!("the value of `{key}` is too large: {bytes} bytes"))
+            Error::failed(format!(
+                "the value of `{key}` is too large: {bytes} bytes; the operator can raise `kv_value_bytes`"
+            ))
+            .at("too-large")
         }
-        KvError::QuotaExceeded => Error::not_available("the store is full").at("quota"),
+        KvError::QuotaExceeded => Error::not_available(
+            "the store of the plugin is full: remove something, or ask the operator to raise `kv_bytes` or `kv_keys`",
+        )
+        .at("quota"),
         KvError::NotANumber => Error::failed(format!("`{key}` does not hold a number")),
         KvError::Other(message) => Error::failed(format!("the store failed: {message}")),
     }

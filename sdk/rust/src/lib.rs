@@ -51,6 +51,27 @@
 //! }
 //! ```
 //!
+//! Which tools are available may depend on the operator's settings. A function in `plugin! { …, available: check }` is
+//! asked for each tool, and a tool it has a reason against is not listed:
+//!
+//! ```
+//! # use toolbay_sdk::{config, prelude::*};
+//! # /// Searches.
+//! # #[tool(read_only)]
+//! # fn search() -> String { String::new() }
+//! fn check(tool: &str) -> std::result::Result<(), String> {
+//!     match config::get::<String>("index") {
+//!         Ok(Some(_)) => Ok(()),
+//!         _ => Err(format!("`{tool}` needs `index` in the settings of this plugin")),
+//!     }
+//! }
+//!
+//! plugin! { tools: [search], available: check }
+//! # fn main() {}
+//! ```
+//!
+//! It sees the settings and nothing else.
+//!
 //! What a component imports is what its code uses of these modules, and the host compares that with what was granted:
 //!
 //! | module | what for | capability |
@@ -67,6 +88,7 @@
 
 mod about;
 pub mod attachments;
+mod available;
 mod bindings;
 pub mod config;
 pub mod context;
@@ -105,7 +127,9 @@ pub mod __private {
     pub use serde;
 
     pub use crate::about::{AboutPlugin, AboutSpec, ExportedAbout};
+    pub use crate::available::{AvailabilityPlugin, ExportedAvailability};
     pub use crate::bindings::about_world::{self, export_about};
+    pub use crate::bindings::availability_world::{self, export_availability};
     pub use crate::bindings::reducers_world::{self, export_reducers};
     pub use crate::bindings::tools_world::{self, export_tools};
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};

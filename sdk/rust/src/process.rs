@@ -1,6 +1,22 @@
 //! Programs on the operator's list. No shell is involved.
 //!
-//! `Command::new("git").args(["status", "--short"]).run()?`
+//! ```
+//! use toolbay_sdk::process::{Command, Completed};
+//! use toolbay_sdk::testing::Fake;
+//!
+//! let fake = Fake::new().program("git", |_| Completed::of(0, " M notes.txt\n", ""));
+//! let done = fake.run(|| Command::new("git").args(["status", "--short"]).run()).unwrap();
+//! assert!(done.success());
+//! assert_eq!(fake.commands()[0].args, ["status", "--short"]);
+//! ```
+//!
+//! | the host says | the tool's error | subject |
+//! |---|---|---|
+//! | denied | `not-available` | `denied` |
+//! | not found | `not-available` | `missing-binary` |
+//! | timeout | `execution-failed` | `timeout` |
+//! | cancelled | `execution-failed` | `cancelled` |
+//! | other | `execution-failed` | none |
 
 use crate::bindings::imports::toolbay::plugin::process::ProcessError;
 use crate::host::process as host;
@@ -36,6 +52,41 @@ impl Command {
         self
     }
 
+    /// Sets the folder in which it starts: one that the tool may read or write.
+    #[must_use]
+    pub fn cwd(mut self, folder: impl Into<String>) -> Self {
+        self.cwd = Some(folder.into());
+        self
+    }
+
+    /// Sets a variable that the operator lets plugins set.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets what it reads from standard input; otherwise that is empty.
+    #[must_use]
+    pub fn stdin(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(data.into());
+        self
+    }
+
+    /// Sets how long it may take, in milliseconds; the host may allow less.
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: u32) -> Self {
+        self.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// Sets how many bytes of each of its streams are wanted; the host may allow less.
+    #[must_use]
+    pub fn max_output_bytes(mut self, bytes: u32) -> Self {
+        self.max_output_bytes = Some(bytes);
+        self
+    }
+
     /// Runs the program to its end. A program that says no by its exit code is `Ok`; see [`Completed::success`].
     pub fn run(&self) -> Result<Completed> {
         host::run(self).map_err(|error| describe(&self.program, error))
@@ -43,6 +94,11 @@ impl Command {
 }
 
 impl Completed {
+    /// Makes the answer of a program, for tests: its exit code and its two streams.
+    pub fn of(exit_code: i32, stdout: impl Into<Vec<u8>>, stderr: impl Into<Vec<u8>>) -> Self {
+        Self { exit_code: Some(exit_code), stdout: stdout.into(), stderr: stderr.into(), truncated: false }
+    }
+
     /// Tells whether the program ended with exit code 0.
     pub fn success(&self) -> bool {
         self.exit_code == Some(0)

@@ -22,6 +22,9 @@
 //! ```
 
 mod fake_files;
+mod fake_http;
+mod fake_kv;
+mod fake_process;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,13 +34,19 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::context::Audience;
+use crate::kv::Scope;
 use crate::log::Level;
+use crate::process::{Command, Completed};
 use crate::reduce::Reducer;
 use crate::tool::{Tool, ToolPlugin, definition};
 use crate::types::{ToolDef, ToolResult};
 use crate::{Output, ReduceContext, Result};
 
 pub(crate) use fake_files::FakeFiles;
+pub(crate) use fake_http::FakeHttp;
+pub use fake_http::{Request, reply};
+pub(crate) use fake_kv::FakeKv;
+pub(crate) use fake_process::FakeProcess;
 
 /// A progress event.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +74,10 @@ pub struct LogLine {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) files: FakeFiles,
+    pub(crate) kv: FakeKv,
+    pub(crate) process: FakeProcess,
+    pub(crate) http: FakeHttp,
+    pub(crate) secrets: BTreeMap<String, String>,
     pub(crate) config: BTreeMap<String, String>,
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) working_dir: Option<String>,
@@ -85,7 +98,8 @@ pub(crate) fn with_fake<T>(ask: impl FnOnce(&mut State) -> T) -> Option<T> {
     CURRENT.with_borrow(Clone::clone).map(|state| ask(&mut state.borrow_mut()))
 }
 
-/// A host that plays files, settings, the context and the log; everything else it denies.
+/// A host that plays files, state, programs, requests, secrets, settings, the context and the log; everything else it
+/// denies.
 ///
 /// All calls of one fake are one session: what it remembers of files read guards later writes.
 #[derive(Clone)]
@@ -102,6 +116,10 @@ impl Fake {
     pub fn new() -> Self {
         Self(Rc::new(RefCell::new(State {
             files: FakeFiles::default(),
+            kv: FakeKv::default(),
+            process: FakeProcess::default(),
+            http: FakeHttp::default(),
+            secrets: BTreeMap::new(),
             config: BTreeMap::new(),
             attributes: BTreeMap::new(),
             working_dir: None,
@@ -124,6 +142,51 @@ impl Fake {
     #[must_use]
     pub fn deny(self, path: &str) -> Self {
         self.0.borrow_mut().files.deny(path);
+        self
+    }
+
+    /// Grants a scope of the key-value store.
+    #[must_use]
+    pub fn kv(self, scope: Scope) -> Self {
+        self.0.borrow_mut().kv.grant(scope);
+        self
+    }
+
+    /// Bounds the bytes of all keys and values of the key-value store.
+    #[must_use]
+    pub fn kv_bytes(self, bytes: usize) -> Self {
+        self.0.borrow_mut().kv.limit(bytes);
+        self
+    }
+
+    /// Lets time pass for entries of the key-value store.
+    pub fn pass_seconds(&self, seconds: u64) {
+        self.0.borrow_mut().kv.pass(seconds);
+    }
+
+    /// Adds a program, played by a function; every other is denied.
+    #[must_use]
+    pub fn program(self, name: &str, answer: impl Fn(&Command) -> Completed + 'static) -> Self {
+        self.0.borrow_mut().process.add(name, Box::new(answer));
+        self
+    }
+
+    /// Answers requests of that method and address; all others are denied.
+    #[must_use]
+    pub fn http(self, method: &str, url: &str, response: crate::http::Response) -> Self {
+        self.0.borrow_mut().http.answer(method, url, response);
+        self
+    }
+
+    /// Returns the requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.0.borrow().http.requests()
+    }
+
+    /// Adds a secret; `stand_in` is what [`secrets::get`](crate::secrets::get) returns for it.
+    #[must_use]
+    pub fn secret(self, name: &str, stand_in: &str) -> Self {
+        self.0.borrow_mut().secrets.insert(name.to_owned(), stand_in.to_owned());
         self
     }
 
@@ -190,6 +253,11 @@ impl Fake {
     /// Returns what a file holds now, if it exists and is text.
     pub fn text(&self, path: &str) -> Option<String> {
         self.0.borrow().files.text(path)
+    }
+
+    /// Returns the commands that were run so far, those that were denied included.
+    pub fn commands(&self) -> Vec<Command> {
+        self.0.borrow().process.commands()
     }
 
     /// Returns the progress events so far.

@@ -16,6 +16,20 @@ guest::tools!(
     tool("remove", |args| said(files::remove(path(args)).map(|()| json!({})))).needs(BOTH),
     // Read, then write what was read: the guard knows the version by itself.
     tool("append", append).needs(BOTH),
+    // Many in one call, counted by what came of each.
+    tool("read_many", |args| many(args, |path, _| files::read(path, 0, None)
+        .map(|file| text_of(&file.data))))
+    .needs(BOTH),
+    tool("write_many", |args| {
+        let data = vec![b'x'; args.number("bytes", 1) as usize];
+        many(args, |path, n| files::write(&numbered(path, n), &data, None).map(|_| "ok".to_owned()))
+    })
+    .needs(BOTH),
+    tool("make_many", |args| many(args, |path, n| files::make_dir(&numbered(path, n))
+        .map(|()| "ok".to_owned())))
+    .needs(BOTH),
+    // Read, wait until there is a file `until`, then write.
+    tool("read_wait_write", read_wait_write).needs(BOTH),
     tool("read_only", read).needs(READ),
     tool("write_only", write).needs(WRITE),
     tool("undeclared", read),
@@ -41,6 +55,33 @@ fn read(args: &Args) -> Answer {
 fn write(args: &Args) -> Answer {
     let expected = args.all().get("expected_version").and_then(Value::as_str);
     said(files::write(path(args), args.text("text", "").as_bytes(), expected).map(|stat| shown(&stat)))
+}
+
+fn numbered(path: &str, n: u64) -> String {
+    path.replace('#', &n.to_string())
+}
+
+fn text_of(data: &[u8]) -> String {
+    String::from_utf8_lossy(data).into_owned()
+}
+
+/// Runs `act` `n` times with `path`, and counts the answers; of an error what it says.
+fn many(args: &Args, act: impl Fn(&str, u64) -> Result<String, FileError>) -> Answer {
+    let mut counts = std::collections::BTreeMap::<String, u64>::new();
+    for n in 0..args.number("n", 100) {
+        let said = act(path(args), n).unwrap_or_else(|error| format!("{error:?}"));
+        *counts.entry(said).or_default() += 1;
+    }
+    structured(&json!(counts))
+}
+
+fn read_wait_write(args: &Args) -> Answer {
+    said(files::read(path(args), 0, None).and_then(|_| {
+        while files::stat(args.text("until", "")).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        files::write(path(args), args.text("text", "").as_bytes(), None).map(|stat| shown(&stat))
+    }))
 }
 
 fn append(args: &Args) -> Answer {

@@ -29,6 +29,18 @@ guest::tools!(
         .needs(BOTH),
     tool("truncate", |args| done(truncate(args))).needs(BOTH),
     tool("set_times", |args| done(set_times(args))).needs(BOTH),
+    // Many in one call: how many went well, and the first error.
+    tool("write_many", |args| many(args, |path| fs::write(path, args.text("text", "x")))).needs(BOTH),
+    tool("mkdir_many", |args| many(args, fs::create_dir)).needs(BOTH),
+    tool("append_many", |args| {
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(path(args));
+        many(args, |_| {
+            let data = args.text("text", "x").as_bytes();
+            file.as_mut()
+                .map_or(Ok(()), |file| io::Write::write_all(file, data).and_then(|()| file.sync_all()))
+        })
+    })
+    .needs(BOTH),
     // With nothing declared there must be nothing.
     tool("undeclared", |args| said(fs::read(path(args)).map(|data| json!(data.len())))),
 );
@@ -50,6 +62,16 @@ fn said(result: io::Result<Value>) -> Answer {
 
 fn done(result: io::Result<()>) -> Answer {
     said(result.map(|()| json!(true)))
+}
+
+fn many(args: &Args, mut act: impl FnMut(String) -> io::Result<()>) -> Answer {
+    let most = args.number("n", 100);
+    for n in 0..most {
+        if let Err(error) = act(path(args).replace('#', &n.to_string())) {
+            return structured(&json!({ "done": n, "error": format!("{:?}: {error}", error.kind()) }));
+        }
+    }
+    structured(&json!({ "done": most }))
 }
 
 fn append(args: &Args) -> Answer {

@@ -2,7 +2,7 @@
 
 use guest::{Answer, Args, text, tool};
 
-guest::tools!(tool("grow", grow), tool("reserve", reserve), tool("hold", hold));
+guest::tools!(tool("grow", grow), tool("reserve", reserve), tool("hold", hold), tool("refused", refused));
 
 const MIB: usize = 1 << 20;
 
@@ -31,4 +31,25 @@ fn reserve(_: &Args) -> Answer {
 fn hold(args: &Args) -> Answer {
     let block = std::hint::black_box(vec![1u8; args.number("mib", 16) as usize * MIB]);
     text(block.len().to_string())
+}
+
+/// Asks for more than there is, and then ends by `then`: `die` at once, `grow` by less and die, or call a function by a wrong `signature`.
+fn refused(args: &Args) -> Answer {
+    let mut block: Vec<u8> = Vec::new();
+    assert!(block.try_reserve_exact(1 << 30).is_err(), "a gibibyte was had");
+    match args.text("then", "die") {
+        "die" => panic!("it died of that"),
+        "grow" => {
+            std::hint::black_box(vec![1u8; 4 * MIB].leak());
+            panic!("it died of something else")
+        }
+        _ => {
+            let wrong = unsafe { std::mem::transmute::<fn(u64) -> u64, fn(f32, f64) -> u64>(one) };
+            text(std::hint::black_box(wrong)(1.0, 1.0).to_string())
+        }
+    }
+}
+
+fn one(n: u64) -> u64 {
+    n
 }

@@ -45,6 +45,16 @@ mod bindings {
             export_macro_name: "export_reducers",
         });
     }
+
+    /// The export `availability`.
+    pub mod availability_world {
+        wit_bindgen::generate!({
+            path: "../../wit",
+            world: "exports-availability",
+            pub_export_macro: true,
+            export_macro_name: "export_availability",
+        });
+    }
 }
 
 /// The imports of the contract, one module per interface.
@@ -287,9 +297,29 @@ macro_rules! reducers {
     };
 }
 
+/// Adds the check whether a tool is available.
+#[macro_export]
+macro_rules! availability {
+    ($check:expr) => {
+        #[doc(hidden)]
+        pub struct Availability;
+
+        impl $crate::__private::Availability for Availability {
+            fn check(tool: String) -> Result<(), String> {
+                let check: fn(&str) -> Result<(), String> = $check;
+                check(&tool)
+            }
+        }
+
+        $crate::__private::export_availability!(Availability with_types_in $crate::__private::availability_world);
+    };
+}
+
 /// What the macros write names these.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::bindings::availability_world::exports::toolbay::plugin::availability::Guest as Availability;
+    pub use crate::bindings::availability_world::{self, export_availability};
     pub use crate::bindings::reducers_world::exports::toolbay::plugin::reducers::Guest as Reducers;
     pub use crate::bindings::reducers_world::{self, export_reducers};
     pub use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest as Tools;

@@ -5,12 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use toolbay::ToolCall;
 use toolbay_core::invoke::Failure;
+use toolbay_core::pipeline;
 
-use crate::args::{SetupArgs, TurnArgs};
-use crate::setup::{self, Tell};
+use super::Run;
+use crate::setup::{self, Purpose, Tell};
 use crate::{Stop, Verdict, output};
 
 #[derive(Deserialize)]
@@ -22,18 +24,30 @@ struct Call {
     args: Option<Box<RawValue>>,
 }
 
-pub(crate) async fn run(args: &SetupArgs, file: &Path, turn: &TurnArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display())).map_err(Stop::Usage)?;
-    let host = setup::loaded(args, Tell::Problems).await?;
-    let mut turn = super::turn(turn);
+    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+    let mut turn = run.turn();
     // One file is one session: a write after a read in an earlier line of it is guarded.
-    turn.identity.session_id = Some(format!("batch-{}", std::process::id()));
-    let results = host.call_all(&super::view(&host), calls, turn).await;
+    turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
+    let results = host.call_all(&super::view(run.setup, &host)?, calls, turn).await;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for delivered in &results {
-        serde_json::to_writer(&mut out, &output::result_json(delivered)).map_err(std::io::Error::from)?;
+    let shown = results.iter().map(output::result_json);
+    if run.json {
+        let all = json!({
+            "calls": results.len(),
+            "failed": results.iter().filter(|r| r.result.is_err()).count(),
+            "cost_usd": pipeline::cost_usd(&results),
+            "results": shown.collect::<Vec<_>>(),
+        });
+        serde_json::to_writer_pretty(&mut out, &all).map_err(std::io::Error::from)?;
         writeln!(out)?;
+    } else {
+        for result in shown {
+            serde_json::to_writer(&mut out, &result).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
     }
     out.flush()?;
     if let Some(message) = results.iter().find_map(|r| match &r.result {

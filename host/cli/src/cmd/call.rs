@@ -2,27 +2,30 @@
 
 use std::io::Write;
 
-use toolbay::ToolCall;
+use toolbay::{ToolCall, TurnContext};
 use toolbay_core::invoke::Failure;
 
-use crate::args::{SetupArgs, TurnArgs};
-use crate::setup::{self, Tell};
+use super::Run;
+use super::attachments::Files;
+use crate::args::AttachmentArgs;
+use crate::setup::{self, Purpose, Tell};
 use crate::{Stop, Verdict, output};
 
 pub(crate) async fn run(
-    args: &SetupArgs,
+    run: Run<'_>,
     tool: &str,
     text: String,
-    turn: &TurnArgs,
-    json: bool,
+    attachments: &AttachmentArgs,
 ) -> Result<Verdict, Stop> {
-    let host = setup::loaded(args, Tell::Problems).await?;
-    let view = super::view(&host);
-    let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], super::turn(turn)).await;
+    let files = Files::read(attachments)?;
+    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+    let view = super::view(run.setup, &host)?;
+    let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
+    let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
     let Some(delivered) = results.into_iter().next() else {
         return Err(Stop::Host(anyhow::anyhow!("the call gave no result")));
     };
-    if json {
+    if run.json {
         let mut out = std::io::stdout().lock();
         serde_json::to_writer_pretty(&mut out, &output::result_json(&delivered))
             .map_err(std::io::Error::from)?;
@@ -30,6 +33,7 @@ pub(crate) async fn run(
     } else {
         output::result(&delivered)?;
     }
+    files.save()?;
     match &delivered.result {
         Ok(_) => Ok(Verdict::Good),
         Err(Failure::Refused(_) | Failure::Fault(_)) => Ok(Verdict::Bad),

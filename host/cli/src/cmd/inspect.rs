@@ -9,10 +9,11 @@ use toolbay_core::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
+use crate::setup;
 use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict, Stop> {
-    let (host, id) = match super::named(args, plugin).await? {
+    let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
         Ok(found) => found,
         Err(problem) => {
             output::complain(&format!("{plugin}: {problem}"));
@@ -30,11 +31,6 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Ve
     Ok(Verdict::Good)
 }
 
-fn tools(host: &Host, info: &PluginInfo) -> Vec<std::sync::Arc<Entry>> {
-    let catalog = host.registry().snapshot();
-    catalog.tools().filter(|e| e.def.source.plugin() == Some(&info.id)).cloned().collect()
-}
-
 fn as_json(host: &Host, info: &PluginInfo) -> Value {
     json!({
         "id": info.id.as_str(),
@@ -45,7 +41,7 @@ fn as_json(host: &Host, info: &PluginInfo) -> Value {
         "imports": info.imports,
         "reducers": info.reducers,
         "capabilities": info.capabilities,
-        "tools": tools(host, info).iter().map(|entry| super::list::definition(entry)).collect::<Vec<_>>(),
+        "tools": super::tools(host, &info.id).iter().map(|entry| super::list::definition(entry, entry.unavailable.as_deref())).collect::<Vec<_>>(),
     })
 }
 
@@ -70,7 +66,7 @@ fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
     writeln!(out, "  {DIM}size    {DIM:#} {} bytes", info.bytes)?;
     let imports = if info.imports.is_empty() { "nothing".to_owned() } else { info.imports.join(" ") };
     writeln!(out, "  {DIM}imports {DIM:#} {imports}")?;
-    for entry in tools(host, info) {
+    for entry in super::tools(host, &info.id) {
         show_tool(&mut out, &entry)?;
     }
     for reducer in &info.reducers {

@@ -96,7 +96,10 @@ async fn hostile_text_arrives_as_data_in_one_line() {
         assert_eq!(result["structuredContent"], json!({ FORGED: FORGED }));
         assert_eq!(client.others, Vec::<Value>::new());
         let id = client.request("tools/call", json!({"name": FORGED})).await;
-        assert_eq!(client.answer(id).await["error"]["message"], format!("Unknown tool: {FORGED}"));
+        assert_eq!(
+            client.answer(id).await["error"]["message"],
+            format!("Unknown tool: {}", toolbay_core::text::one_line(FORGED, 100))
+        );
     }
 }
 

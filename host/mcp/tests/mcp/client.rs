@@ -8,7 +8,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, 
 use tokio::task::JoinHandle;
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::pipeline::Pipeline;
-use toolbay_core::registry::Registry;
+use toolbay_core::read_output;
+use toolbay_core::registry::{Bundle, Registry};
+use toolbay_core::spool::{MemorySpool, Quota, Spool};
 use toolbay_core::view::Filter;
 use toolbay_mcp::{CancellationToken, Options, Server};
 
@@ -43,11 +45,42 @@ pub(crate) struct Client {
 impl Client {
     /// A client that has said nothing yet.
     pub(crate) fn silent(era: Era, options: Options) -> Self {
+        Self::over(era, options, Filter::default(), |_, pipeline| pipeline)
+    }
+
+    /// One that has begun, of a server that keeps what it cuts.
+    pub(crate) async fn spooling(era: Era, options: Options) -> Self {
+        let mut client = Self::spooling_silent(era, options);
+        client.begin().await;
+        client
+    }
+
+    pub(crate) fn spooling_silent(era: Era, options: Options) -> Self {
+        let quota = Quota { bytes: 1 << 20, session_bytes: 1 << 20, age: Duration::from_secs(600) };
+        let spool: Arc<dyn Spool> = Arc::new(MemorySpool::new(quota));
+        Self::over(era, options, Filter::default(), |registry, pipeline| {
+            let tools = vec![read_output::entry(Arc::clone(&spool)).unwrap()];
+            registry.register(Bundle { tools, reducers: vec![] }).unwrap();
+            pipeline.with_spool(spool)
+        })
+    }
+
+    /// The same, of a server that lets through what a filter does.
+    pub(crate) fn filtered(era: Era, options: Options, filter: Filter) -> Self {
+        Self::over(era, options, filter, |_, pipeline| pipeline)
+    }
+
+    fn over(
+        era: Era,
+        options: Options,
+        filter: Filter,
+        with: impl FnOnce(&Registry, Pipeline) -> Pipeline,
+    ) -> Self {
         let puppet = Arc::<Puppet>::default();
         let registry = puppet::registry(&puppet);
         let audit = Arc::<MemoryAudit>::default();
-        let pipeline = Pipeline::new(Arc::clone(&audit) as _);
-        let server = Server::new(Arc::clone(&registry), pipeline, Filter::default(), options);
+        let pipeline = with(&registry, Pipeline::new(Arc::clone(&audit) as _));
+        let server = Server::new(Arc::clone(&registry), pipeline, filter, options);
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (reader, writer) = tokio::io::split(theirs);
         let cancel = CancellationToken::new();

@@ -174,8 +174,11 @@ async fn changes_are_told_to_those_who_want_to_know() {
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
     assert_eq!(ack["params"]["notifications"], json!({"toolsListChanged": true}), "{ack}");
     for client in [&mut legacy, &mut modern] {
-        // The announcer subscribes in a task of its own: tell until it hears.
+        // The announcer subscribes in a task of its own: change the list until it hears.
+        let mut number = 0;
         let told = loop {
+            number += 1;
+            client.registry.register(one_more(&format!("more_{number}"))).unwrap();
             client.server.notify_changed();
             tokio::task::yield_now().await;
             let wait = std::time::Duration::from_millis(50);
@@ -190,14 +193,46 @@ async fn changes_are_told_to_those_who_want_to_know() {
     modern.cancel_request(listening).await;
     modern.ask("tools/list", json!({})).await;
     modern.others.clear();
+    modern.registry.register(one_more("last")).unwrap();
     modern.server.notify_changed();
     modern.hang_up().await;
     assert_eq!(modern.rest().await, Vec::<Value>::new(), "nothing for a subscription that was cancelled");
 
     let mut silent = Client::new(Era::Modern).await;
     silent.ask("tools/list", json!({})).await;
+    silent.registry.register(one_more("last")).unwrap();
     silent.server.notify_changed();
     silent.hang_up().await;
     assert_eq!(silent.rest().await, Vec::<Value>::new(), "nothing for those who did not listen");
     assert_eq!(Arc::strong_count(&silent.registry), 2, "nothing of the connection is left");
+}
+
+/// What does not show in a list is no change of it.
+#[tokio::test]
+async fn what_nobody_can_see_is_told_to_nobody() {
+    let mut client = Client::new(Era::Legacy).await;
+    client.ask("tools/list", json!({})).await;
+    let mut hidden = one_more("hidden");
+    hidden.tools.iter_mut().for_each(|tool| tool.unavailable = Some("no grant".to_owned()));
+    client.registry.register(hidden).unwrap();
+    for _ in 0..20 {
+        client.server.notify_changed();
+        tokio::task::yield_now().await;
+    }
+    client.ask("tools/list", json!({})).await;
+    assert_eq!(client.others, Vec::<Value>::new(), "the list is the same");
+    // It does hear what it can see, and once for many changes at once.
+    for number in 0..20 {
+        client.registry.register(one_more(&format!("seen_{number}"))).unwrap();
+    }
+    for _ in 0..20 {
+        client.server.notify_changed();
+    }
+    client.notification("notifications/tools/list_changed").await;
+    client.ask("tools/list", json!({})).await;
+    assert_eq!(client.others, Vec::<Value>::new(), "told once");
+}
+
+fn one_more(name: &str) -> Bundle {
+    Bundle { tools: vec![puppet::tool(&Arc::default(), name, None, ToolTraits::default())], reducers: vec![] }
 }

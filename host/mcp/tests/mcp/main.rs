@@ -11,5 +11,7 @@
 mod calls;
 mod client;
 mod connection;
+mod discovery;
 mod listing;
+mod outputs;
 mod puppet;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -73,7 +74,9 @@ impl Puppet {
                 let limit = LimitHit { name: "timeout", value: "30s".to_owned(), setting };
                 Err(Failure::Fault(Fault::by_limit(FaultKind::Deadline, "too slow", limit)))
             }
-            "busy" => Err(Failure::Fault(Fault::new(FaultKind::Busy, "no place"))),
+            "busy" => Err(Failure::Fault(
+                Fault::new(FaultKind::Busy, "no place").retry_after(Duration::from_millis(1500)),
+            )),
             "panic" => panic!("the tool panicked"),
             "meet" => {
                 self.meeting.wait().await;
@@ -114,13 +117,13 @@ impl Puppet {
                     ("board", Some(60.0), Audience::Dashboard),
                     ("back", Some(40.0), Audience::User),
                 ] {
-                    ctx.progress(text.to_owned(), percent, audience, 1000);
+                    ctx.progress(text, percent, audience);
                 }
                 Ok(ToolOutput::text("done"))
             }
             "chatter" => {
                 for n in 0..1000 {
-                    ctx.progress(format!("line {n}"), None, Audience::User, 1000);
+                    ctx.progress(&format!("line {n}"), None, Audience::User);
                 }
                 Ok(ToolOutput::text("done"))
             }
@@ -165,28 +168,13 @@ fn blocks() -> Vec<ContentBlock> {
 pub(crate) fn tool(puppet: &Arc<Puppet>, name: &str, output: Option<Value>, traits: ToolTraits) -> Entry {
     let id = PluginId::new("p").unwrap();
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
-    let def = ToolDef {
-        name: QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap(),
-        title: Some(name.to_uppercase()),
-        description: "A puppet.".to_owned(),
-        input_schema: Schema::input(schema).unwrap(),
-        output_schema: output.map(|schema| Schema::output(&schema.to_string()).unwrap()),
-        toolset: None,
-        tags: vec![],
-        traits,
-        max_result_chars: None,
-        timeout: None,
-        capabilities: vec![],
-        meta: None,
-        source: ToolSource::Plugin { id, version: Some("1.2.3".to_owned()), digest: "abcd".into() },
-    };
-    Entry {
-        def: Arc::new(def),
-        invoker: Arc::clone(puppet) as _,
-        unavailable: None,
-        args_bytes: 4 << 20,
-        result_chars: None,
-    }
+    let full_name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
+    let source = ToolSource::Plugin { id, version: Some("1.2.3".to_owned()), digest: "abcd".into() };
+    let mut def = ToolDef::new(full_name, "A puppet.", Schema::input(schema).unwrap(), source);
+    def.title = Some(name.to_uppercase());
+    def.output_schema = output.map(|schema| Schema::output(&schema.to_string()).unwrap());
+    def.traits = traits;
+    Entry::new(def, Arc::clone(puppet) as _)
 }
 
 /// `p__list` returns lists, `p__object` objects, `p__t` anything; `p__missing` can not run.

@@ -1,12 +1,30 @@
 //! `context`: progress, cancellation, and what the running call may know. Sealed entries know nothing.
 
 use toolbay_core::call::{Audience, Identity};
+use toolbay_core::limits::Limits;
 
+use super::rate::Rate;
 use super::{Capabilities, RunningCall};
 use crate::bindings::host::context;
 
-/// Longest progress message, in characters.
-const MAX_MESSAGE: usize = 1000;
+/// Counts the progress events of one guest entry.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    left: u32,
+    rate: Rate,
+}
+
+impl Meter {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { left: limits.progress_events, rate: Rate::new(limits.progress_rate) }
+    }
+
+    fn take(&mut self) -> bool {
+        let one = self.left > 0 && self.rate.take();
+        self.left -= u32::from(one);
+        one
+    }
+}
 
 impl Capabilities {
     fn identity<T>(&self, read: impl FnOnce(&Identity) -> Option<T>) -> Option<T> {
@@ -17,14 +35,16 @@ impl Capabilities {
 impl context::Host for Capabilities {
     fn progress(&mut self, message: String, percent: Option<f32>, audience: context::Audience) {
         let Some(RunningCall { ctx, .. }) = &self.call else { return };
+        if !self.progress.take() {
+            return;
+        }
         let audience = match audience {
             context::Audience::Internal => Audience::Internal,
             context::Audience::User => Audience::User,
             context::Audience::Dashboard => Audience::Dashboard,
         };
-        let message = message.chars().take(MAX_MESSAGE).collect();
         let percent = percent.filter(|p| p.is_finite()).map(|p| p.clamp(0.0, 100.0));
-        ctx.progress(message, percent, audience, self.progress_events);
+        ctx.progress(&message, percent, audience);
     }
 
     fn cancelled(&mut self) -> bool {

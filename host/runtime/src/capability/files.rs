@@ -1,43 +1,93 @@
 //! `files`: reading and writing below the folders the operator granted.
 //!
 //! A folder is opened once, when the plugin is loaded; every later operation goes through that handle, so a folder
-//! that is moved or replaced afterwards changes nothing. A guest's path is normalised as text, matched against the
-//! granted folders, and resolved below the handle by cap-std, which refuses every way out: `..`, absolute and
-//! relative symbolic links, races between the check and the use. A link that stays inside is followed.
+//! that is moved or replaced afterwards changes nothing. A guest's path is normalised as text, has to be granted as
+//! text, and is opened below the handle without following a link. A link on the way is read, and where it leads has
+//! to be granted as well; then that path is opened, again without following a link. A link out of the folder is
+//! refused, and so is one to what the tool's patterns do not match or exclude.
 //!
 //! Paths: relative ones are meant against the workspace, absolute ones are the host's.
 
+mod beneath;
 mod grants;
 mod operations;
+mod quota;
 mod reads;
 
-pub(crate) use grants::{Access, FileGrants, Folders};
+pub(crate) use grants::{Access, FileGrants, Folders, Kept};
+pub(crate) use quota::Meter;
 pub(crate) use reads::ReadLog;
 
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Capabilities;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
+use grants::Need;
 use operations::Operation;
 
+/// Parts of patterns times bytes of a path that are compared on an async thread: tenths of a millisecond.
+const COMPARED_IN_PLACE: usize = 64 << 10;
+
 impl Capabilities {
+    /// Finds what a path means to this tool; off the async threads if there is much to compare it with, of which a
+    /// plugin's author writes a part.
+    async fn find(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
+        let Some(files) = &self.files else {
+            return Err(FileError::Denied("this tool was granted no files".to_owned()));
+        };
+        if files.weight(access).saturating_mul(path.len()) <= COMPARED_IN_PLACE {
+            return files.resolve(path, access, need);
+        }
+        let (files, path) = (files.clone(), path.to_owned());
+        let found = tokio::task::spawn_blocking(move || files.resolve(&path, access, need)).await;
+        found.unwrap_or_else(|_| Err(FileError::Other("the host failed to find the path".to_owned())))
+    }
+
+    /// Records a use, and hands its result on.
+    fn used<T>(&self, path: &str, access: Access, result: Result<T, FileError>) -> Result<T, FileError> {
+        let allowed = !matches!(result, Err(FileError::Denied(_)));
+        self.note(access.key(), &toolbay_core::reach::shown(path), allowed);
+        result
+    }
+
     /// Runs one operation off the async threads: a file system may be slow or hang, and the call's deadline must
     /// still fire.
     async fn on_files<T: Send + 'static>(
         &self,
-        path: String,
+        path: &str,
         access: Access,
-        run: impl FnOnce(&Operation) -> Result<T, FileError> + Send + 'static,
+        need: Need,
+        run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let Some(files) = &self.files else {
-            let hint = "this tool was granted no files";
-            return Err(FileError::Denied(hint.to_owned()));
+        let result = match self.find(path, access, need).await {
+            Ok(operation) => off_thread(operation, run).await,
+            Err(error) => Err(error),
         };
-        let operation = files.resolve(&self.plugin, &path, access)?;
-        // What has not begun when the call ends does not begin any more.
-        let done = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || run(&operation))).await;
-        done.unwrap_or_else(|_| Err(FileError::Other("the host failed while it handled the file".to_owned())))
+        self.used(path, access, result)
     }
+}
+
+async fn off_thread<T: Send + 'static>(
+    operation: Operation,
+    run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    // Where a file system hangs, calls wait here until their time is up, and take no more threads.
+    let Ok(turn) = Arc::clone(&operation.root.at_once).acquire_owned().await else {
+        return Err(FileError::Other("the host is closing".to_owned()));
+    };
+    let stop = CancellationToken::new();
+    let _stop = stop.clone().drop_guard();
+    // What has not begun when the call ends does not begin any more.
+    let task = tokio::task::spawn_blocking(move || {
+        let result = run(&operation, &stop);
+        drop(turn);
+        result
+    });
+    let done = AbortOnDropHandle::new(task).await;
+    done.unwrap_or_else(|_| Err(FileError::Other("the host failed while it handled the file".to_owned())))
 }
 
 impl Host for Capabilities {
@@ -47,26 +97,34 @@ impl Host for Capabilities {
         offset: u64,
         max_bytes: Option<u64>,
     ) -> Result<FileData, FileError> {
-        self.on_files(path, Access::Read, move |at| at.read(offset, max_bytes)).await
+        let result = match self.find(&path, Access::Read, Need::Path).await {
+            Ok(at) => match at.read_now(offset, max_bytes) {
+                Some(data) => Ok(data),
+                None => off_thread(at, move |at, _| at.read(offset, max_bytes)).await,
+            },
+            Err(error) => Err(error),
+        };
+        self.used(&path, Access::Read, result)
     }
     async fn write(
         &mut self,
         path: String,
         data: Vec<u8>,
-        expected_version: Option<String>,
+        expected: Option<String>,
     ) -> Result<FileStat, FileError> {
-        self.on_files(path, Access::Write, move |at| at.write(&data, expected_version.as_deref())).await
+        let write = move |at: &Operation, _: &_| at.write(&data, expected.as_deref());
+        self.on_files(&path, Access::Write, Need::Path, write).await
     }
     async fn stat(&mut self, path: String) -> Result<FileStat, FileError> {
-        self.on_files(path, Access::Read, Operation::stat).await
+        self.on_files(&path, Access::Read, Need::Below, |at, _| at.stat()).await
     }
     async fn read_dir(&mut self, path: String) -> Result<Vec<DirEntry>, FileError> {
-        self.on_files(path, Access::Read, Operation::read_dir).await
+        self.on_files(&path, Access::Read, Need::Below, Operation::read_dir).await
     }
     async fn make_dir(&mut self, path: String) -> Result<(), FileError> {
-        self.on_files(path, Access::Write, Operation::make_dir).await
+        self.on_files(&path, Access::Write, Need::Path, |at, _| at.make_dir()).await
     }
     async fn remove(&mut self, path: String) -> Result<(), FileError> {
-        self.on_files(path, Access::Write, Operation::remove).await
+        self.on_files(&path, Access::Write, Need::Path, |at, _| at.remove()).await
     }
 }

@@ -4,22 +4,137 @@
 //! All interfaces are always linked (components built from JavaScript or Python import every one of them); what was
 //! not granted answers `denied` with the reason.
 
+pub(crate) mod attachments;
 mod config;
-mod context;
-mod denied;
+pub(crate) mod context;
+pub(crate) mod environment;
 pub(crate) mod files;
-mod log;
+pub(crate) mod http;
+pub(crate) mod kv;
+pub(crate) mod log;
+pub(crate) mod process;
+mod rate;
+pub(crate) mod secrets;
+pub(crate) mod sockets;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Weak};
 
 use toolbay_core::call::CallContext;
 use toolbay_core::limits::Limits;
-use toolbay_core::name::PluginId;
+use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::policy::{Grants, Key, Policy};
+use toolbay_core::reach;
+use toolbay_core::redact::Redactor;
+use toolbay_core::text::one_line;
 use wasmtime::component::{HasData, Linker};
 
 use crate::bindings::host;
 use files::FileGrants;
+
+/// What stands behind the interfaces under one policy. When the policy is read again, the next one takes its place;
+/// calls that run hold the one they began with.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) http: Arc<http::Client>,
+    pub(crate) process: process::Broker,
+    pub(crate) secrets: Arc<secrets::Vault>,
+    /// The secrets of policies before this one, for as long as calls may use them.
+    earlier: Vec<Weak<secrets::Vault>>,
+    pub(crate) kv: kv::Store,
+    /// Takes the values of all secrets out of what leaves the host, the earlier ones included.
+    pub(crate) redactor: Redactor,
+}
+
+impl Services {
+    /// Makes what the policy asks for. `state_dir` is where things are kept that outlive the host.
+    ///
+    /// # Errors
+    /// When the values of the secrets can not be searched for.
+    pub(crate) fn new(policy: Arc<Policy>, state_dir: Option<&Path>) -> Result<Self, String> {
+        let secrets = Arc::new(secrets::Vault::new(&policy));
+        Ok(Self {
+            http: Arc::new(http::Client::new(&policy)),
+            process: process::Broker::new(&policy),
+            redactor: secrets::redactor(std::slice::from_ref(&secrets))?,
+            secrets,
+            earlier: Vec::new(),
+            kv: kv::Store::new(state_dir),
+            policy,
+        })
+    }
+
+    /// The same under another policy: its programs are found and its secrets read; connections, places and state stay.
+    /// Blocks on files.
+    ///
+    /// # Errors
+    /// As [`Services::new`].
+    pub(crate) fn under(&self, policy: Arc<Policy>) -> Result<Self, String> {
+        let secrets = Arc::new(secrets::Vault::new(&policy));
+        let mut known = vec![Arc::clone(&secrets), Arc::clone(&self.secrets)];
+        known.extend(self.earlier.iter().filter_map(Weak::upgrade));
+        Ok(Self {
+            http: Arc::clone(&self.http),
+            process: self.process.under(&policy),
+            redactor: secrets::redactor(&known)?,
+            secrets,
+            earlier: known.iter().skip(1).map(Arc::downgrade).collect(),
+            kv: kv::Store(Arc::clone(&self.kv.0)),
+            policy,
+        })
+    }
+}
+
+/// What one tool was granted, joined with what it takes to use it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) services: Arc<Services>,
+    pub(crate) tool: ToolName,
+    pub(crate) grants: Grants,
+    /// The opened folders; `None` when no files were granted.
+    pub(crate) files: Option<FileGrants>,
+    /// Variables, wall clock, randomness.
+    pub(crate) environment: environment::Environment,
+}
+
+impl Granted {
+    /// Says that something is not granted, and which policy lines would allow it.
+    fn refusal(&self, plugin: &PluginId, key: Key, shown: &str) -> String {
+        let lines = self.services.policy.lines(plugin, &self.tool, key, shown).replace('\n', " ");
+        format!(
+            "`{}` of `{shown}` is not granted to tool `{}`; a tool gets what it declares and the policy allows: {lines}",
+            key.name(),
+            self.tool
+        )
+    }
+}
+
+/// What one tool was granted, under each profile of the policy.
+#[derive(Debug)]
+pub(crate) struct GrantedUnder {
+    pub(crate) no_profile: Arc<Granted>,
+    pub(crate) profiles: BTreeMap<Arc<str>, Arc<Granted>>,
+    /// What a profile gets that the policy does not have.
+    pub(crate) nothing: Arc<Granted>,
+}
+
+impl GrantedUnder {
+    /// What it was granted without a profile, and under each.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Granted>> {
+        std::iter::once(&self.no_profile).chain(self.profiles.values())
+    }
+
+    /// What it was granted for a call under this profile.
+    pub(crate) fn under(&self, profile: Option<&str>) -> &Arc<Granted> {
+        match profile {
+            None => &self.no_profile,
+            Some(name) => self.profiles.get(name).unwrap_or(&self.nothing),
+        }
+    }
+}
 
 /// The grants of one guest entry.
 #[derive(Debug)]
@@ -28,14 +143,24 @@ pub(crate) struct Capabilities {
     pub(crate) plugin: PluginId,
     /// The running call; `None` for metadata queries and reductions, which run sealed.
     pub(crate) call: Option<RunningCall>,
+    /// What the tool was granted; `None` for sealed entries: nothing.
+    pub(crate) granted: Option<Arc<Granted>>,
+    /// The bounds of the entry.
+    pub(crate) limits: Arc<Limits>,
     /// Files; `None` when nothing was granted.
     pub(crate) files: Option<FileGrants>,
     /// The operator's settings.
     pub(crate) config: Arc<BTreeMap<String, String>>,
-    /// Log lines that may still be written.
-    pub(crate) log_lines_left: u32,
-    /// Progress events that may be passed on.
-    pub(crate) progress_events: u32,
+    /// Log lines that may still be written, and how quickly.
+    pub(crate) log: log::Meter,
+    /// Progress events that may be passed on, and how quickly.
+    pub(crate) progress: context::Meter,
+    /// What was used so far.
+    pub(crate) http: http::Meter,
+    pub(crate) process: process::Meter,
+    pub(crate) attachments: attachments::Meter,
+    /// The stand-ins for secrets that the guest was given.
+    pub(crate) tokens: secrets::Tokens,
 }
 
 /// What the interfaces know of a running call.
@@ -47,14 +172,60 @@ pub(crate) struct RunningCall {
 
 impl Capabilities {
     /// No authority at all.
-    pub(crate) fn sealed(plugin: PluginId, limits: &Limits) -> Self {
+    pub(crate) fn sealed(plugin: PluginId, limits: Arc<Limits>) -> Self {
         Self {
-            plugin,
             call: None,
+            granted: None,
             files: None,
             config: Arc::default(),
-            log_lines_left: limits.log_lines,
-            progress_events: 0,
+            log: log::Meter::new(&plugin, &limits),
+            progress: context::Meter::new(&limits),
+            plugin,
+            limits,
+            http: http::Meter::default(),
+            process: process::Meter::default(),
+            attachments: attachments::Meter::default(),
+            tokens: secrets::Tokens::default(),
+        }
+    }
+
+    /// A guest's text without the values of secrets, for the log. A sealed entry can have none.
+    pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match &self.granted {
+            Some(granted) => granted.services.redactor.text(text),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    /// The beginning of a guest's text as one line without the values of secrets. The guest may have handed over
+    /// megabytes: no more of it is searched than is kept.
+    fn line(&self, text: &str, most: usize) -> String {
+        let (clean, more) = match &self.granted {
+            Some(granted) => granted.services.redactor.start(text, most),
+            None => (Cow::Borrowed(text), false),
+        };
+        let mut line = one_line(&clean, most);
+        if more && !line.ends_with('…') {
+            line.push('…');
+        }
+        line
+    }
+
+    /// Records that something was refused, and says which policy lines would allow it. `wish` is what the guest
+    /// asked for, as a list of the policy would write it.
+    pub(crate) fn refuse(&self, key: Key, wish: &str) -> String {
+        let shown = reach::shown(wish);
+        self.note(key, &shown, false);
+        let Some(granted) = &self.granted else {
+            return format!("nothing can be reached while plugin `{}` is asked what it is", self.plugin);
+        };
+        granted.refusal(&self.plugin, key, &shown)
+    }
+
+    /// Records for the audit that a grant was used, or that something was refused.
+    pub(crate) fn note(&self, key: Key, what: &str, allowed: bool) {
+        if let Some(call) = &self.call {
+            call.ctx.note(key.name(), what, allowed);
         }
     }
 }

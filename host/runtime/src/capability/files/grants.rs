@@ -1,18 +1,35 @@
-//! Which folders a tool may reach, as handles opened at load.
+//! Which parts of the file system a tool may reach, each with the handle that was opened at load.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use tokio::sync::Semaphore;
+use toolbay_core::floor::{Floor, Keep};
+use toolbay_core::limits::Limits;
 use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::policy::{FsKey, Grants, Policy};
+use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::reach::{self, Reach};
+use toolbay_core::rule::Rule;
+use toolbay_core::secret::SecretSource;
 
+use super::beneath;
 use super::operations::Operation;
+use super::quota::Meter;
 use super::reads::{ReadLog, Reader};
 use crate::bindings::host::files::FileError;
+
+/// Operations below one folder that run at once off the async threads, each on a thread: of the 512 that there are, a
+/// file system that does not answer any more is to keep these and no more.
+const MAX_AT_ONCE: usize = 128;
+/// Longest path of a guest, in bytes: what Linux takes.
+const MAX_PATH: usize = 4096;
 
 /// What an operation does to the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,111 +39,446 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    const fn key(self) -> FsKey {
+    pub(super) const fn key(self) -> Key {
         match self {
-            Self::Read => FsKey::Read,
-            Self::Write => FsKey::Write,
+            Self::Read => Key::FsRead,
+            Self::Write => Key::FsWrite,
+        }
+    }
+
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 }
 
-/// One opened folder. Writers below it take turns, so that the stale-write check and the replacement are one step.
-#[derive(Debug)]
-pub(crate) struct Root {
-    pub(crate) path: PathBuf,
-    pub(crate) dir: Dir,
-    pub(crate) writing: Mutex<()>,
+/// How much of a path has to be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// The path itself.
+    Path,
+    /// The path, or something below it: enough to look at a folder and to list it.
+    Below,
 }
 
-/// The folders that a host has opened: each once, however many tools were granted it.
+/// One opened folder.
+#[derive(Debug)]
+pub(crate) struct Root {
+    /// The folder as the policy names it.
+    pub(crate) path: PathBuf,
+    /// Where it is, behind all links.
+    pub(super) real: PathBuf,
+    pub(crate) dir: Dir,
+    /// With which flags to read what is in memory, without waiting; `None`: that can not be done here.
+    pub(super) now: Option<ReadWriteFlags>,
+    pub(super) at_once: Arc<Semaphore>,
+    turns: Arc<AllTurns>,
+}
+
+impl Root {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Whether it is another folder or below it, by its name and where it really is: a handle leads behind links, which
+    /// the other's name says nothing about.
+    fn lies_in(&self, other: &Self) -> bool {
+        self.path.starts_with(&other.path) && self.real.starts_with(&other.real)
+    }
+
+    /// Writers of one file take turns, whichever folders they reach it by: the stale-write check and the
+    /// replacement are one step. These are the turns of the file system on which `folder` lies, and no lock is held while
+    /// it is asked which one that is.
+    pub(super) fn turns(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<Turns>> {
+        let device = rustix::fs::fstat(folder)?.st_dev;
+        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(all.entry(device).or_default()))
+    }
+}
+
+/// The turns of each file system, as many as are mounted: one that hangs stops no writer of another.
+type AllTurns = Mutex<HashMap<rustix::fs::Dev, Arc<Turns>>>;
+
+/// Locks for files, far fewer than files: two that share one wait for each other now and then.
 #[derive(Debug, Default)]
-pub(crate) struct Folders(Mutex<HashMap<PathBuf, Arc<Root>>>);
+pub(super) struct Turns {
+    hash: RandomState,
+    locks: [Mutex<()>; 32],
+}
+
+impl Turns {
+    pub(super) fn of(&self, file: &Path) -> MutexGuard<'_, ()> {
+        let (first, rest) = (&self.locks[0], &self.locks);
+        let at = usize::try_from(self.hash.hash_one(file) % rest.len() as u64).unwrap_or(0);
+        rest.get(at).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The folders that a host has opened, each once, however many tools were granted it; and the places it opens for
+/// nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Folders {
+    open: Mutex<HashMap<PathBuf, Arc<Root>>>,
+    turns: Arc<AllTurns>,
+    floor: Kept,
+}
+
+/// What the host keeps from plugins, wherever it is asked about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept(Arc<RwLock<Floor>>);
+
+impl Kept {
+    fn read(&self) -> RwLockReadGuard<'_, Floor> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place that a folder or file is, lies in or holds, by its name or behind links. What is below and not there is
+    /// only kept from writers, who could make it.
+    pub(crate) fn touches(&self, path: &Path, writing: bool) -> Option<PathBuf> {
+        let floor = self.read();
+        let there = |place: &&Path| writing || place.symlink_metadata().is_ok();
+        std::iter::once(path.to_path_buf()).chain(real(path)).find_map(|path| {
+            let below = || floor.below(&path, writing).find(there).map(Path::to_path_buf);
+            floor.over(&path, writing).map(Path::to_path_buf).or_else(below)
+        })
+    }
+}
 
 impl Folders {
-    fn open(&self, reach: &Reach, workspace: &Path) -> std::io::Result<Arc<Root>> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A folder of the workspace is found from the workspace, so that no link in it leads out: what is in the
-        // workspace others may have written.
-        let dir = match reach.path().strip_prefix(workspace) {
-            Ok(inside) if !inside.as_os_str().is_empty() => {
-                Dir::open_ambient_dir(workspace, ambient_authority())?.open_dir(inside)?
+    pub(crate) fn new(floor: Floor) -> Self {
+        Self { floor: Kept(Arc::new(RwLock::new(floor.also(real)))), ..Self::default() }
+    }
+
+    /// What is kept from plugins, now and later.
+    pub(crate) fn kept(&self) -> Kept {
+        self.floor.clone()
+    }
+
+    /// Keeps a place from whoever is granted files from now on.
+    pub(crate) fn keep(&self, place: &Path, from: Keep) {
+        let mut floor = self.floor.0.write().unwrap_or_else(PoisonError::into_inner);
+        for name in std::path::absolute(place).ok().into_iter().chain(real(place)) {
+            floor.keep(name, from);
+        }
+    }
+
+    /// Closes the folders that no plugin was granted any more.
+    pub(crate) fn release_unused(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, root| Arc::strong_count(root) > 1);
+    }
+
+    /// Keeps the files that a policy's secrets come from: whoever reads one has the value in the clear, and whoever writes
+    /// it chooses what is sent as a credential.
+    pub(crate) fn keep_secrets(&self, policy: &Policy) {
+        for (_, secret) in policy.secrets() {
+            if let SecretSource::File(path) = &secret.from {
+                self.keep(path, Keep::FromAll);
             }
-            _ => Dir::open_ambient_dir(reach.path(), ambient_authority())?,
+        }
+    }
+
+    /// Opens the folder of a reach; where that is a file, the folder it lies in.
+    fn open(&self, reach: &Reach, workspace: &Path) -> std::io::Result<Arc<Root>> {
+        match self.open_folder(reach.folder(), workspace) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                let parent = reach.folder().parent().ok_or(error)?;
+                self.open_folder(parent, workspace)
+            }
+            done => done,
+        }
+    }
+
+    fn open_folder(&self, folder: &Path, workspace: &Path) -> std::io::Result<Arc<Root>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // A folder of the workspace is found from the workspace, and by no link: what is in the workspace others may
+        // have written, and a link could lead out of it, or to what the same list excludes under its own name.
+        let dir = match folder.strip_prefix(workspace) {
+            Ok(inside) if !inside.as_os_str().is_empty() => {
+                let workspace = Dir::open_ambient_dir(workspace, ambient_authority())?;
+                let opened = beneath::open(workspace.as_fd(), inside, OFlags::RDONLY | OFlags::DIRECTORY);
+                let opened = opened.map_err(|error| match error {
+                    Errno::LOOP => std::io::Error::other("is a link, or behind one: grant what it leads to"),
+                    error => error.into(),
+                });
+                Dir::from_std_file(opened?.into())
+            }
+            _ => Dir::open_ambient_dir(folder, ambient_authority())?,
         };
-        // The same folder keeps its handle and its turns of writers; one that was made anew gets others.
-        if let Some(root) = open.get(reach.path()) {
+        // The same folder keeps its handle; one that was made anew gets another.
+        if let Some(root) = open.get(folder) {
             let (old, new) = (root.dir.dir_metadata()?, dir.dir_metadata()?);
             if (old.dev(), old.ino()) == (new.dev(), new.ino()) {
                 return Ok(Arc::clone(root));
             }
         }
-        let root = Arc::new(Root { path: reach.path().to_path_buf(), dir, writing: Mutex::new(()) });
-        open.insert(reach.path().to_path_buf(), Arc::clone(&root));
+        let root = Arc::new(Root {
+            path: folder.to_path_buf(),
+            real: place_of(&dir, folder)?,
+            now: how_to_read_now(&dir),
+            dir,
+            at_once: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            turns: Arc::clone(&self.turns),
+        });
+        open.insert(folder.to_path_buf(), Arc::clone(&root));
         Ok(root)
+    }
+
+    /// Cuts the floor out of what is reached; says why nothing is to be reached at all.
+    fn cut(&self, reach: &Reach, root: &Root, access: Access) -> Result<Reach, String> {
+        let floor = self.floor.read();
+        let writing = access == Access::Write;
+        let inside = reach.folder().strip_prefix(&root.path).unwrap_or(Path::new(""));
+        let behind = root.real.join(inside);
+        let refused = |place: &Path| {
+            let folder = text(reach.folder());
+            format!(
+                "`{folder}` is granted by `{}`, and lies in `{}`, which the host keeps from plugins; only `--allow-floor {folder}` on the command line opens it",
+                access.key().name(),
+                text(place)
+            )
+        };
+        if let Some(place) = floor.over(reach.folder(), writing).or_else(|| floor.over(&behind, writing)) {
+            return Err(refused(place));
+        }
+        let mut cut = reach.clone();
+        for place in floor.below(&root.path, writing) {
+            cut = cut.excluding(place).ok_or_else(|| refused(place))?;
+        }
+        for place in floor.below(&root.real, writing) {
+            let named = root.path.join(place.strip_prefix(&root.real).unwrap_or(place));
+            cut = cut.excluding(&named).ok_or_else(|| refused(place))?;
+        }
+        Ok(cut)
+    }
+}
+
+/// Where a path is, behind all links; what of it is not there yet, is where its names say.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        let above = above.canonicalize().ok()?;
+        Some(if rest.as_os_str().is_empty() { above } else { above.join(rest) })
+    })
+}
+
+/// Where an opened folder is, behind all links.
+fn place_of(dir: &Dir, folder: &Path) -> std::io::Result<PathBuf> {
+    if cfg!(target_os = "linux") {
+        use std::os::fd::AsRawFd;
+        // The handle's own place, not the one that its name leads to by now.
+        return std::fs::read_link(format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd()))
+            .or_else(|_| folder.canonicalize());
+    }
+    folder.canonicalize()
+}
+
+/// Opening a file waits for nobody on these file systems, which a server or another process may hold up on others, and
+/// they know how to read without waiting, or have everything in memory anyway.
+fn how_to_read_now(dir: &Dir) -> Option<ReadWriteFlags> {
+    #[cfg(target_os = "linux")]
+    {
+        // From `linux/magic.h`: ext2 to ext4, XFS, Btrfs, F2FS; then tmpfs.
+        match rustix::fs::fstatfs(dir).ok()?.f_type {
+            0xef53 | 0x5846_5342 | 0x9123_683e | 0xf2f5_2010 => Some(ReadWriteFlags::NOWAIT),
+            0x0102_1994 => Some(ReadWriteFlags::empty()),
+            _ => None,
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        None
+    }
+}
+
+fn text(path: &Path) -> String {
+    reach::shown(&path.to_string_lossy())
+}
+
+/// One reach of a tool with the folder it lies in.
+#[derive(Debug)]
+pub(super) struct Area {
+    /// As the policy grants it.
+    granted: Reach,
+    /// Without what the host keeps.
+    reach: Reach,
+    pub(super) root: Arc<Root>,
+}
+
+impl Area {
+    fn holds(&self, path: &Path, need: Need) -> bool {
+        self.reach.allows(path) || (need == Need::Below && self.reach.enters(path))
+    }
+
+    /// Whether it is a whole folder, as plain WASI files need it.
+    fn is_folder(&self) -> bool {
+        self.reach.is_whole() && self.reach.folder() == self.root.path
     }
 }
 
 /// What one tool was granted.
+#[derive(Debug)]
+pub(super) struct Areas {
+    policy: Arc<Policy>,
+    plugin: PluginId,
+    tool: ToolName,
+    read: Vec<Area>,
+    write: Vec<Area>,
+}
+
+impl Areas {
+    fn of(&self, access: Access) -> &[Area] {
+        match access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+        }
+    }
+
+    fn weight(&self, access: Access) -> usize {
+        self.of(access).iter().map(|area| area.reach.weight()).sum()
+    }
+
+    /// Whether a path, which is behind all links, is granted.
+    pub(super) fn hold(&self, path: &Path, access: Access, need: Need) -> bool {
+        self.of(access).iter().any(|area| area.holds(path, need))
+    }
+
+    /// Why a path is not granted, and which line of the policy would open it.
+    fn refusal(&self, path: &Path, shown: &str, access: Access) -> String {
+        let (areas, workspace, key) = (self.of(access), self.policy.workspace(), access.key().name());
+        let named = areas.iter().find_map(|area| area.granted.excluded_by(path, workspace));
+        if let Some(line) = named {
+            return format!("`{shown}` is excluded by `{}` in `{key}` of the policy", reach::shown(&line));
+        }
+        if areas.iter().any(|area| area.reach.excluded_by(path, workspace).is_some()) {
+            return format!(
+                "`{shown}` is kept from plugins by the host; only `--allow-floor {}` on its command line opens it",
+                text(path)
+            );
+        }
+        let folder = reach::show(path.parent().unwrap_or(path), workspace);
+        let lines = self.policy.lines(&self.plugin, &self.tool, access.key(), &folder).replace('\n', " ");
+        format!(
+            "`{shown}` is outside of what this tool may {}; to allow it, write in the policy: {lines}",
+            access.verb()
+        )
+    }
+}
+
+/// What one tool was granted, on behalf of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct FileGrants {
-    policy: Arc<Policy>,
-    tool: ToolName,
-    read: Arc<[Arc<Root>]>,
-    write: Arc<[Arc<Root>]>,
+    areas: Arc<Areas>,
     reader: Reader,
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl FileGrants {
     /// Opens what was granted. A folder that can not be opened is left out and told to `problem`.
+    ///
+    /// # Errors
+    /// When something was granted that the host keeps from plugins.
     pub(crate) fn open(
         grants: &Grants,
         policy: &Arc<Policy>,
-        tool: &ToolName,
+        (plugin, tool): (&PluginId, &ToolName),
         folders: &Folders,
         mut problem: impl FnMut(String),
-    ) -> Option<Self> {
-        let mut open = |reaches: &[Reach]| -> Arc<[Arc<Root>]> {
-            let mut roots = Vec::new();
-            for reach in reaches {
-                match folders.open(reach, policy.workspace()) {
-                    Ok(root) => roots.push(root),
-                    Err(error) => problem(format!("granted folder `{}`: {error}", reach.path().display())),
+    ) -> Result<Option<Self>, String> {
+        let mut open = |reaches: &[Reach], access: Access| -> Result<Vec<Area>, String> {
+            let mut areas = Vec::new();
+            for granted in reaches {
+                match folders.open(granted, policy.workspace()) {
+                    Ok(root) => {
+                        let reach = folders.cut(granted, &root, access)?;
+                        areas.push(Area { granted: granted.clone(), reach, root });
+                    }
+                    Err(error) => {
+                        problem(format!("granted folder `{}`: {error}", granted.folder().display()));
+                    }
                 }
             }
-            roots.into()
+            Ok(areas)
         };
-        let (read, write) = (open(&grants.fs_read), open(&grants.fs_write));
+        let (read, write) = (open(&grants.fs_read, Access::Read)?, open(&grants.fs_write, Access::Write)?);
         if read.is_empty() && write.is_empty() {
-            return None;
+            return Ok(None);
         }
-        Some(Self { policy: Arc::clone(policy), tool: tool.clone(), read, write, reader: Reader::default() })
+        let areas =
+            Areas { policy: Arc::clone(policy), plugin: plugin.clone(), tool: tool.clone(), read, write };
+        Ok(Some(Self {
+            areas: Arc::new(areas),
+            reader: Reader::new(&Arc::default(), None),
+            meter: Arc::new(Meter::new(plugin, &Arc::default())),
+        }))
     }
 
-    /// The same grants on behalf of a session, whose reads the stale-write guard remembers.
-    pub(crate) fn for_session(&self, log: &Arc<ReadLog>, session: Option<&str>) -> Self {
-        Self { reader: Reader::of(log, session), ..self.clone() }
+    /// The same grants on behalf of one call, with its session, whose reads the stale-write guard remembers, and its
+    /// limits.
+    pub(crate) fn for_call(&self, log: &Arc<ReadLog>, session: Option<&str>, limits: &Arc<Limits>) -> Self {
+        Self {
+            areas: Arc::clone(&self.areas),
+            reader: Reader::new(log, session),
+            meter: Arc::new(Meter::new(&self.areas.plugin, limits)),
+        }
+    }
+
+    /// How much there is to compare a path with.
+    pub(super) fn weight(&self, access: Access) -> usize {
+        self.areas.weight(access)
     }
 
     pub(crate) fn workspace(&self) -> &Path {
-        self.policy.workspace()
+        self.areas.policy.workspace()
     }
 
-    /// The folders with what may be done below each, for plain WASI files: a folder that may be read, and written
-    /// if a write grant covers it; and each narrower folder inside one that may also be written.
-    pub(crate) fn preopens(&self) -> impl Iterator<Item = (&Arc<Root>, Access)> {
-        let covered = |path: &Path, by: &[Arc<Root>]| by.iter().any(|root| path.starts_with(&root.path));
-        let readable = self.read.iter().map(move |root| {
-            (root, if covered(&root.path, &self.write) { Access::Write } else { Access::Read })
-        });
-        let inner = self.write.iter().filter(move |root| {
-            covered(&root.path, &self.read) && !self.read.iter().any(|read| read.path == root.path)
-        });
+    /// The whole folders with what may be done below each, for plain WASI files: a folder that may be read, and
+    /// written if a write grant covers it by its name and behind all links; and each narrower folder inside one that may also be written. What is
+    /// granted by patterns or with exclusions is not among them: there, only whole folders can be granted.
+    pub(crate) fn preopens(&self) -> impl Iterator<Item = (&Root, Access)> {
+        fn whole(areas: &[Area]) -> impl Iterator<Item = &Root> {
+            areas.iter().filter(|area| area.is_folder()).map(|area| &*area.root)
+        }
+        let (read, write) = (&self.areas.read, &self.areas.write);
+        let covered = |root: &Root, by| whole(by).any(|other| root.lies_in(other));
+        let readable = whole(read)
+            .map(move |root| (root, if covered(root, write) { Access::Write } else { Access::Read }));
+        let inner = whole(write)
+            .filter(move |root| covered(root, read) && !whole(read).any(|known| known.path == root.path));
         readable.chain(inner.map(|root| (root, Access::Write)))
+    }
+
+    /// Tells what is granted and can not be had as plain WASI files.
+    pub(crate) fn without_preopen(&self) -> Option<String> {
+        let workspace = self.areas.policy.workspace();
+        let all = [(Access::Read, &self.areas.read), (Access::Write, &self.areas.write)];
+        let lines: Vec<String> = all
+            .iter()
+            .flat_map(|(access, areas)| areas.iter().map(move |area| (access, area)))
+            .filter(|(_, area)| !area.is_folder())
+            .map(|(access, area)| format!("`{}` of `{}`", access.key().name(), area.granted.show(workspace)))
+            .collect();
+        (!lines.is_empty()).then(|| {
+            format!(
+                "{} can be had through the interface `files` only: plain WASI files know whole folders, without patterns, exclusions and what the host keeps",
+                lines.join(", ")
+            )
+        })
+    }
+
+    /// The folders that were opened for one kind of access, for what is confined by the kernel: programs. Whole ones
+    /// only, since the kernel knows neither patterns nor exclusions.
+    pub(crate) fn opened(&self, access: Access) -> impl Iterator<Item = (&Path, &Dir)> {
+        let whole = self.areas.of(access).iter().filter(|area| area.is_folder());
+        whole.map(|area| (area.root.path.as_path(), &area.root.dir))
     }
 
     /// Where a guest sees a folder: inside the workspace relative to it, elsewhere at its own path.
     pub(crate) fn guest_path(&self, root: &Root) -> String {
-        match root.path.strip_prefix(self.workspace()) {
+        match root.path.strip_prefix(self.areas.policy.workspace()) {
             Ok(rest) if rest.as_os_str().is_empty() => ".".to_owned(),
             Ok(rest) => rest.display().to_string(),
             Err(_) => root.path.display().to_string(),
@@ -134,39 +486,35 @@ impl FileGrants {
     }
 
     /// Finds the granted folder above a path, or says which policy line would open it.
-    pub(super) fn resolve(
-        &self,
-        plugin: &PluginId,
-        path: &str,
-        access: Access,
-    ) -> Result<Operation, FileError> {
+    pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
         let shown = reach::shown(path);
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Other(format!("`{shown}` is not a path")));
         }
-        let Some(full) = reach::normalise(&self.workspace().join(path)) else {
+        if path.len() > MAX_PATH {
+            return Err(FileError::Other(format!("`{shown}` has more than {MAX_PATH} bytes")));
+        }
+        let Some(full) = reach::normalise(&self.areas.policy.workspace().join(path)) else {
             return Err(FileError::Denied(format!("`{shown}` leads above the root")));
         };
-        let roots = match access {
-            Access::Read => &self.read,
-            Access::Write => &self.write,
-        };
         // The deepest folder that covers the path: its handle is the narrowest.
-        let root = roots
-            .iter()
-            .filter(|root| full.starts_with(&root.path))
-            .max_by_key(|root| root.path.as_os_str().len());
-        let Some(root) = root else {
-            let folder = full.parent().unwrap_or(&full);
-            let what = match access {
-                Access::Read => "read",
-                Access::Write => "write",
-            };
-            let lines = self.policy.fs_lines(plugin, &self.tool, access.key(), folder).replace('\n', " ");
-            return Err(FileError::Denied(format!(
-                "`{shown}` is outside of what this tool may {what}; to allow it, write in the policy: {lines}"
-            )));
+        let areas = self.areas.of(access).iter().filter(|area| area.holds(&full, need));
+        let Some(area) = areas.max_by_key(|area| area.root.path.as_os_str().len()) else {
+            return Err(FileError::Denied(self.areas.refusal(&full, &shown, access)));
         };
-        Ok(Operation::new(Arc::clone(root), full, shown, self.reader.clone()))
+        Ok(Operation {
+            root: Arc::clone(&area.root),
+            areas: Arc::clone(&self.areas),
+            access,
+            need,
+            folder: path.ends_with('/') || path.ends_with("/."),
+            relative: match full.strip_prefix(&area.root.path) {
+                Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
+                _ => PathBuf::from("."),
+            },
+            shown,
+            reader: self.reader.clone(),
+            meter: Arc::clone(&self.meter),
+        })
     }
 }

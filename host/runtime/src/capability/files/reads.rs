@@ -1,71 +1,106 @@
 //! Which version of a file a session saw last: the memory of the stale-write guard.
+//!
+//! A file is known by its path behind all links, so that a read through a link guards what it led to, and a file that
+//! was replaced is the same file at another version. A call first knows what it read itself: of two calls of one
+//! session that read the same version and both write, the second is refused, although the session saw the first one's
+//! write.
 
-use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most files that are remembered for all sessions together; the oldest are forgotten first, and a write to a file
-/// that is not remembered is not guarded.
-const MOST: usize = 10_000;
+/// Most sessions that are remembered; the ones that read or wrote longest ago are forgotten, half of them at once.
+const MAX_SESSIONS: usize = 256;
+/// Most files that are remembered of one session, likewise. A write to a file that is not remembered is not guarded.
+const MAX_FILES: usize = 2048;
 
-type Key = (Arc<str>, PathBuf);
-
-/// What all sessions of a host have read.
-#[derive(Debug, Default)]
-pub(crate) struct ReadLog(Mutex<Seen>);
-
-#[derive(Debug, Default)]
-struct Seen {
-    versions: HashMap<Key, String>,
-    order: VecDeque<Key>,
+/// Things by the time they were used last. Paths and versions are kept as hashes under a key of this process: the
+/// memory is bounded whatever their length, and nobody can choose two that collide.
+#[derive(Debug)]
+struct Recent<V> {
+    things: HashMap<u64, (u64, V)>,
+    clock: u64,
+    most: usize,
 }
 
-/// The log from the side of one session; a call without a session has one of its own.
-#[derive(Debug, Clone, Default)]
+impl<V> Recent<V> {
+    fn new(most: usize) -> Self {
+        Self { things: HashMap::new(), clock: 0, most }
+    }
+
+    /// The thing under a key, made if it is not there; it is now the latest.
+    fn touch(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
+        self.clock += 1;
+        if self.things.len() >= self.most && !self.things.contains_key(&key) {
+            let mut times: Vec<u64> = self.things.values().map(|(time, _)| *time).collect();
+            let middle = times.len() / 2;
+            let oldest_kept = *times.select_nth_unstable(middle).1;
+            self.things.retain(|_, (time, _)| *time >= oldest_kept);
+        }
+        let thing = self.things.entry(key).or_insert_with(|| (0, make()));
+        thing.0 = self.clock;
+        &mut thing.1
+    }
+
+    fn get(&self, key: u64) -> Option<&V> {
+        self.things.get(&key).map(|(_, thing)| thing)
+    }
+}
+
+type Versions = Recent<u64>;
+
+/// What all sessions of a host have read.
+#[derive(Debug)]
+pub(crate) struct ReadLog {
+    hash: RandomState,
+    sessions: Mutex<Recent<Versions>>,
+}
+
+impl Default for ReadLog {
+    fn default() -> Self {
+        Self { hash: RandomState::new(), sessions: Mutex::new(Recent::new(MAX_SESSIONS)) }
+    }
+}
+
+/// The log from the side of one call.
+#[derive(Debug, Clone)]
 pub(crate) struct Reader {
     log: Arc<ReadLog>,
-    session: Option<Arc<str>>,
+    /// `None`: a call without a session remembers by itself only.
+    session: Option<u64>,
+    own: Arc<Mutex<Versions>>,
 }
 
 impl Reader {
-    pub(crate) fn of(log: &Arc<ReadLog>, session: Option<&str>) -> Self {
-        match session {
-            Some(session) => Self { log: Arc::clone(log), session: Some(session.into()) },
-            None => Self::default(),
+    pub(crate) fn new(log: &Arc<ReadLog>, session: Option<&str>) -> Self {
+        let session = session.map(|session| log.hash.hash_one(session));
+        Self { log: Arc::clone(log), session, own: Arc::new(Mutex::new(Recent::new(MAX_FILES))) }
+    }
+
+    /// Whether `version` (`None`: there is no file) is the one that was seen last, or none was.
+    pub(crate) fn is_fresh(&self, path: &Path, version: Option<&str>) -> bool {
+        let key = self.log.hash.hash_one(path);
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        let seen = own.or_else(|| {
+            let sessions = self.log.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.get(self.session?)?.get(key).copied()
+        });
+        seen.is_none_or(|seen| seen == self.version(version))
+    }
+
+    /// Remembers a version; `None`: that there is no file.
+    pub(crate) fn saw(&self, path: &Path, version: Option<&str>) {
+        let (key, version) = (self.log.hash.hash_one(path), self.version(version));
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner).touch(key, || version) = version;
+        if let Some(session) = self.session {
+            let mut sessions = self.log.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            *sessions.touch(session, || Recent::new(MAX_FILES)).touch(key, || version) = version;
         }
     }
 
-    fn key(&self, path: &Path) -> Key {
-        (self.session.clone().unwrap_or_else(|| "".into()), path.to_path_buf())
-    }
-
-    /// The version that was seen last.
-    pub(crate) fn last(&self, path: &Path) -> Option<String> {
-        let seen = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.versions.get(&self.key(path)).cloned()
-    }
-
-    /// Remembers a version.
-    pub(crate) fn saw(&self, path: &Path, version: &str) {
-        let key = self.key(path);
-        let mut seen = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.versions.insert(key.clone(), version.to_owned()).is_none() {
-            seen.order.push_back(key);
-        }
-        while seen.order.len() > MOST {
-            if let Some(old) = seen.order.pop_front() {
-                seen.versions.remove(&old);
-            }
-        }
-    }
-
-    /// Forgets a file that is gone.
-    pub(crate) fn forget(&self, path: &Path) {
-        let key = self.key(path);
-        let mut seen = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.versions.remove(&key).is_some() {
-            seen.order.retain(|other| *other != key);
-        }
+    fn version(&self, version: Option<&str>) -> u64 {
+        self.log.hash.hash_one(version)
     }
 }
 
@@ -73,20 +108,57 @@ impl Reader {
 mod tests {
     use super::*;
 
-    #[test]
-    fn sessions_share_nothing_and_the_oldest_are_forgotten() {
+    fn readers() -> (Arc<ReadLog>, impl Fn(Option<&str>) -> Reader) {
         let log = Arc::new(ReadLog::default());
-        let (a, b, none) = (Reader::of(&log, Some("a")), Reader::of(&log, Some("b")), Reader::of(&log, None));
+        (Arc::clone(&log), move |session| Reader::new(&log, session))
+    }
+
+    #[test]
+    fn sessions_share_nothing() {
+        let (_, reader) = readers();
         let path = Path::new("/x");
-        a.saw(path, "1");
-        none.saw(path, "9");
-        assert_eq!((a.last(path), b.last(path)), (Some("1".to_owned()), None));
-        for n in 0..MOST {
-            b.saw(Path::new(&format!("/{n}")), "2");
+        reader(Some("a")).saw(path, Some("1"));
+        reader(None).saw(path, Some("9"));
+        assert!(!reader(Some("a")).is_fresh(path, Some("2")));
+        assert!(!reader(Some("a")).is_fresh(path, None), "it is gone");
+        assert!(reader(Some("a")).is_fresh(path, Some("1")));
+        assert!(reader(Some("b")).is_fresh(path, Some("2")) && reader(None).is_fresh(path, Some("2")));
+        reader(Some("a")).saw(path, None);
+        assert!(!reader(Some("a")).is_fresh(path, Some("1")), "it was made again by somebody else");
+    }
+
+    #[test]
+    fn a_call_knows_what_it_read_itself() {
+        let (_, reader) = readers();
+        let path = Path::new("/x");
+        let (one, two) = (reader(Some("a")), reader(Some("a")));
+        one.saw(path, Some("1"));
+        two.saw(path, Some("1"));
+        two.saw(path, Some("2"));
+        assert!(!one.is_fresh(path, Some("2")), "the other call wrote in between");
+        assert!(two.is_fresh(path, Some("2")) && reader(Some("a")).is_fresh(path, Some("2")));
+    }
+
+    #[test]
+    fn memory_is_bounded_for_each_session_and_for_all() {
+        let (log, reader) = readers();
+        let flood = reader(Some("flood"));
+        let quiet = reader(Some("quiet"));
+        quiet.saw(Path::new("/kept"), Some("1"));
+        for n in 0..3 * MAX_FILES {
+            flood.saw(Path::new(&format!("/{n}")), Some("2"));
         }
-        assert_eq!(a.last(path), None);
-        assert_eq!(log.0.lock().unwrap().versions.len(), MOST);
-        b.forget(Path::new("/5"));
-        assert_eq!(b.last(Path::new("/5")), None);
+        assert!(!reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "no other session pays");
+        assert!(!reader(Some("flood")).is_fresh(Path::new(&format!("/{}", 3 * MAX_FILES - 1)), Some("3")));
+        let count = |log: &ReadLog| {
+            let sessions = log.sessions.lock().unwrap();
+            (sessions.things.len(), sessions.things.values().map(|(_, s)| s.things.len()).max().unwrap())
+        };
+        assert!(count(&log).1 <= MAX_FILES);
+        for n in 0..3 * MAX_SESSIONS {
+            reader(Some(&n.to_string())).saw(Path::new("/x"), Some("1"));
+        }
+        assert!(count(&log).0 <= MAX_SESSIONS);
+        assert!(reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "the oldest are forgotten");
     }
 }

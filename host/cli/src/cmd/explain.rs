@@ -1,0 +1,99 @@
+//! `toolbay explain`.
+
+use std::io::Write;
+
+use toolbay::{Explanation, Wish};
+use toolbay_core::policy::LimitRow;
+use toolbay_core::text::visible;
+
+use crate::args::SetupArgs;
+use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
+use crate::setup::{self, Purpose, Tell};
+use crate::{Stop, Verdict};
+
+pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+    let profile = setup::profile(args, &host)?;
+    let Some(explanation) = host.explain(tool, profile.as_ref()) else {
+        output::complain(&format!("there is no tool `{tool}`; see them all with `toolbay list --all`"));
+        return Ok(Verdict::Bad);
+    };
+    if json {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &explanation).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show(&explanation)?;
+    }
+    Ok(Verdict::Good)
+}
+
+fn show(explanation: &Explanation) -> std::io::Result<()> {
+    let mut out = output::out();
+    writeln!(out, "{NAME}{}{NAME:#}", explanation.tool)?;
+    let version = explanation.version.as_deref().map_or_else(String::new, |v| format!(" {}", visible(v)));
+    writeln!(out, "  {DIM}plugin {DIM:#} {}{version}", explanation.plugin)?;
+    writeln!(out, "  {DIM}sha256 {DIM:#} {}", explanation.digest)?;
+    writeln!(out, "  {DIM}profile{DIM:#} {}", explanation.profile.as_deref().unwrap_or("none"))?;
+    match &explanation.unavailable {
+        Some(reason) => {
+            let reason = visible(reason).replace('\n', "\n    ");
+            writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")?;
+        }
+        None => writeln!(out, "  {GOOD}can be called{GOOD:#}")?,
+    }
+    writeln!(out, "\n{HEAD}what becomes of a call{HEAD:#}")?;
+    for line in &explanation.calls {
+        writeln!(out, "  {}", visible(line))?;
+    }
+    writeln!(out, "\n{HEAD}what it declares{HEAD:#}")?;
+    if explanation.wishes.is_empty() {
+        writeln!(out, "  nothing: it only computes")?;
+    }
+    for wish in &explanation.wishes {
+        show_wish(&mut out, wish)?;
+    }
+    if !explanation.undeclared.is_empty() {
+        writeln!(out, "\n{HEAD}what its component imports and nothing declares{HEAD:#}")?;
+        for import in &explanation.undeclared {
+            writeln!(out, "  {} {DIM}finds nothing there{DIM:#}", visible(import))?;
+        }
+    }
+    writeln!(out, "\n{HEAD}limits of a call{HEAD:#}")?;
+    show_limits(&mut out, &explanation.limits)?;
+    writeln!(out, "\n{HEAD}bounds of all calls together{HEAD:#}")?;
+    show_limits(&mut out, &explanation.host)?;
+    out.flush()
+}
+
+fn show_wish(out: &mut impl Write, wish: &Wish) -> std::io::Result<()> {
+    let capability = &wish.capability;
+    let need = if capability.optional { ", optional" } else { "" };
+    let reason = capability.reason.as_deref().unwrap_or("no reason given");
+    let (kind, target) = (capability.kind.as_str(), &capability.target);
+    writeln!(out, "  {NAME}{}{NAME:#} of {}{need}: {}", visible(kind), visible(target), visible(reason))?;
+    for line in &wish.granted {
+        writeln!(out, "    {GOOD}granted{GOOD:#} {}", visible(line))?;
+    }
+    if let Some(refused) = &wish.refused {
+        writeln!(out, "    {WRONG}refused{WRONG:#} {}", visible(refused).replace('\n', "\n      "))?;
+    }
+    for place in &wish.stands {
+        writeln!(out, "    {DIM}written{DIM:#} {}", visible(place))?;
+    }
+    Ok(())
+}
+
+fn show_limits(out: &mut impl Write, rows: &[LimitRow]) -> std::io::Result<()> {
+    let width =
+        |text: fn(&LimitRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
+    let (key, value, set) = (width(|row| row.key), width(|row| &row.value), width(|row| &row.set));
+    for row in rows {
+        writeln!(
+            out,
+            "  {:key$}  {:value$}  {:set$}  {DIM}to raise it:{DIM:#} {}",
+            row.key, row.value, row.set, row.raise
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! `toolbay search`: what a model would find.
+
+use std::io::Write;
+
+use anyhow::anyhow;
+use toolbay_core::discovery;
+use toolbay_core::search::first_sentence;
+use toolbay_core::text::{one_line, visible};
+
+use crate::args::SetupArgs;
+use crate::output::{self, DIM, NAME};
+use crate::setup::{self, Purpose, Tell};
+use crate::{Stop, Verdict};
+
+/// Good if something was found, as with `grep`.
+pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+    let view = super::view(args, &host)?;
+    let hits = discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
+    if json {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &discovery::found(&hits)).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show(&hits)?;
+    }
+    if hits.is_empty() {
+        output::note(&format!("no tool fits `{}`", one_line(query, 100)));
+    }
+    Ok(if hits.is_empty() { Verdict::Bad } else { Verdict::Good })
+}
+
+fn show(hits: &[discovery::Hit]) -> std::io::Result<()> {
+    let terminal = output::stdout_is_terminal();
+    let width = hits.iter().map(|hit| hit.entry.def.name.as_str().len()).max().unwrap_or(0);
+    let mut out = output::out();
+    for hit in hits {
+        let (name, score) = (hit.entry.def.name.as_str(), hit.score);
+        let summary = visible(first_sentence(&hit.entry.def.description));
+        if terminal {
+            writeln!(out, "{NAME}{name:width$}{NAME:#}  {DIM}{score:5.1}{DIM:#}  {summary}")?;
+        } else {
+            writeln!(out, "{name}\t{score:.2}\t{summary}")?;
+        }
+    }
+    out.flush()
+}

@@ -1,0 +1,74 @@
+//! `toolbay status`.
+
+use std::io::Write;
+
+use toolbay_core::registry::{Flags, ToolStatus};
+use toolbay_core::text::one_line;
+use toolbay_core::tool::ToolSource;
+
+use crate::args::SetupArgs;
+use crate::output::{self, DIM, NAME, WRONG};
+use crate::setup::{self, Purpose, Tell};
+use crate::{Stop, Verdict};
+
+/// Characters of a digest that a line shows.
+const SHORT: usize = 12;
+/// Longest reason that a line shows, in characters.
+const MAX_REASON: usize = 500;
+
+pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let profile = setup::profile(args, &host)?;
+    let profile = profile.as_ref().map(|profile| &**profile.name());
+    let catalog = host.registry().snapshot();
+    let tools: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
+    let mut out = output::out();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &tools).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(Verdict::Good);
+    }
+    for tool in &tools {
+        let (name, state, about) = (&tool.name, state(tool), about(tool).join("\t"));
+        if !output::stdout_is_terminal() {
+            writeln!(out, "{name}\t{state}\t{about}")?;
+            continue;
+        }
+        let style = if state == "on" { DIM } else { WRONG };
+        writeln!(out, "{NAME}{name}{NAME:#}  {style}{state}{style:#}")?;
+        writeln!(out, "  {DIM}{}{DIM:#}", about.replace('\t', "  "))?;
+    }
+    out.flush()?;
+    Ok(Verdict::Good)
+}
+
+/// Whether it can be called, in one line.
+fn state(tool: &ToolStatus) -> String {
+    let line = |reason: &str| one_line(&reason.replace('\n', " "), MAX_REASON);
+    match (&tool.disabled_reason, &tool.unavailable) {
+        (Some(reason), _) => format!("off: {}", line(reason)),
+        (None, Some(reason)) => format!("not available: {}", line(reason)),
+        (None, None) => "on".to_owned(),
+    }
+}
+
+/// Source, version, digest, tags, flags, hash of the schemas; `-` where there is none.
+fn about(tool: &ToolStatus) -> [String; 6] {
+    let short = |digest: &str| digest.chars().take(SHORT).collect::<String>();
+    let (version, digest) = match &tool.source {
+        ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short(digest))),
+        ToolSource::Builtin | ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => (None, None),
+    };
+    let Flags { hidden, deferred, always_include } = tool.flags;
+    let flags = [("hidden", hidden), ("deferred", deferred), ("always_include", always_include)];
+    let flags: Vec<&str> = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
+    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { one_line(&text, MAX_REASON) };
+    [
+        tool.source.label(),
+        or_dash(version.unwrap_or_default().to_owned()),
+        or_dash(digest.unwrap_or_default()),
+        or_dash(tool.tags.join(",")),
+        or_dash(flags.join(",")),
+        short(&tool.schema_sha256),
+    ]
+}

@@ -1,0 +1,335 @@
+//! `explain`, `grant`, `revoke`, `log` and `--profile`, as an operator uses them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+struct Desk {
+    dir: tempfile::TempDir,
+}
+
+impl Desk {
+    /// A desk with the guest as plugin `p`, and a policy if there is one.
+    fn new(policy: Option<&str>) -> Self {
+        let desk = Self { dir: tempfile::tempdir().unwrap() };
+        for folder in ["plugins", "work/in"] {
+            std::fs::create_dir_all(desk.path(folder)).unwrap();
+        }
+        desk.plugin(0);
+        if let Some(policy) = policy {
+            desk.write_policy(policy);
+        }
+        desk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn policy(&self) -> String {
+        std::fs::read_to_string(self.path("toolbay.toml")).unwrap()
+    }
+
+    fn write_policy(&self, text: &str) {
+        let text = format!("version = 1\nworkspace = \"work\"\n{text}");
+        std::fs::write(self.path("toolbay.toml"), text).unwrap();
+    }
+
+    /// Puts another build of the plugin in place of what is there.
+    fn plugin(&self, mark: u8) {
+        let mut bytes = std::fs::read(guest_artifacts::CAP_CONSENT).unwrap();
+        bytes.extend([0, 3, 1, b'm', mark]);
+        std::fs::write(self.path("plugins/p.wasm"), bytes).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
+        command
+            .args(args)
+            .current_dir(self.path("work"))
+            .env_remove("TOOLBAY_LOG")
+            .env("USER", "tester")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", cache)
+            .env("TOOLBAY_STATE", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        Run(self.command(args).output().unwrap())
+    }
+
+    fn records(&self, args: &[&str]) -> Vec<Value> {
+        let run = self.run(&[&["log", "--json"], args].concat());
+        run.out().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+struct Run(Output);
+
+impl Run {
+    fn out(&self) -> String {
+        String::from_utf8(self.0.stdout.clone()).unwrap()
+    }
+    fn err(&self) -> String {
+        String::from_utf8(self.0.stderr.clone()).unwrap()
+    }
+    /// Checks the exit code, and that all parts are in what was said.
+    fn says(self, code: i32, parts: &[&str]) -> Self {
+        assert_eq!(self.0.status.code(), Some(code), "{:?}", self.0);
+        let said = self.out() + &self.err();
+        assert!(!said.contains("panicked"), "{said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "no {part:?} in\n{said}"));
+        self
+    }
+}
+
+const KEEP: &str = "# what it keeps\n[plugins.p.grant]\nkv = [\"tool\"] # its own\n";
+
+#[test]
+fn grant_writes_what_is_asked_for_and_nothing_else() {
+    let desk = Desk::new(Some("# mine\n[limits]\nfuel = 90_000_000 # enough\n"));
+    let before = desk.policy();
+    let shown = desk.run(&["grant", "p", "--dry-run"]);
+    let shown = shown.says(
+        0,
+        &["kv of tool", "fs-read of **", "sha256", "[plugins.p.grant] kv: + \"tool\"", "nothing was changed"],
+    );
+    assert!(shown.out().contains("fs_read: + \"$workspace\""), "everything is not proposed: {}", shown.out());
+    assert_eq!(desk.policy(), before);
+    assert!(!desk.path("state").exists(), "to look leaves no trace");
+
+    desk.run(&["grant", "p", "--yes", "--only", "kv"]).says(0, &["is agreed to"]);
+    assert_eq!(desk.policy(), format!("{before}\n[plugins.p.grant]\nkv = [\"tool\"]\n"));
+    desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
+    desk.run(&["call", "p__read", "{}"]).says(1, &["not_available"]);
+    desk.run(&["grant", "p", "--yes", "--tool", "read"]).says(0, &[]);
+    assert!(desk.policy().ends_with("kv = [\"tool\"]\nfs_read = [\"$workspace\"]\n"), "{}", desk.policy());
+    desk.run(&["call", "p__read", "{}"]).says(0, &["read"]);
+    desk.run(&["grant", "p", "--yes"]).says(0, &["clock: + true"]);
+    desk.run(&["grant", "p", "--yes"]).says(0, &["nothing to agree to"]);
+    let events: Vec<Value> =
+        desk.records(&["--plugin", "p"]).into_iter().filter(|r| r["event"] == "granted").collect();
+    assert_eq!(events.len(), 3);
+    assert!(events[0]["by"].as_str().unwrap().starts_with("tester (uid"), "{events:?}");
+    assert_eq!(events[0]["granted"]["tools"], json!({"keep": {"kv": ["tool"]}}));
+}
+
+#[test]
+fn nobody_agrees_by_accident() {
+    let desk = Desk::new(Some(""));
+    let before = desk.policy();
+    for args in [vec!["grant", "p"], vec!["revoke", "p"], vec!["grant", "p", "--only", "kv"]] {
+        desk.run(&args).says(2, &["no terminal", "--yes"]);
+    }
+    desk.run(&["grant", "p", "--yes", "--only", "kvs"]).says(2, &["`kvs`", "`net_private`"]);
+    desk.run(&["grant", "p", "--yes", "--tool", "nobody"]).says(2, &["no such tool"]);
+    desk.run(&["grant", "nobody", "--yes"]).says(1, &["no plugin of this id"]);
+    desk.run(&["revoke", "not an id", "--yes"]).says(2, &["plugin id"]);
+    assert_eq!(desk.policy(), before);
+    assert!(!desk.path("state").exists());
+}
+
+#[test]
+fn an_update_that_wants_more_waits_for_grant() {
+    let desk = Desk::new(Some(KEEP));
+    desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
+    desk.plugin(1);
+    desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
+    desk.write_policy(&KEEP.replace("[\"tool\"] # its own", "[\"tool\"]\nfs_read = [\"$workspace\"]"));
+    desk.plugin(2);
+    desk.run(&["list"]).says(0, &["plugin `p` is held", "+ read: fs_read $workspace", "toolbay grant p"]);
+    desk.run(&["call", "p__plain", "{}"]).says(1, &["held", "+ read: fs_read $workspace", "(not_available)"]);
+    desk.run(&["explain", "p__plain"]).says(0, &["not available", "held"]);
+    let shown = desk.run(&["grant", "p", "--dry-run"]).says(0, &["against what was agreed to at"]);
+    assert!(
+        shown.out().contains("\n  + read: fs_read $workspace\n")
+            && shown.out().contains("\n    keep: kv tool\n"),
+        "{}",
+        shown.out()
+    );
+    desk.run(&["grant", "p", "--yes", "--only", "net"]).says(0, &["is agreed to"]);
+    desk.run(&["call", "p__plain", "{}"]).says(0, &["plain"]);
+    let held = desk.records(&["--refused", "--plugin", "p"]);
+    assert!(held.iter().any(|r| r["held"].as_array().is_some_and(|held| !held.is_empty())), "{held:?}");
+}
+
+#[test]
+fn revoke_takes_everything_back() {
+    let desk = Desk::new(Some(KEEP));
+    desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
+    let before = desk.policy();
+    desk.run(&["revoke", "p", "--dry-run"]).says(0, &["- kv = [\"tool\"]", "nothing was changed"]);
+    assert_eq!(desk.policy(), before);
+    desk.run(&["revoke", "p", "--yes", "--only", "net"]).says(0, &[]);
+    assert_eq!(desk.policy(), before);
+    desk.run(&["revoke", "p", "--yes"]).says(0, &["is taken back"]);
+    assert!(!desk.policy().contains("kv") && desk.policy().starts_with("version = 1\n"), "{}", desk.policy());
+    desk.run(&["call", "p__keep", "{}"]).says(1, &["not_available"]);
+    let stored = std::fs::read_to_string(desk.path("state/consents.json")).unwrap();
+    assert!(!stored.contains("\"p\""), "{stored}");
+    desk.run(&["revoke", "p", "--yes"]).says(0, &["nothing to take back"]);
+    let last = desk.records(&["--plugin", "p"]).pop().unwrap();
+    assert_eq!((&last["kind"], &last["event"]), (&json!("call"), &Value::Null), "{last}");
+    assert!(desk.records(&[]).iter().any(|r| r["event"] == "revoked" && r["by"].is_string()));
+}
+
+#[test]
+fn a_policy_is_made_where_there_is_none() {
+    let desk = Desk::new(None);
+    desk.run(&["grant", "p", "--yes", "--only", "kv"]).says(0, &["is agreed to"]);
+    let work = desk.path("work").canonicalize().unwrap();
+    let text = desk.policy();
+    assert!(text.contains(&format!("workspace = \"{}\"", work.display())), "what it means stays: {text}");
+    assert!(
+        text.starts_with("version = 1\n") && text.ends_with("[plugins.p.grant]\nkv = [\"tool\"]\n"),
+        "{text}"
+    );
+    desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
+    std::fs::write(desk.path("toolbay.toml"), "version = 1\n[plugins.p.grant]\nkv = 5").unwrap();
+    desk.run(&["grant", "p", "--yes"]).says(2, &["line 3"]);
+    std::fs::write(desk.path("state/consents.json"), "junk").unwrap();
+    desk.write_policy("");
+    desk.run(&["grant", "p", "--yes"]).says(3, &["consents.json"]);
+    assert!(!desk.policy().contains("kv"), "nothing is written that could not be recorded");
+    assert_eq!(std::fs::read_to_string(desk.path("state/consents.json")).unwrap(), "junk");
+}
+
+#[test]
+fn explain_shows_each_line_and_each_number() {
+    let desk = Desk::new(Some(&format!(
+        "{KEEP}[plugins.p.tools.keep]\nlimits = {{ fuel = 7_000_000 }}\n[limits]\ntables = 9\n[profile.few]\nkv = []\n"
+    )));
+    desk.run(&["explain", "p__keep"]).says(
+        0,
+        &[
+            "can be called",
+            "kv of tool",
+            "granted tool",
+            "[plugins.p.grant] kv",
+            "[plugins.p.tools.keep.limits] fuel",
+            "[limits] tables",
+            "wasi:cli/environment@",
+        ],
+    );
+    let refused = desk.run(&["explain", "p__read", "--json"]).says(0, &[]);
+    let explanation: Value = serde_json::from_str(&refused.out()).unwrap();
+    let wish = &explanation["wishes"][0];
+    assert_eq!((&wish["kind"], &wish["granted"]), (&json!("fs-read"), &json!([])));
+    assert_eq!(
+        wish["proposal"],
+        json!({"table": ["plugins", "p", "grant"], "key": "fs_read", "line": "$workspace"})
+    );
+    assert_eq!(
+        (explanation["limits"].as_array().unwrap().len(), &explanation["host"][0]["key"]),
+        (29, &json!("parallel_calls"))
+    );
+    desk.run(&["explain", "p__keep", "--profile", "few"])
+        .says(0, &["profile few", "The profile `few` does not reach so far", "not available"]);
+    desk.run(&["explain", "p__nobody"]).says(1, &["no tool `p__nobody`"]);
+}
+
+#[test]
+fn a_profile_of_the_command_line_holds_for_every_command() {
+    let desk =
+        Desk::new(Some(&format!("{KEEP}[profile.few]\ntools = [\"p__plain\"]\n[profile.none]\nkv = []\n")));
+    let listed = desk.run(&["list", "--profile", "few"]).says(0, &["p__plain"]);
+    assert_eq!(listed.out().lines().count(), 1);
+    desk.run(&["call", "p__plain", "{}", "--profile", "few"]).says(0, &["plain"]);
+    desk.run(&["call", "p__keep", "{}", "--profile", "few"]).says(1, &["not in the profile `few`"]);
+    desk.run(&["call", "p__keep", "{}", "--profile", "none"]).says(1, &["does not reach so far"]);
+    desk.run(&["list", "--all", "--profile", "few"])
+        .says(0, &["p__keep\tnot available: it is not in the profile `few`"]);
+    for args in [
+        vec!["list"],
+        vec!["call", "p__plain"],
+        vec!["serve"],
+        vec!["explain", "p__plain"],
+        vec!["batch", "-"],
+    ] {
+        let args = [args.as_slice(), &["--profile", "fwe"]].concat();
+        desk.run(&args).says(2, &["no profile of this name", "`few`, `none`"]);
+    }
+    let request = |id: u32, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let input = [
+        request(1, "initialize", hello).to_string(),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string(),
+        request(2, "tools/list", json!({})).to_string(),
+        request(3, "tools/call", json!({"name": "p__keep", "arguments": {}})).to_string(),
+    ];
+    let mut child = desk.command(&["serve", "--profile", "few"]);
+    let mut child =
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all((input.join("\n") + "\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\"p__plain\"") && !text.contains("\"p__keep\""), "{text}");
+    assert!(text.contains("not in the profile `few`"), "{text}");
+    let records = desk.records(&["--failed"]);
+    assert!(records.iter().all(|r| r["kind"] == "call" && r["outcome"] != "ok"));
+    assert!(records.iter().any(|r| r["profile"] == "few" && r["platform"] == "mcp"), "{records:?}");
+}
+
+#[test]
+fn log_shows_what_was_done() {
+    let desk = Desk::new(Some(KEEP));
+    desk.run(&["log"]).says(0, &["there is no audit yet"]);
+    for (tool, args) in [
+        ("p__plain", "{}"),
+        ("p__ask", r#"{"what": "\u001b[31mred\u202e", "times": 1}"#),
+        ("p__plain", "[]"),
+        ("\u{1b}[31mforged\n", "{}"),
+    ] {
+        desk.run(&["call", tool, args]);
+    }
+    let shown =
+        desk.run(&["log"]).says(0, &["p__plain", "input_invalid", "refused secrets", "loaded", "kv tool"]);
+    assert!(!shown.out().contains('\u{1b}') && !shown.out().contains('\u{202e}'), "{}", shown.out());
+    assert_eq!(desk.records(&["--tool", "p__plain"]).len(), 2);
+    assert_eq!(desk.records(&["--tool", "p__plain", "--outcome", "ok"]).len(), 1);
+    assert_eq!(desk.records(&["--failed"]).len(), 2);
+    assert_eq!(desk.records(&["--limit", "1"]).len(), 1);
+    assert_eq!(desk.records(&["--since", "2999-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(desk.records(&["--since", "1h"]).len(), desk.records(&[]).len());
+    assert!(desk.records(&["--refused"]).iter().any(|r| r["uses"][0]["allowed"] == json!(false)));
+    desk.run(&["log", "--since", "yesterday"]).says(2, &["10m"]);
+    desk.run(&["log", "--stats"]).says(0, &["median", "p__plain", "input_invalid 1 ok 1"]);
+    let file = desk.path("state/audit.jsonl");
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    text.insert_str(0, "{\"kind\":\"ca\n\n\u{0}\n");
+    std::fs::write(desk.path("state/audit.jsonl.1"), text).unwrap();
+    desk.run(&["log"]).says(0, &["2 lines of the audit are broken", "p__plain"]);
+}
+
+#[test]
+fn log_follows_over_a_rotation() {
+    let desk = Desk::new(Some(KEEP));
+    desk.run(&["call", "p__plain", "{}"]);
+    let mut child = desk.command(&["log", "--follow", "--json", "--tool", "p__plain"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next =
+        || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["outcome"].clone();
+    assert_eq!(next(), "ok");
+    desk.run(&["call", "p__plain", "[]"]);
+    assert_eq!(next(), "input_invalid");
+    std::fs::rename(desk.path("state/audit.jsonl"), desk.path("state/audit.jsonl.1")).unwrap();
+    desk.run(&["call", "p__plain", "{}"]);
+    assert_eq!(next(), "ok");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

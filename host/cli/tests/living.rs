@@ -1,0 +1,187 @@
+//! A server that runs while its operator works.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// What takes this long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write_policy(&self, text: &str) {
+        let beside = self.path("toolbay.new");
+        fs::write(&beside, format!("version = 1\nworkspace = \"work\"\n{text}")).unwrap();
+        fs::rename(beside, self.path("toolbay.toml")).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
+        command
+            .args(args)
+            .env_remove("TOOLBAY_LOG")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", cache)
+            .env("TOOLBAY_STATE", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+/// The server, and what it says on both streams.
+struct Server {
+    child: Child,
+    stdin: ChildStdin,
+    answers: Receiver<Value>,
+    stderr: Receiver<String>,
+    last_id: u64,
+    /// Notifications that the list is another one.
+    changes: usize,
+}
+
+fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+impl Server {
+    fn start(desk: &Desk) -> Self {
+        let mut command = desk.command(&["serve"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), lines(child.stdout.take().unwrap()));
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            for line in stdout {
+                send.send(serde_json::from_str(&line).expect("only JSON on stdout")).ok();
+            }
+        });
+        let stderr = lines(child.stderr.take().unwrap());
+        let mut server = Self { child, stdin, answers, stderr, last_id: 0, changes: 0 };
+        let client = json!({"name": "t", "version": "1"});
+        server.ask(
+            "initialize",
+            &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}),
+        );
+        writeln!(server.stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .unwrap();
+        server
+    }
+
+    fn next(&mut self) -> Value {
+        let message = self.answers.recv_timeout(HANGS).expect("the server says nothing");
+        if message["method"] == "notifications/tools/list_changed" {
+            self.changes += 1;
+        }
+        message
+    }
+
+    fn ask(&mut self, method: &str, params: &Value) -> Value {
+        self.last_id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
+        writeln!(self.stdin, "{request}").unwrap();
+        loop {
+            let answer = self.next();
+            if answer["id"] == self.last_id {
+                return answer["result"].clone();
+            }
+        }
+    }
+
+    /// The tools of plugins: the host's own is always there.
+    fn listed(&mut self) -> Vec<String> {
+        let tools = self.ask("tools/list", &json!({}))["tools"].clone();
+        let names = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name != "read_output").collect()
+    }
+
+    /// Waits until the list was said to be another one since `before`, and has these tools.
+    fn until_listed(&mut self, before: usize, expected: &[&str]) {
+        while self.changes == before || self.listed() != expected {
+            let seen = self.changes;
+            while self.changes == seen {
+                self.next();
+            }
+        }
+    }
+
+    fn until_told(&mut self, part: &str) {
+        while !self.stderr.recv_timeout(HANGS).expect("the operator is not told").contains(part) {}
+    }
+}
+
+#[test]
+fn a_running_server_follows_its_operator() {
+    let desk = Desk(tempfile::tempdir().unwrap());
+    for folder in ["plugins", "work"] {
+        fs::create_dir(desk.path(folder)).unwrap();
+    }
+    fs::copy(guest_artifacts::CAP_CONSENT, desk.path("plugins/p.wasm")).unwrap();
+    desk.write_policy("[plugins.p.grant]\nkv = [\"tool\"]\n");
+    let mut server = Server::start(&desk);
+    assert_eq!(server.listed(), ["p__ask", "p__keep", "p__keep_anywhere", "p__plain"]);
+
+    // Another process writes into the policy.
+    let before = server.changes;
+    let granted = desk.command(&["grant", "p", "--yes"]).output().unwrap();
+    assert!(granted.status.success(), "{granted:?}");
+    server.until_told("the policy was read again");
+    server.until_listed(before, &["p__ask", "p__keep", "p__keep_anywhere", "p__plain", "p__read"]);
+    let answer = server.ask("tools/call", &json!({"name": "p__read", "arguments": {}}));
+    assert_eq!(answer["content"][0]["text"], "read", "{answer}");
+
+    // An error in the policy changes nothing and is told.
+    let before = server.changes;
+    desk.write_policy("[plugins.p.grant]\nkv = \"tool\"\n");
+    server.until_told("the policy before holds");
+    server.until_told("kv");
+    let answer = server.ask("tools/call", &json!({"name": "p__read", "arguments": {}}));
+    assert_eq!(answer["content"][0]["text"], "read", "{answer}");
+
+    // A broken file keeps the old version; a whole one takes its place; SIGHUP changes nothing by itself.
+    fs::write(desk.path("plugins/new.wasm"), "junk").unwrap();
+    fs::rename(desk.path("plugins/new.wasm"), desk.path("plugins/p.wasm")).unwrap();
+    server.until_told("its older version goes on");
+    assert_eq!(server.listed().len(), 5);
+    desk.write_policy("");
+    server.until_told("the policy was read again");
+    server.until_listed(before, &["p__ask", "p__keep_anywhere", "p__plain"]);
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    server.until_told("the policy was read again");
+
+    let before = server.changes;
+    fs::remove_file(desk.path("plugins/p.wasm")).unwrap();
+    server.until_told("plugin:p was removed");
+    server.until_listed(before, &[]);
+
+    drop(server.stdin);
+    assert!(server.child.wait().unwrap().success());
+}

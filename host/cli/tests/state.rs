@@ -1,0 +1,169 @@
+//! State and attachments on the command line.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const POLICY: &str = "version = 1\nworkspace = \".\"\n[plugins.cap_kv.grant]\nkv = [\"plugin\", \"tool\", \"session\"]\n[plugins.cap_attachments.grant]\nattachments = [\"read\", \"create\"]\n";
+
+struct Cli(tempfile::TempDir);
+
+impl Cli {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
+        std::fs::create_dir(dir.path().join("plugins")).unwrap();
+        for guest in [guest_artifacts::CAP_KV, guest_artifacts::CAP_ATTACHMENTS] {
+            let name = Path::new(guest).file_name().unwrap();
+            std::fs::copy(guest, dir.path().join("plugins").join(name)).unwrap();
+        }
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_remove("TOOLBAY_LOG")
+            .env_remove("TOOLBAY_STATE")
+            .env("HOME", self.path())
+            .env("XDG_STATE_HOME", self.path().join("state"))
+            .env("TOOLBAY_PLUGINS", self.path().join("plugins"))
+            .env("TOOLBAY_CONFIG", self.path().join("toolbay.toml"))
+            .env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(args);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+    }
+
+    fn call(&self, tool: &str, args: &Value, more: &[&str]) -> Value {
+        let text = args.to_string();
+        let mut all = vec!["call", tool, &text, "--json"];
+        all.extend(more);
+        self.json(&all)["structured"].clone()
+    }
+}
+
+fn told(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn state_is_kept_from_call_to_call_where_it_is_said() {
+    let cli = Cli::new();
+    let increment = json!({"op": "increment", "key": "n"});
+    assert_eq!(cli.call("cap_kv__do", &increment, &[])["sum"], 1);
+    assert_eq!(cli.call("cap_kv__do", &increment, &[])["sum"], 2);
+    assert!(cli.path().join("state/toolbay/kv.redb").exists());
+    assert_eq!(cli.call("cap_kv__do", &increment, &["--state-dir", "other"])["sum"], 1);
+    assert!(cli.path().join("other/kv.redb").exists());
+    let mut by_variable = cli.command(&["call", "cap_kv__do", &increment.to_string()]);
+    let output = by_variable.env("TOOLBAY_STATE", cli.path().join("third")).output().unwrap();
+    assert_eq!(told(&output), (Some(0), "{\"sum\":1}\n".to_owned(), String::new()));
+    assert!(cli.path().join("third/kv.redb").exists());
+    let session = cli.call("cap_kv__do", &json!({"op": "get", "scope": "session", "key": "n"}), &[]);
+    assert_eq!(session["error"], "other", "a call has no session: {session}");
+}
+
+#[test]
+fn an_operator_sees_and_removes_what_plugins_keep() {
+    let cli = Cli::new();
+    assert_eq!(cli.json(&["kv", "usage", "--json"]), json!([]));
+    assert!(!cli.path().join("state").exists(), "looking makes nothing");
+    for (scope, key) in [("plugin", "a"), ("plugin", "b\tc\n\u{1b}[31m"), ("tool", "a")] {
+        cli.call("cap_kv__do", &json!({"op": "set", "scope": scope, "key": key, "value": "vé"}), &[]);
+    }
+    let (code, out, _) = told(&cli.run(&["kv", "list", "cap_kv"]));
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        out, "plugin\t\ta\t3\nplugin\t\tb\\tc\\n\\u{1b}[31m\t3\ntool\tdo\ta\t3\n",
+        "a key can not forge a row"
+    );
+    let listed = cli.json(&["kv", "list", "cap_kv", "--json", "--limit", "1"]);
+    assert_eq!(
+        listed,
+        json!({"entries": [{"scope": "plugin", "owner": "", "key": "a", "bytes": 3, "expires_ms": null}], "more": true})
+    );
+    assert_eq!(told(&cli.run(&["kv", "usage"])).1, "cap_kv\t3 keys\t20 bytes\n");
+    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "vé");
+    let tool = ["--scope", "tool", "--owner", "do"];
+    assert_eq!(cli.json(&[&["kv", "get", "cap_kv", "a", "--json"], &tool[..]].concat())["text"], "vé");
+    assert_eq!(cli.run(&[&["kv", "remove", "cap_kv", "a"], &tool[..]].concat()).status.code(), Some(0));
+    assert_eq!(cli.run(&[&["kv", "remove", "cap_kv", "a"], &tool[..]].concat()).status.code(), Some(1));
+    assert_eq!(cli.run(&["kv", "get", "other", "a"]).status.code(), Some(1), "another plugin");
+    assert_eq!(cli.run(&["kv", "get", "cap_kv", "a", "--scope", "tool"]).status.code(), Some(2));
+    assert_eq!(cli.run(&["kv", "get", "cap_kv", "a", "--scope", "none"]).status.code(), Some(2));
+    assert_eq!(cli.run(&["kv", "get", "no such id", "a"]).status.code(), Some(2));
+    assert_eq!(cli.json(&["kv", "clear", "cap_kv", "--json"]), json!({"removed": 2}));
+    assert_eq!(cli.json(&["kv", "usage", "--json"]), json!([]));
+    std::fs::write(cli.path().join("state/toolbay/kv.redb"), "junk").unwrap();
+    let (code, _, err) = told(&cli.run(&["kv", "usage"]));
+    assert!(code == Some(3) && err.contains("kv.redb"), "the operator is told which file: {err}");
+    assert_eq!(std::fs::read(cli.path().join("state/toolbay/kv.redb")).unwrap(), b"junk");
+}
+
+#[test]
+fn two_processes_of_the_command_share_the_state() {
+    let cli = Cli::new();
+    let count = json!({"times": 50}).to_string();
+    let running: Vec<_> = (0..3)
+        .map(|_| cli.command(&["call", "cap_kv__count", &count]).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
+    for child in running {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "150");
+}
+
+#[test]
+fn files_are_attached_and_saved() {
+    let cli = Cli::new();
+    std::fs::write(cli.path().join("notes.txt"), "hello").unwrap();
+    std::fs::write(cli.path().join("photo.PNG"), "png").unwrap();
+    let attach = ["--attach", "notes.txt", "--attach", "./photo.PNG"];
+    let all = cli.call("cap_attachments__all", &json!({}), &attach);
+    assert_eq!(
+        all["all"],
+        json!([
+            {"id": "a1", "name": "notes.txt", "media": "text/plain", "size": 5},
+            {"id": "a2", "name": "photo.PNG", "media": "image/png", "size": 3},
+        ])
+    );
+    assert_eq!(cli.call("cap_attachments__read", &json!({"id": "a1"}), &attach)["text"], "hello");
+    let save = ["--save-attachments", "out/deep"];
+    for text in ["one", "two"] {
+        let made = cli.call("cap_attachments__create", &json!({"name": ".profile", "text": text}), &save);
+        assert_eq!(made["id"], "a1");
+    }
+    let read = |name: &str| std::fs::read_to_string(cli.path().join("out/deep").join(name)).unwrap();
+    assert_eq!((read("_.profile").as_str(), read("_-2.profile").as_str()), ("one", "two"));
+    let (code, _, err) = told(&cli.run(&["call", "cap_attachments__create", "{\"text\": \"lost\"}"]));
+    assert!(code == Some(0) && err.contains("--save-attachments"), "{err}");
+    for wrong in ["nothing.txt", ".", "/dev/zero"] {
+        let output = cli.run(&["call", "cap_attachments__all", "--attach", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {output:?}");
+    }
+}

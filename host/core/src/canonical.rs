@@ -1,0 +1,183 @@
+//! One way to write a JSON value down (RFC 8785, JCS): members in the order of their names, no white space, numbers
+//! as ECMAScript writes them. Unlike there, an integer keeps all its digits. So that the same arguments have the same
+//! digest, whoever wrote them and however.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Number, Value};
+use sha2::{Digest, Sha256};
+
+/// The SHA-256 of a value in its canonical form, in lower-case hex.
+#[must_use]
+pub fn sha256(value: &Value) -> String {
+    hex(Sha256::digest(text(value).as_bytes()).as_slice())
+}
+
+/// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form, in lower-case hex; and that of its arguments. The
+/// same call has the same digest in whatever order its arguments are written.
+#[must_use]
+pub fn sha256_of_call(tool: &str, args: &Value) -> (String, String) {
+    let args = text(args);
+    let mut name = String::new();
+    write_text(tool, &mut name);
+    let call = Sha256::new()
+        .chain_update(b"{\"args\":")
+        .chain_update(args.as_bytes())
+        .chain_update(b",\"tool\":")
+        .chain_update(name.as_bytes())
+        .chain_update(b"}");
+    (hex(call.finalize().as_slice()), hex(Sha256::digest(args.as_bytes()).as_slice()))
+}
+
+fn text(value: &Value) -> String {
+    let mut text = String::new();
+    write(value, &mut text);
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from(if n < 10 { b'0' + n } else { b'a' + n - 10 });
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Writes a value in its canonical form. How deep a value can be is bounded where it is parsed.
+fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Null | Value::Bool(_) => _ = write!(out, "{value}"),
+        Value::String(text) => write_text(text, out),
+        Value::Number(number) => write_number(number, out),
+        Value::Array(items) => {
+            let mut before = '[';
+            for item in items {
+                out.push(before);
+                write(item, out);
+                before = ',';
+            }
+            out.push_str(if items.is_empty() { "[]" } else { "]" });
+        }
+        Value::Object(members) => write_object(members, out),
+    }
+}
+
+fn write_object(members: &Map<String, Value>, out: &mut String) {
+    let mut sorted: Vec<_> = members.iter().collect();
+    // By UTF-16 code units, as RFC 8785, 3.2.3 has it.
+    sorted.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+    let mut before = '{';
+    for (name, value) in sorted {
+        out.push(before);
+        write_text(name, out);
+        out.push(':');
+        write(value, out);
+        before = ',';
+    }
+    out.push_str(if members.is_empty() { "{}" } else { "}" });
+}
+
+/// The escapes of serde_json are those of ECMAScript's `JSON.stringify`.
+fn write_text(text: &str, out: &mut String) {
+    _ = write!(out, "{}", Value::from(text));
+}
+
+fn write_number(number: &Number, out: &mut String) {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => write_float(float, out),
+        _ => _ = write!(out, "{number}"),
+    }
+}
+
+/// ECMAScript's `Number::toString`: the shortest digits, in one of four layouts.
+fn write_float(float: f64, out: &mut String) {
+    if float == 0.0 {
+        out.push('0');
+        return;
+    }
+    if float < 0.0 {
+        out.push('-');
+    }
+    let shortest = format!("{:e}", float.abs());
+    let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
+    let digits = digits.replace('.', "");
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    // The point stands after so many digits.
+    let point = exponent.parse::<i32>().unwrap_or(0) + 1;
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
+    if count <= point && point <= 21 {
+        _ = write!(out, "{digits}{}", zeros(point - count));
+    } else if 0 < point && point <= 21 {
+        let (whole, rest) = digits.split_at(usize::try_from(point).unwrap_or(0));
+        _ = write!(out, "{whole}.{rest}");
+    } else if -6 < point && point <= 0 {
+        _ = write!(out, "0.{}{digits}", zeros(-point));
+    } else {
+        let (first, rest) = digits.split_at(1);
+        let dot = if rest.is_empty() { "" } else { "." };
+        let sign = if point > 0 { "+" } else { "-" };
+        _ = write!(out, "{first}{dot}{rest}e{sign}{}", (point - 1).abs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn canonical(text: &str) -> String {
+        let mut out = String::new();
+        write(&serde_json::from_str(text).unwrap(), &mut out);
+        out
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        // RFC 8785, 3.2.2 and 3.2.3.
+        for (text, expect) in [
+            (
+                r#"{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}"#,
+                "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}",
+            ),
+            (
+                r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#,
+                "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\u{fb33}\":3}",
+            ),
+            (
+                "[1.0,-0.0,1e21,1e20,123456789012345680000,1e-6,1e-7,-1.5e300,5e-324]",
+                "[1,0,1e+21,100000000000000000000,123456789012345680000,0.000001,1e-7,-1.5e+300,5e-324]",
+            ),
+            (" { } ", "{}"),
+            ("[[],{}]", "[[],{}]"),
+            ("18446744073709551615", "18446744073709551615"),
+        ] {
+            assert_eq!(canonical(text), expect);
+        }
+    }
+
+    #[test]
+    fn the_order_of_members_and_white_space_do_not_count() {
+        let one = serde_json::from_str(r#"{"b":[1,2],"a":{"d":1,"c":2}}"#).unwrap();
+        let two = serde_json::from_str(r#" {"a" : {"c":2, "d":1.0}, "b":[1, 2]}"#).unwrap();
+        assert_eq!(sha256(&one), sha256(&two));
+        let of_call = |args: &Value| sha256_of_call("p__t", args);
+        assert_eq!(of_call(&one), of_call(&two));
+        let whole = serde_json::json!({"tool": "p__t", "args": one});
+        assert_eq!(of_call(&one), (sha256(&whole), sha256(&one)));
+        let empty = sha256(&serde_json::json!({}));
+        assert_eq!(empty, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+    }
+
+    proptest! {
+        #[test]
+        fn a_float_is_read_back(float in proptest::num::f64::NORMAL | proptest::num::f64::SUBNORMAL) {
+            let mut out = String::new();
+            write_float(float, &mut out);
+            prop_assert_eq!(out.parse::<f64>().unwrap(), float, "{}", out);
+        }
+
+        #[test]
+        fn a_canonical_text_is_its_own_canonical_form(texts in proptest::collection::vec(".{0,12}", 0..6)) {
+            let value: Value = texts.iter().map(|text| (text.clone(), Value::from(text.as_str()))).collect::<Map<_, _>>().into();
+            let once = canonical(&value.to_string());
+            prop_assert_eq!(&canonical(&once), &once);
+        }
+    }
+}

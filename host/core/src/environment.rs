@@ -1,0 +1,52 @@
+//! Which environment variables a guest sees: by name, with the host's value or a fixed one.
+
+use std::path::Path;
+
+use crate::rule::Rule;
+
+/// One line of an `env` list: `TZ` passes the host's value on, `TZ=UTC` sets one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvRule {
+    /// The variable.
+    pub name: String,
+    /// The value; `None`: the host's.
+    pub value: Option<String>,
+}
+
+impl Rule for EnvRule {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text, None),
+        };
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(valid) {
+            return Err(format!(
+                "`{text}`: write the name of one variable, `TZ`, or with its value, `TZ=UTC`"
+            ));
+        }
+        if value.as_ref().is_some_and(|value| value.contains('\0')) {
+            return Err(format!("`{name}`: a value has no zero byte"));
+        }
+        Ok(Self { name: name.to_owned(), value })
+    }
+
+    fn meet(&self, other: &Self) -> Option<Self> {
+        if self.name != other.name {
+            return None;
+        }
+        match (&self.value, &other.value) {
+            (Some(a), Some(b)) if a != b => None,
+            (value, None) | (None, value) | (value, Some(_)) => {
+                Some(Self { name: self.name.clone(), value: value.clone() })
+            }
+        }
+    }
+
+    fn show(&self, _: &Path) -> String {
+        match &self.value {
+            Some(value) => format!("{}={value}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Patterns over absolute paths, matched name by name.
+//!
+//! | in a pattern | matches |
+//! |---|---|
+//! | `*` | any characters of one name, none included; a dot at the start is a character like others |
+//! | `?` | one character |
+//! | `[a-z]`, `[!a-z]` | one character of a set, or not of it |
+//! | `**` between slashes | any number of names, none included |
+//! | `\x` | the character `x` itself |
+//!
+//! Case counts, whatever the file system thinks of it. A character is a Unicode scalar value, and each byte that is
+//! no UTF-8 is one of its own. No pattern takes more than (length of the pattern) × (length of the path) steps: the
+//! names of a pattern are the states of an automaton, and within a name only the last `*` is ever tried again.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path};
+
+use crate::wildcard;
+
+/// Most characters of a pattern, so that matching the longest path takes about a millisecond at most.
+const MAX_CHARS: usize = 512;
+/// Most names of a pattern: a state is a bit of a word.
+const MAX_SEGMENTS: usize = 120;
+/// What is added to a byte that is no UTF-8: above every character.
+const NO_TEXT: u32 = 0x11_0000;
+
+/// A pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Glob(Vec<Segment>);
+
+/// What stands between two slashes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Segment {
+    /// `**`
+    Many,
+    /// A name without wildcards.
+    Literal(OsString),
+    /// A name with some.
+    Name(Vec<Token>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Token {
+    Char(char),
+    One,
+    Star,
+    Set { not: bool, ranges: Vec<(char, char)> },
+}
+
+impl Glob {
+    /// Puts a pattern together. Doubled `**` are one.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(crate) fn new(segments: impl IntoIterator<Item = Segment>) -> Result<Self, String> {
+        let mut kept: Vec<Segment> = Vec::new();
+        for segment in segments {
+            if segment != Segment::Many || kept.last() != Some(&Segment::Many) {
+                kept.push(segment);
+            }
+        }
+        if kept.len() > MAX_SEGMENTS {
+            return Err(format!("has more than {MAX_SEGMENTS} names"));
+        }
+        Ok(Self(kept))
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.0
+    }
+
+    /// How many parts of it are compared with a path at most.
+    pub(crate) fn weight(&self) -> usize {
+        let of = |segment: &Segment| if let Segment::Name(tokens) = segment { tokens.len() } else { 1 };
+        self.0.iter().map(of).sum()
+    }
+
+    /// Whether it matches the whole of a normalised absolute path.
+    pub(crate) fn matches(&self, path: &Path) -> bool {
+        self.states(path) >> self.0.len() & 1 == 1
+    }
+
+    /// Whether it may match the path or something below it.
+    pub(crate) fn enters(&self, path: &Path) -> bool {
+        self.states(path) != 0
+    }
+
+    /// Whether it matches the path and everything below it.
+    pub(crate) fn holds_below(&self, path: &Path) -> bool {
+        self.0.last() == Some(&Segment::Many) && self.states(path) >> (self.0.len() - 1) & 1 == 1
+    }
+
+    /// The names of the pattern before which it can stand when the path is read; bit n: after all of them.
+    fn states(&self, path: &Path) -> u128 {
+        let mut at = self.skip(1);
+        for name in names(path) {
+            let mut next = 0_u128;
+            for (n, segment) in self.0.iter().enumerate().filter(|(n, _)| at >> n & 1 == 1) {
+                match segment {
+                    Segment::Many => next |= 1 << n,
+                    Segment::Literal(literal) if literal == name => next |= 1 << (n + 1),
+                    Segment::Name(tokens) if name_matches(tokens, name) => next |= 1 << (n + 1),
+                    Segment::Literal(_) | Segment::Name(_) => {}
+                }
+            }
+            at = self.skip(next);
+            if at == 0 {
+                break;
+            }
+        }
+        at
+    }
+
+    /// `**` may stand for nothing.
+    fn skip(&self, mut at: u128) -> u128 {
+        for (n, segment) in self.0.iter().enumerate() {
+            if *segment == Segment::Many && at >> n & 1 == 1 {
+                at |= 1 << (n + 1);
+            }
+        }
+        at
+    }
+}
+
+impl Segment {
+    /// Reads what stands between two slashes; not empty, not `.` or `..`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "**" {
+            return Ok(Self::Many);
+        }
+        let mut tokens = Vec::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            tokens.push(match c {
+                '\\' => Token::Char(chars.next().ok_or("ends in `\\`")?),
+                '?' => Token::One,
+                '[' => set(&mut chars)?,
+                '*' if tokens.last() == Some(&Token::Star) => {
+                    return Err("`**` stands alone between slashes".to_owned());
+                }
+                '*' => Token::Star,
+                '{' => {
+                    return Err("`{…}` is not read: write a line for each, or `\\{`".to_owned());
+                }
+                c => Token::Char(c),
+            });
+        }
+        let literal: Option<String> = tokens.iter().map(Token::literal).collect();
+        // Written with `\\`, it would be a name that leads out of its folder and that nobody resolves.
+        if matches!(literal.as_deref(), Some("." | "..")) {
+            return Err("has a `.` or `..` that is written with `\\`".to_owned());
+        }
+        Ok(literal.map_or(Self::Name(tokens), |name| Self::Literal(name.into())))
+    }
+
+    /// The segment as [`Segment::parse`] reads it.
+    pub(crate) fn show(&self) -> String {
+        match self {
+            Self::Many => "**".to_owned(),
+            Self::Literal(name) => name.to_string_lossy().chars().map(escaped).collect(),
+            Self::Name(tokens) => tokens.iter().map(Token::show).collect(),
+        }
+    }
+}
+
+impl Token {
+    const fn literal(&self) -> Option<char> {
+        match self {
+            Self::Char(c) => Some(*c),
+            Self::One | Self::Star | Self::Set { .. } => None,
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Char(c) => escaped(*c),
+            Self::One => "?".to_owned(),
+            Self::Star => "*".to_owned(),
+            Self::Set { not, ranges } => {
+                let one = |(from, to): &(char, char)| match from == to {
+                    true => escaped_in_set(*from),
+                    false => format!("{}-{}", escaped_in_set(*from), escaped_in_set(*to)),
+                };
+                let ranges: String = ranges.iter().map(one).collect();
+                format!("[{}{ranges}]", if *not { "!" } else { "" })
+            }
+        }
+    }
+
+    fn matches(&self, unit: u32) -> bool {
+        match self {
+            Self::Char(c) => u32::from(*c) == unit,
+            Self::One | Self::Star => true,
+            Self::Set { not, ranges } => {
+                ranges.iter().any(|(from, to)| (u32::from(*from)..=u32::from(*to)).contains(&unit)) != *not
+            }
+        }
+    }
+}
+
+/// Refuses what would make matching slow.
+pub(crate) fn check_length(text: &str) -> Result<(), String> {
+    match text.chars().count() {
+        0..=MAX_CHARS => Ok(()),
+        _ => Err(format!("has more than {MAX_CHARS} characters")),
+    }
+}
+
+/// The names of an absolute path.
+pub(crate) fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+    })
+}
+
+fn escaped(c: char) -> String {
+    if matches!(c, '\\' | '*' | '?' | '[' | '{') { format!("\\{c}") } else { c.to_string() }
+}
+
+fn escaped_in_set(c: char) -> String {
+    if matches!(c, '\\' | ']' | '-' | '!' | '^') { format!("\\{c}") } else { c.to_string() }
+}
+
+/// The rest of a set, behind its `[`.
+fn set(chars: &mut std::str::Chars<'_>) -> Result<Token, String> {
+    const OPEN: &str = "`[` has no `]`; write `\\[` for the character";
+    let mut rest = chars.clone();
+    let not = matches!(rest.next(), Some('!' | '^'));
+    if not {
+        *chars = rest;
+    }
+    let one = |chars: &mut std::str::Chars<'_>| match chars.next() {
+        Some('\\') => chars.next().ok_or(OPEN).map(Some),
+        Some(']') => Ok(None),
+        Some(c) => Ok(Some(c)),
+        None => Err(OPEN),
+    };
+    let mut ranges = Vec::new();
+    while let Some(from) = one(chars)? {
+        let mut ahead = chars.clone();
+        let to = match (ahead.next(), ahead.clone().next()) {
+            (Some('-'), Some(next)) if next != ']' => {
+                *chars = ahead;
+                one(chars)?.ok_or(OPEN)?
+            }
+            _ => from,
+        };
+        if to < from {
+            return Err(format!("`[{from}-{to}]` holds nothing"));
+        }
+        ranges.push((from, to));
+    }
+    if ranges.is_empty() {
+        return Err("`[]` holds nothing".to_owned());
+    }
+    Ok(Token::Set { not, ranges })
+}
+
+fn units(name: &OsStr) -> Vec<u32> {
+    let mut units = Vec::with_capacity(name.len());
+    for chunk in name.as_encoded_bytes().utf8_chunks() {
+        units.extend(chunk.valid().chars().map(u32::from));
+        units.extend(chunk.invalid().iter().map(|byte| NO_TEXT + u32::from(*byte)));
+    }
+    units
+}
+
+/// Whether a name matches.
+fn name_matches(tokens: &[Token], name: &OsStr) -> bool {
+    wildcard::matches(tokens, &units(name), |token| *token == Token::Star, |token, unit| token.matches(*unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    fn glob(text: &str) -> Glob {
+        Glob::new(text.split('/').filter(|part| !part.is_empty()).map(|part| Segment::parse(part).unwrap()))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_table_of_names() {
+        for (pattern, name, matches) in [
+            ("*", "a", true),
+            ("*", ".hidden", true),
+            ("*.rs", "a.rs", true),
+            ("*.rs", ".rs", true),
+            ("*.rs", "a.rs.bak", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "abcb", false),
+            ("?", "ä", true),
+            ("?", "ab", false),
+            ("??", "ä", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[^a-c]x", "dx", true),
+            ("[a-]", "-", true),
+            ("[-a]", "-", true),
+            ("[a\\]]", "]", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("\\[a]", "[a]", true),
+            ("A", "a", false),
+            ("a\nb", "a\nb", true),
+        ] {
+            assert_eq!(glob(pattern).matches(&Path::new("/").join(name)), matches, "{pattern} {name:?}");
+        }
+        let odd = Path::new("/").join(OsStr::from_bytes(b"a\xff\xfe"));
+        assert!(glob("a??").matches(&odd) && glob("*").matches(&odd) && !glob("a?").matches(&odd));
+        assert!(!glob("a\u{fffd}\u{fffd}").matches(&odd), "what is no UTF-8 is no character");
+    }
+
+    #[test]
+    fn the_table_of_paths() {
+        for (pattern, path, matches, enters) in [
+            ("a/**", "/a", true, true),
+            ("a/**", "/a/b/c", true, true),
+            ("a/**", "/b", false, false),
+            ("a/**/b", "/a/b", true, true),
+            ("a/**/b", "/a/x/y/b", true, true),
+            ("a/**/b", "/a/x", false, true),
+            ("a/*", "/a/b", true, true),
+            ("a/*", "/a/b/c", false, false),
+            ("a/*", "/a", false, true),
+            ("**/.env/**", "/x/.env", true, true),
+            ("**/.env/**", "/x/.env/y", true, true),
+            ("**/.env/**", "/x/.envrc", false, true),
+            ("**", "/", true, true),
+            ("a*/b", "/ax/c", false, false),
+        ] {
+            let (glob, path) = (glob(pattern), Path::new(path));
+            assert_eq!((glob.matches(path), glob.enters(path)), (matches, enters), "{pattern} {path:?}");
+        }
+        assert!(glob("a/**").holds_below(Path::new("/a")) && !glob("a/*").holds_below(Path::new("/a")));
+        assert!(!glob("a/**/b").holds_below(Path::new("/a/b")));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in ["a**", "**a", "***", "[a", "[]", "[z-a]", "[!]", "a\\", "{a,b}", "[a\\"] {
+            assert!(Segment::parse(text).is_err(), "{text}");
+        }
+        assert!(check_length(&"x".repeat(513)).is_err());
+        assert!(Glob::new((0..121).map(|_| Segment::Literal("a".into()))).is_err());
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        let start = Instant::now();
+        let name = format!("/{}", "a".repeat(255));
+        assert!(!glob(&format!("{}b", "a*".repeat(250))).matches(Path::new(&name)));
+        let deep = "/a".repeat(2000);
+        assert!(!glob(&format!("{}/b", "**/a*/".repeat(30))).matches(Path::new(&deep)));
+        let sets = "[a-z]*".repeat(80);
+        assert!(!glob(&format!("**/{sets}!")).matches(Path::new(&"/aaaaaaaaaaaaaaaa".repeat(240))));
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+
+    /// The plain recursive matcher, slow and obvious.
+    fn reference(tokens: &[Token], name: &[char]) -> bool {
+        match (tokens, name) {
+            ([], []) => true,
+            ([Token::Star, rest @ ..], _) => {
+                reference(rest, name) || (!name.is_empty() && reference(tokens, &name[1..]))
+            }
+            ([token, rest @ ..], [c, more @ ..]) => token.matches(u32::from(*c)) && reference(rest, more),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_as_the_obvious_matcher_does(pattern in "[ab?*]{0,8}", name in "[abc]{1,8}") {
+            prop_assume!(!pattern.contains("**") && !pattern.is_empty());
+            let tokens: Vec<Token> = pattern.chars().map(|c| match c {
+                '*' => Token::Star,
+                '?' => Token::One,
+                c => Token::Char(c),
+            }).collect();
+            let chars: Vec<char> = name.chars().collect();
+            prop_assert_eq!(name_matches(&tokens, OsStr::new(&name)), reference(&tokens, &chars));
+        }
+
+        #[test]
+        fn what_is_shown_is_read_back(text in "[-a*?\\[\\]!^\\\\{. &\n]{1,12}") {
+            if let Ok(segment) = Segment::parse(&text) {
+                prop_assert_eq!(Segment::parse(&segment.show()), Ok(segment));
+            }
+        }
+    }
+}

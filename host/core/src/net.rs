@@ -1,0 +1,478 @@
+//! Where requests may go: methods, scheme, host, port and path, as one line. The one matcher for declarations, the
+//! policy, requests, redirects and the origins of secrets.
+//!
+//! | text | means |
+//! |---|---|
+//! | `https://api.example.com` | any method, port 443, any path |
+//! | `GET,HEAD https://api.example.com:8443/repos/*` | these methods, that port, paths below `/repos/` |
+//! | `https://*.example.com` | every host below `example.com`, not `example.com` itself |
+//! | `https://*` | every host whose address is public |
+//! | `https://*.example.com public` | those hosts, where their address is public; `net_private` adds nothing |
+//! | `http://10.0.0.7:8080`, `https://[fd00::7]` | that address, if `net_private` names it, too |
+//! | `https://api.example.com:*` | any port |
+//! | `tcp://db.example.com:5432`, `udp://…:53` | raw connections to that host and port |
+//!
+//! Hosts are compared as the WHATWG URL standard writes them: lower case, punycode, every spelling of an IPv4 address
+//! (`0x7f.1`, `2130706433`) as that address. One dot at the end is dropped. Which addresses a name may lead to is
+//! another question: see [`address`].
+
+pub mod address;
+mod path;
+
+use core::net::IpAddr;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use url::Url;
+
+use crate::rule::Rule;
+pub use path::PathPattern;
+
+/// One line of a `net` list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetRule {
+    /// Upper-case methods; `None`: all.
+    pub methods: Option<BTreeSet<String>>,
+    /// How the host is spoken to.
+    pub scheme: Scheme,
+    /// Which host.
+    pub host: HostPattern,
+    /// Which of the host's addresses.
+    pub addresses: Allowed,
+    /// Which port; `None`: any.
+    pub port: Option<u16>,
+    /// What the path must match; `None`: any path.
+    pub path: Option<PathPattern>,
+}
+
+/// How a host is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scheme {
+    /// HTTP over TLS.
+    Https,
+    /// HTTP in the clear.
+    Http,
+    /// A raw TCP connection.
+    Tcp,
+    /// Raw UDP datagrams.
+    Udp,
+}
+
+/// Which hosts. Names are lower-case ASCII (IDNA), without a dot at the end; IPv6 addresses are in brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// Every host. A line of a policy means those whose address is public.
+    Any,
+    /// Every host below this one.
+    Below(String),
+    /// This host, or this address.
+    Exact(String),
+}
+
+/// What a request, or a raw connection, is for: what the rules are asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    method: Option<String>,
+    scheme: Scheme,
+    host: String,
+    port: u16,
+    path: Option<Result<Vec<String>, String>>,
+}
+
+/// How far a rule lets a target through; the nearer is the smaller. Where two rules meet it is the nearer of both: a
+/// host that one side names and the other allows as one of all is reached at its public addresses only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Allowed {
+    /// To public addresses only: the host is allowed as one of all.
+    Public,
+    /// To any address of the host that `net_private` allows, or that is public.
+    Named,
+}
+
+/// What stands at the end of a line, behind a space, that is about public addresses only. No method, host or path has
+/// a space in it, so nothing that was written before means this.
+const PUBLIC: &str = " public";
+/// Longest name of a host, RFC 1035.
+const MAX_NAME: usize = 253;
+/// Most methods in a rule.
+const MAX_METHODS: usize = 16;
+
+impl Scheme {
+    const ALL: [Self; 4] = [Self::Https, Self::Http, Self::Tcp, Self::Udp];
+
+    /// As it stands in a URL.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Https => "https",
+            Self::Http => "http",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+
+    const fn default_port(self) -> Option<u16> {
+        match self {
+            Self::Https => Some(443),
+            Self::Http => Some(80),
+            Self::Tcp | Self::Udp => None,
+        }
+    }
+
+    const fn is_http(self) -> bool {
+        self.default_port().is_some()
+    }
+}
+
+impl HostPattern {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('*') {
+            Some("") => Ok(Self::Any),
+            Some(rest) => {
+                let parent = rest
+                    .strip_prefix('.')
+                    .ok_or("a `*` in a host stands for all, or is followed by a dot")?;
+                match host(parent)? {
+                    (name, None) => Ok(Self::Below(name)),
+                    (_, Some(_)) => Err("there is no host below an address".to_owned()),
+                }
+            }
+            None => host(text).map(|(name, _)| Self::Exact(name)),
+        }
+    }
+
+    fn meet(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Any, one) | (one, Self::Any) => Some(one.clone()),
+            (Self::Exact(a), Self::Exact(b)) => (a == b).then(|| self.clone()),
+            (Self::Exact(a), Self::Below(b)) => is_below(a, b).then(|| self.clone()),
+            (Self::Below(a), Self::Exact(b)) => is_below(b, a).then(|| other.clone()),
+            (Self::Below(a), Self::Below(b)) if a == b || is_below(a, b) => Some(self.clone()),
+            (Self::Below(a), Self::Below(b)) => is_below(b, a).then(|| other.clone()),
+        }
+    }
+
+    fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Below(parent) => is_below(host, parent),
+            Self::Exact(name) => name == host,
+        }
+    }
+}
+
+impl std::fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Below(parent) => write!(f, "*.{parent}"),
+            Self::Exact(name) => f.write_str(name),
+        }
+    }
+}
+
+fn is_below(name: &str, parent: &str) -> bool {
+    name.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+}
+
+/// Writes a host in the one way in which hosts are compared; with the address if it is one.
+fn host(text: &str) -> Result<(String, Option<IpAddr>), String> {
+    let wrong = || format!("`{}` is no host", crate::text::one_line(text, MAX_NAME));
+    match url::Host::parse(text).map_err(|_| wrong())? {
+        url::Host::Ipv4(v4) => Ok((v4.to_string(), Some(v4.into()))),
+        url::Host::Ipv6(v6) => Ok((format!("[{v6}]"), Some(v6.into()))),
+        url::Host::Domain(name) => {
+            let name = name.strip_suffix('.').unwrap_or(&name);
+            let sound = |label: &str| {
+                !label.is_empty()
+                    && label.len() < 64
+                    && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            };
+            if name.len() > MAX_NAME || !name.split('.').all(sound) {
+                return Err(wrong());
+            }
+            Ok((name.to_owned(), None))
+        }
+    }
+}
+
+fn methods(text: &str) -> Result<BTreeSet<String>, String> {
+    let methods: BTreeSet<String> = text.split(',').map(str::to_ascii_uppercase).collect();
+    if methods.len() > MAX_METHODS || !methods.iter().all(|method| is_token(method)) {
+        return Err("write methods with commas and no spaces between them: `GET,HEAD https://…`".to_owned());
+    }
+    Ok(methods)
+}
+
+/// A token of RFC 9110.
+fn is_token(text: &str) -> bool {
+    const MARKS: &[u8] = b"!#$%&'*+-.^_`|~";
+    !text.is_empty()
+        && text.len() <= 64
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || MARKS.contains(&b))
+}
+
+impl NetRule {
+    fn read(text: &str) -> Result<Self, String> {
+        let (text, public) = match text.strip_suffix(PUBLIC) {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let (before, rest) = match text.split_once(' ') {
+            Some((before, rest)) => (Some(methods(before)?), rest),
+            None => (None, text),
+        };
+        let (scheme, rest) = rest.split_once("://").ok_or("write for instance `https://api.example.com`")?;
+        let scheme = Scheme::ALL
+            .into_iter()
+            .find(|one| one.name().eq_ignore_ascii_case(scheme))
+            .ok_or("the scheme is `https`, `http`, `tcp` or `udp`")?;
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return Err("a user name has no place here".to_owned());
+        }
+        if !scheme.is_http() && (before.is_some() || !path.is_empty()) {
+            return Err("raw connections have no methods and no paths".to_owned());
+        }
+        let (name, port) = match authority.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+            _ => (authority, None),
+        };
+        let port = match port {
+            Some("*") => None,
+            Some(port) => {
+                let digits = port.bytes().all(|b| b.is_ascii_digit());
+                let port: Option<u16> = port.parse().ok().filter(|port| digits && *port > 0);
+                Some(port.ok_or("the port is from 1 to 65535, or `*`")?)
+            }
+            None => Some(
+                scheme.default_port().ok_or("raw connections need a port: `tcp://db.example.com:5432`")?,
+            ),
+        };
+        let path = (!path.is_empty()).then(|| PathPattern::parse(path)).transpose()?;
+        let host = HostPattern::parse(name)?;
+        let addresses = if public || host == HostPattern::Any { Allowed::Public } else { Allowed::Named };
+        Ok(Self { methods: before, scheme, host, addresses, port, path })
+    }
+
+    /// Whether this rule lets a target through, and how far.
+    ///
+    /// # Errors
+    /// The path can be read in two ways, and this rule has a path pattern.
+    pub fn allows(&self, target: &Target) -> Result<Option<Allowed>, String> {
+        if self.scheme != target.scheme || self.port.is_some_and(|port| port != target.port) {
+            return Ok(None);
+        }
+        let method = |methods: &BTreeSet<String>| target.method.as_ref().is_some_and(|m| methods.contains(m));
+        if self.methods.as_ref().is_some_and(|methods| !method(methods)) {
+            return Ok(None);
+        }
+        match (&self.path, &target.path) {
+            _ if !self.host.matches(&target.host) => Ok(None),
+            (None, _) => Ok(Some(self.addresses)),
+            (Some(_), None) => Ok(None),
+            (Some(_), Some(Err(problem))) => Err(problem.clone()),
+            (Some(pattern), Some(Ok(path))) => Ok(pattern.matches(path).then_some(self.addresses)),
+        }
+    }
+}
+
+impl Rule for NetRule {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let shown = crate::text::one_line(text, 200);
+        Self::read(text).map_err(|why| format!("`{shown}`: {why}"))
+    }
+
+    /// An author who asks for every host asks for those that the operator names, too: how far each is reached is for
+    /// the policy to say.
+    fn parse_wish(text: &str, workspace: &Path) -> Result<Self, String> {
+        let wish = Self::parse(text, workspace)?;
+        let all = wish.host == HostPattern::Any && !text.ends_with(PUBLIC);
+        Ok(if all { Self { addresses: Allowed::Named, ..wish } } else { wish })
+    }
+
+    fn meet(&self, other: &Self) -> Option<Self> {
+        if self.scheme != other.scheme {
+            return None;
+        }
+        let port = match (self.port, other.port) {
+            (None, one) | (one, None) => one,
+            (Some(a), Some(b)) => Some((a == b).then_some(a)?),
+        };
+        let methods = match (&self.methods, &other.methods) {
+            (None, one) | (one, None) => one.clone(),
+            (Some(a), Some(b)) => Some(a.intersection(b).cloned().collect()),
+        };
+        if methods.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        let host = self.host.meet(&other.host)?;
+        let path = match (&self.path, &other.path) {
+            (None, one) | (one, None) => one.clone(),
+            (Some(a), Some(b)) => Some(a.meet(b)?),
+        };
+        let addresses = self.addresses.min(other.addresses);
+        Some(Self { methods, scheme: self.scheme, host, addresses, port, path })
+    }
+
+    fn show(&self, _: &Path) -> String {
+        let mut out = String::new();
+        if let Some(methods) = &self.methods {
+            out += &methods.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+            out.push(' ');
+        }
+        out += &format!("{}://{}", self.scheme.name(), self.host);
+        match self.port {
+            None => out += ":*",
+            port if port == self.scheme.default_port() => {}
+            Some(port) => out += &format!(":{port}"),
+        }
+        if let Some(path) = &self.path {
+            out += &path.to_string();
+        }
+        if self.addresses == Allowed::Public && self.host != HostPattern::Any {
+            out += PUBLIC;
+        }
+        out
+    }
+
+    fn ask_for(&self, workspace: &Path) -> String {
+        // Whoever asks for every host is given to read from them first, at the usual port.
+        if self.host != HostPattern::Any || !self.scheme.is_http() {
+            return self.show(workspace);
+        }
+        let reads = || ["GET", "HEAD"].map(str::to_owned).into();
+        let methods = Some(self.methods.clone().unwrap_or_else(reads));
+        Self { methods, port: self.port.or(self.scheme.default_port()), ..self.clone() }.show(workspace)
+    }
+}
+
+impl Target {
+    /// A request. The method is taken in upper case.
+    ///
+    /// # Errors
+    /// It is none that a rule could allow: another scheme than HTTP's, credentials in the URL, no host, a method that
+    /// is no token or that is not for requests (`CONNECT`, `TRACE`).
+    pub fn request(method: &str, url: &Url) -> Result<Self, String> {
+        let scheme = match url.scheme() {
+            "https" => Scheme::Https,
+            "http" => Scheme::Http,
+            _ => return Err("only `https` and `http` URLs can be requested".to_owned()),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("a URL with a user name or password in it is not requested: use a header".to_owned());
+        }
+        let method = method.to_ascii_uppercase();
+        if !is_token(&method) || matches!(method.as_str(), "CONNECT" | "TRACE") {
+            return Err("the method is not one that can be requested".to_owned());
+        }
+        let (host, _) = host(url.host_str().ok_or("the URL has no host")?)?;
+        let port = url.port_or_known_default().ok_or("the URL has no port")?;
+        if port == 0 {
+            return Err("the port is from 1 to 65535".to_owned());
+        }
+        Ok(Self { method: Some(method), scheme, host, port, path: Some(path::checked(url.path())) })
+    }
+
+    /// A raw connection.
+    ///
+    /// # Errors
+    /// The host is none.
+    pub fn raw(scheme: Scheme, name: &str, port: u16) -> Result<Self, String> {
+        let (host, _) = host(name)?;
+        Ok(Self { method: None, scheme, host, port, path: None })
+    }
+
+    /// The host as it is compared.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How the host is spoken to.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The method, in upper case; empty for a raw connection.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.method.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the other goes to the same scheme, host and port.
+    #[must_use]
+    pub fn same_origin(&self, other: &Self) -> bool {
+        (self.scheme, self.host.as_str(), self.port) == (other.scheme, other.host.as_str(), other.port)
+    }
+
+    /// The line that would allow this, whatever the path; also how the audit names it.
+    #[must_use]
+    pub fn wish(&self) -> String {
+        let rule = NetRule {
+            methods: self.method.clone().map(|method| [method].into()),
+            scheme: self.scheme,
+            host: HostPattern::Exact(self.host.clone()),
+            addresses: Allowed::Named,
+            port: Some(self.port),
+            path: None,
+        };
+        rule.show(Path::new("/"))
+    }
+}
+
+/// Asks a list about a target: the furthest that one of its rules lets it.
+///
+/// # Errors
+/// No rule does. Says why if it is not just that none is there.
+pub fn judge(rules: &[NetRule], target: &Target) -> Result<Allowed, Option<String>> {
+    let mut found = Err(None);
+    for rule in rules {
+        match rule.allows(target) {
+            Ok(Some(Allowed::Named)) => return Ok(Allowed::Named),
+            Ok(Some(Allowed::Public)) => found = Ok(Allowed::Public),
+            Err(why) if found == Err(None) => found = Err(Some(why)),
+            Ok(None) | Err(_) => {}
+        }
+    }
+    found
+}
+
+/// How far a name may be looked up for raw connections to any port: as far as the furthest rule that names it.
+#[must_use]
+pub fn judge_lookup(rules: &[NetRule], name: &str) -> Option<Allowed> {
+    let (name, _) = host(name).ok()?;
+    let raw = rules.iter().filter(|rule| !rule.scheme.is_http());
+    raw.filter(|rule| rule.host.matches(&name)).map(|rule| rule.addresses).max()
+}
+
+/// A network of private addresses that may be connected to (`net_private`).
+impl Rule for ipnet::IpNet {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let net = text.parse::<Self>().or_else(|_| text.parse::<IpAddr>().map(Self::from));
+        net.map(|net| net.trunc())
+            .map_err(|_| format!("`{text}`: write a network, `10.1.0.0/16`, or an address"))
+    }
+
+    fn meet(&self, other: &Self) -> Option<Self> {
+        if self.contains(other) { Some(*other) } else { other.contains(self).then_some(*self) }
+    }
+
+    fn show(&self, _: &Path) -> String {
+        self.to_string()
+    }
+}
+
+#[cfg(test)]
+#[path = "net_tests.rs"]
+mod tests;

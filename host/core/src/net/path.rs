@@ -1,0 +1,240 @@
+//! Patterns of paths. A request matches segment by segment, after the escapes are written one way.
+//!
+//! | pattern | matches | does not match |
+//! |---|---|---|
+//! | `/v1/chat` | `/v1/chat` | `/v1/chat/`, `/v1/chat/x` |
+//! | `/repos/*` | `/repos/`, `/repos/me/x` | `/repos`, `/reposx` |
+//! | `/repos/*/issues` | `/repos/me/issues` | `/repos/me/x/issues`, `/repos//issues` |
+//!
+//! A server may take `%2f` or `..;` for something else than this matcher does; so [`checked`] refuses a path that
+//! could be read in two ways, and only such a path is ever compared.
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+/// Most segments of a pattern or of a path that is compared with one.
+const MAX_SEGMENTS: usize = 256;
+
+/// A pattern. A `*` that is the last segment stands for one or more segments, elsewhere for one that is not empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathPattern(Vec<Segment>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    Literal(String),
+    Any,
+}
+
+impl PathPattern {
+    /// Reads a pattern that begins with `/`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("the path `{text}` {why}"));
+        if text.contains(['?', '#', '\\']) || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return wrong("has a `?`, `#`, `\\` or white space: write a path alone");
+        }
+        // The parser of requests writes a path in one way; the same one writes the pattern.
+        let Ok(url) = Url::parse(&format!("https://x{text}")) else { return wrong("can not be read") };
+        if url.path().split('/').count() != text.split('/').count() {
+            return wrong("has a `.` or `..` in it");
+        }
+        let path = checked(url.path())?;
+        let segments = path.into_iter().map(|segment| match segment.as_str() {
+            "*" => Ok(Segment::Any),
+            part if part.contains('*') => {
+                Err(format!("the path `{text}`: a `*` stands for a whole segment, `/repos/*`"))
+            }
+            _ => Ok(Segment::Literal(segment)),
+        });
+        segments.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The paths that match both; `None` if there are none. Exact: patterns are closed under this.
+    pub(super) fn meet(&self, other: &Self) -> Option<Self> {
+        let (mut left, mut right) = (self.0.as_slice(), other.0.as_slice());
+        let mut both = Vec::new();
+        loop {
+            match (left, right) {
+                ([], []) => return Some(Self(both)),
+                ([], _) | (_, []) => return None,
+                ([Segment::Any], rest) | (rest, [Segment::Any]) => {
+                    both.extend_from_slice(rest);
+                    return Some(Self(both));
+                }
+                ([l, left_rest @ ..], [r, right_rest @ ..]) => {
+                    both.push(l.meet(r)?);
+                    (left, right) = (left_rest, right_rest);
+                }
+            }
+        }
+    }
+
+    /// Whether a path that was [`checked`] matches.
+    pub(super) fn matches(&self, path: &[String]) -> bool {
+        let mut left = path.iter();
+        let mut pattern = self.0.iter().peekable();
+        while let Some(segment) = pattern.next() {
+            let Some(part) = left.next() else { return false };
+            match segment {
+                Segment::Any if pattern.peek().is_none() => return true,
+                Segment::Any if part.is_empty() => return false,
+                Segment::Literal(literal) if literal != part => return false,
+                Segment::Any | Segment::Literal(_) => {}
+            }
+        }
+        left.next().is_none()
+    }
+}
+
+impl Segment {
+    fn meet(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Any, Self::Literal(text)) | (Self::Literal(text), Self::Any) if text.is_empty() => None,
+            (Self::Any, one) | (one, Self::Any) => Some(one.clone()),
+            (Self::Literal(a), Self::Literal(b)) => (a == b).then(|| self.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for segment in &self.0 {
+            match segment {
+                Segment::Literal(text) => write!(f, "/{text}")?,
+                Segment::Any => f.write_str("/*")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The segments of a URL's path, their escapes written one way (RFC 3986, 6.2.2): what needs no escape has none, the
+/// rest is in upper case.
+///
+/// # Errors
+/// The path has a segment that some server reads as several, or as a step up.
+pub(super) fn checked(path: &str) -> Result<Vec<String>, String> {
+    let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    if segments.len() > MAX_SEGMENTS {
+        return Err(format!("the path has more than {MAX_SEGMENTS} segments"));
+    }
+    for segment in &segments {
+        if ambiguous(segment) {
+            return Err(
+                "the path has an encoded slash, a backslash, a step up or a control character: no path pattern is matched against that"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(segments.into_iter().map(normal).collect())
+}
+
+/// Whether a segment could be more than one, or `..`, once decoded, however often a server decodes it.
+fn ambiguous(segment: &str) -> bool {
+    let mut text = segment.as_bytes().to_vec();
+    for _ in 0..4 {
+        if text.iter().any(|b| matches!(b, b'/' | b'\\') || b.is_ascii_control()) {
+            return true;
+        }
+        // `..;x=y` is a step up for servers that know path parameters.
+        let name = text.split(|b| *b == b';').next().unwrap_or_default();
+        if matches!(name, b"." | b"..") {
+            return true;
+        }
+        let decoded: Vec<u8> = percent_decode_str(&String::from_utf8_lossy(&text)).collect();
+        if decoded == text {
+            return false;
+        }
+        text = decoded;
+    }
+    true
+}
+
+fn normal(segment: &str) -> String {
+    let mut out = String::with_capacity(segment.len());
+    let mut rest = segment;
+    while let Some(at) = rest.find('%') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let code = escape.get(1..3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let Some(code) = code else {
+            out.push_str("%25");
+            rest = escape.get(1..).unwrap_or_default();
+            continue;
+        };
+        if code.is_ascii_alphanumeric() || matches!(code, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(code));
+        } else {
+            out.push_str(&format!("%{code:02X}"));
+        }
+        rest = escape.get(3..).unwrap_or_default();
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_paths() {
+        for (pattern, path, matches) in [
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("/*", "/", true),
+            ("/*", "/a/b", true),
+            ("/v1/chat", "/v1/chat", true),
+            ("/v1/chat", "/v1/chat/", false),
+            ("/v1/chat", "/v1/Chat", false),
+            ("/repos/*", "/repos/", true),
+            ("/repos/*", "/repos/a/b", true),
+            ("/repos/*", "/repos", false),
+            ("/repos/*", "/reposevil", false),
+            ("/repos/*", "//repos/a", false),
+            ("/repos/*/issues", "/repos/me/issues", true),
+            ("/repos/*/issues", "/repos//issues", false),
+            ("/repos/*/issues", "/repos/a/b/issues", false),
+            ("/%61b", "/ab", true),
+            ("/ü", "/%c3%bc", true),
+            ("/a%2Ab", "/a%2ab", true),
+        ] {
+            let url = Url::parse(&format!("https://x{path}")).unwrap();
+            let found = PathPattern::parse(pattern).unwrap().matches(&checked(url.path()).unwrap());
+            assert_eq!(found, matches, "{pattern} {path}");
+        }
+        for pattern in
+            ["/a*", "/*a/b", "/a/../b", "/./a", "/a?b", "/a#b", "/a\\b", "/a b", "/a%2fb", "/%2e%2e/a"]
+        {
+            assert!(PathPattern::parse(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_may_read_otherwise_is_not_matched() {
+        for path in [
+            "/repos/..%2fadmin",
+            "/repos/..%2Fadmin",
+            "/repos/%2e%2e%2fadmin",
+            "/repos/..%5cadmin",
+            "/repos/..;/admin",
+            "/repos/%2e%2e;x=y/admin",
+            "/repos/%252e%252e/admin",
+            "/repos/%25252e%25252e/admin",
+            "/repos/x%252fadmin",
+            "/repos/%00",
+            "/repos/a%0d%0ab",
+            "/repos/%2525252525252525252e",
+        ] {
+            let url = Url::parse(&format!("https://x{path}")).unwrap();
+            assert!(checked(url.path()).is_err(), "{path}");
+        }
+        for (path, stays) in
+            [("/repos/../admin", "/admin"), ("/repos/%2e%2e/admin", "/admin"), ("/a\\..\\b", "/b")]
+        {
+            assert_eq!(
+                Url::parse(&format!("https://x{path}")).unwrap().path(),
+                stays,
+                "the parser resolves it"
+            );
+        }
+    }
+}

@@ -1,0 +1,326 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::rule::{covers, meet_all};
+
+fn root() -> &'static Path {
+    Path::new("/")
+}
+
+fn rule(text: &str) -> NetRule {
+    NetRule::parse(text, root()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn request(text: &str) -> Target {
+    let (method, url) = text.split_once(' ').unwrap_or(("GET", text));
+    Target::request(method, &Url::parse(url).unwrap()).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+#[test]
+fn the_table_of_forms() {
+    for (text, shown) in [
+        ("https://api.example.com", "https://api.example.com"),
+        ("HTTPS://API.Example.COM.", "https://api.example.com"),
+        ("https://api.example.com:443", "https://api.example.com"),
+        ("http://api.example.com:80/", "http://api.example.com/"),
+        ("get,Head https://x.org:8443/repos/*", "GET,HEAD https://x.org:8443/repos/*"),
+        ("https://*.example.com", "https://*.example.com"),
+        ("https://*", "https://*"),
+        ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("http://2130706433", "http://127.0.0.1"),
+        ("http://0177.0.0.1", "http://127.0.0.1"),
+        ("http://0x7f.1", "http://127.0.0.1"),
+        ("http://[::FFFF:127.0.0.1]:8080", "http://[::ffff:127.0.0.1]:8080"),
+        ("https://[fd00:0::7]", "https://[fd00::7]"),
+        ("tcp://db.example.com:5432", "tcp://db.example.com:5432"),
+        ("udp://1.1.1.1:53", "udp://1.1.1.1:53"),
+        ("tcp://*:25", "tcp://*:25"),
+        ("https://x.org:*/a", "https://x.org:*/a"),
+        ("tcp://*:*", "tcp://*:*"),
+        ("https://a_b.example.com", "https://a_b.example.com"),
+        ("https://x.org public", "https://x.org public"),
+        ("get https://*.x.org:*/a/* public", "GET https://*.x.org:*/a/* public"),
+        ("tcp://x.org:1 public", "tcp://x.org:1 public"),
+        ("https://* public", "https://*"),
+        ("public https://x.org", "PUBLIC https://x.org"),
+    ] {
+        assert_eq!(rule(text).show(root()), shown, "{text}");
+        assert_eq!(rule(shown), rule(text), "what is shown is read back");
+    }
+}
+
+#[test]
+fn what_is_no_rule_is_refused() {
+    for text in [
+        "",
+        "example.com",
+        "https://",
+        "https://:443",
+        "ftp://example.com",
+        "file:///etc/passwd",
+        "javascript://x",
+        "tcp://db.example.com",
+        "udp://*",
+        "GET tcp://x:1",
+        "tcp://x:1/",
+        "https://user@example.com",
+        "https://user:pw@example.com",
+        "https://example.com:0",
+        "https://example.com:65536",
+        "https://example.com:",
+        "https://example.com:+80",
+        "https://example.com:**",
+        "https://exa mple.com",
+        "https://a..b",
+        "https://.a",
+        "https://a..",
+        "https://*a",
+        "https://a.*",
+        "https://*.*.a",
+        "https://**",
+        "https://*.1.2.3.4",
+        "https://*.[::1]",
+        "https://*.1",
+        "https://[::1",
+        "https://256.256.256.256",
+        "https://1.2.3.4.5",
+        "https://x?y",
+        "https://x#y",
+        "https://x/a?b",
+        "https://x\\y",
+        "https://x/a*",
+        "GET, HEAD https://x",
+        ",GET https://x",
+        " https://x",
+        "G(T https://x",
+        "https://x ",
+        "https://x  public",
+        "https://x public public",
+        "https://x Public",
+        "https://x private",
+        "https://x public ",
+        "https://xpublic/a b public",
+        " public",
+        "https://x\n",
+        "GET  https://x",
+        "https:/x",
+        "//x",
+        "https://%2e",
+        "https://a%2fb",
+        "https://[fe80::1%25eth0]",
+        "https://xn--a",
+        &format!("https://{}", "a.".repeat(130)),
+        "\u{202e}https://x",
+    ] {
+        assert!(NetRule::parse(text, root()).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_table_of_requests() {
+    for (rules, target, allowed) in [
+        ("https://api.example.com", "https://API.example.com./x?y#z", true),
+        ("https://api.example.com", "https://api.example.com:8443/", false),
+        ("https://api.example.com", "http://api.example.com/", false),
+        ("https://api.example.com", "http://api.example.com:443/", false),
+        ("https://api.example.com", "https://example.com/", false),
+        ("https://api.example.com", "https://api.example.com.evil.org/", false),
+        ("https://api.example.com", "https://evil.org/api.example.com", false),
+        ("https://bücher.example", "https://xn--bcher-kva.example/", true),
+        ("https://bücher.example", "https://BÜCHER.example/", true),
+        ("https://*.github.com", "https://api.github.com/", true),
+        ("https://*.github.com", "https://a.b.github.com/", true),
+        ("https://*.github.com", "https://github.com/", false),
+        ("https://*.github.com", "https://evil-github.com/", false),
+        ("https://*.github.com", "https://github.com.evil.org/", false),
+        ("http://127.0.0.1", "http://2130706433/", true),
+        ("http://127.0.0.1", "http://0x7f.1/", true),
+        ("http://127.0.0.1", "http://0177.0.0.01/", true),
+        ("http://127.0.0.1", "http://[::ffff:127.0.0.1]/", false),
+        ("https://*", "https://anything.example/", true),
+        ("https://*", "http://anything.example/", false),
+        ("GET,HEAD https://x.org", "HEAD https://x.org/", true),
+        ("GET,HEAD https://x.org", "get https://x.org/", true),
+        ("GET,HEAD https://x.org", "POST https://x.org/", false),
+        ("https://x.org/repos/*", "https://x.org/repos/a/b", true),
+        ("https://x.org/repos/*", "https://x.org/repos/../admin", false),
+        ("https://x.org/repos/*", "https://x.org/repos/%2e%2e/admin", false),
+        ("https://x.org/repos/*", "https://x.org/repos/..%2fadmin", false),
+        ("https://x.org", "https://x.org/repos/..%2fadmin", true),
+        ("https://x.org:8443", "https://x.org:8443/", true),
+        ("https://x.org:*", "https://x.org:8443/", true),
+        ("https://x.org:*", "http://x.org:8443/", false),
+    ] {
+        assert_eq!(judge(&[rule(rules)], &request(target)).is_ok(), allowed, "{rules} {target}");
+    }
+    assert_eq!(judge(&[], &request("https://x.org")), Err(None), "an empty list allows nothing");
+    let both = [rule("https://*"), rule("https://in.example")];
+    assert_eq!(judge(&both, &request("https://in.example")), Ok(Allowed::Named));
+    assert_eq!(judge(&both, &request("https://out.example")), Ok(Allowed::Public));
+    let ambiguous = judge(&[rule("https://x.org/a/*")], &request("https://x.org/a/%2f"));
+    assert!(matches!(ambiguous, Err(Some(_))), "{ambiguous:?}");
+    let open = [rule("https://x.org/a/*"), rule("https://x.org")];
+    assert_eq!(judge(&open, &request("https://x.org/a/%2f")), Ok(Allowed::Named));
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    for (method, url) in [
+        ("GET", "ftp://x.org/"),
+        ("GET", "file:///etc/passwd"),
+        ("GET", "data:text/plain,x"),
+        ("GET", "gopher://x.org/"),
+        ("GET", "https://user@x.org/"),
+        ("GET", "https://:pw@x.org/"),
+        ("GET", "https://x.org:0/"),
+        ("CONNECT", "https://x.org/"),
+        ("trace", "https://x.org/"),
+        ("", "https://x.org/"),
+        ("GET /x HTTP/1.1\r\nA:", "https://x.org/"),
+        ("GET", "https://*.x.org/"),
+        ("GET", "https://a..b/"),
+    ] {
+        assert!(Target::request(method, &Url::parse(url).unwrap()).is_err(), "{method} {url}");
+    }
+}
+
+#[test]
+fn raw_connections_are_for_a_host_and_a_port() {
+    let rules = [rule("tcp://db.example.com:5432"), rule("udp://1.1.1.1:53")];
+    for (scheme, name, port, allowed) in [
+        (Scheme::Tcp, "db.example.com", 5432, true),
+        (Scheme::Tcp, "DB.example.com.", 5432, true),
+        (Scheme::Tcp, "db.example.com", 5433, false),
+        (Scheme::Udp, "db.example.com", 5432, false),
+        (Scheme::Udp, "1.1.1.1", 53, true),
+        (Scheme::Tcp, "1.1.1.1", 53, false),
+    ] {
+        let target = Target::raw(scheme, name, port).unwrap();
+        assert_eq!(judge(&rules, &target).is_ok(), allowed, "{target:?}");
+    }
+}
+
+#[test]
+fn a_name_is_looked_up_as_far_as_the_furthest_rule_that_names_it() {
+    let rules = ["tcp://*:*", "udp://db.corp:1", "tcp://*.x.org:1 public", "https://web.corp"].map(rule);
+    for (name, far) in [
+        ("db.corp", Some(Allowed::Named)),
+        ("a.x.org", Some(Allowed::Public)),
+        ("web.corp", Some(Allowed::Public)),
+    ] {
+        assert_eq!(judge_lookup(&rules, name), far, "{name}");
+    }
+    assert_eq!(judge_lookup(&rules[3..], "web.corp"), None);
+}
+
+#[test]
+fn an_author_who_asks_for_all_is_offered_to_read() {
+    assert_eq!(rule("https://*").ask_for(root()), "GET,HEAD https://*");
+    assert_eq!(rule("https://*:*").ask_for(root()), "GET,HEAD https://*");
+    assert_eq!(rule("tcp://*:*").ask_for(root()), "tcp://*:*");
+    assert_eq!(rule("POST https://*").ask_for(root()), "POST https://*");
+    assert_eq!(rule("https://x.org").ask_for(root()), "https://x.org");
+    assert_eq!(request("post https://x.org:8443/a/b?c").wish(), "POST https://x.org:8443");
+}
+
+#[test]
+fn the_table_of_meetings() {
+    for (left, right, both) in [
+        ("https://*", "https://x.org", Some("https://x.org public")),
+        ("https://*", "https://*.x.org", Some("https://*.x.org public")),
+        ("https://x.org", "https://x.org public", Some("https://x.org public")),
+        ("https://*.x.org public", "https://a.x.org", Some("https://a.x.org public")),
+        ("tcp://*:*", "tcp://10.0.0.7:1", Some("tcp://10.0.0.7:1 public")),
+        ("https://github.com", "https://*.github.com", None),
+        ("https://*.github.com", "https://api.github.com", Some("https://api.github.com")),
+        ("https://*.a.org", "https://*.b.a.org", Some("https://*.b.a.org")),
+        ("https://*.a.org", "https://*.b.org", None),
+        ("GET,PUT https://x.org", "GET,HEAD https://*", Some("GET https://x.org public")),
+        ("GET https://x.org", "PUT https://x.org", None),
+        ("https://x.org", "http://x.org", None),
+        ("https://x.org", "https://x.org:8443", None),
+        ("https://x.org:*", "https://x.org:8443", Some("https://x.org:8443")),
+        ("https://x.org/a/*", "https://x.org/*/b", Some("https://x.org/a/b")),
+        ("https://x.org/a/*", "https://x.org/*/x/*", Some("https://x.org/a/x/*")),
+        ("https://x.org/a/*", "https://x.org/b/*", None),
+        ("https://x.org/a/*", "https://x.org", Some("https://x.org/a/*")),
+    ] {
+        assert_eq!(rule(left).meet(&rule(right)), both.map(rule), "{left} {right}");
+    }
+}
+
+prop_compose! {
+    fn any_rule()(
+        methods in prop::option::of(prop::collection::btree_set(prop::sample::select(vec!["GET", "HEAD", "POST"]), 1..3)),
+        scheme in prop::sample::select(vec!["https", "http"]),
+        host in prop::sample::select(vec!["*", "*.a.org", "*.b.a.org", "a.org", "b.a.org", "c.b.a.org", "1.2.3.4", "[fd00::1]"]),
+        port in prop::sample::select(vec!["", ":443", ":80", ":8443", ":*"]),
+        path in prop::option::of(prop::collection::vec(prop::sample::select(vec!["*", "x", "y", ""]), 1..4)),
+        public in prop::sample::select(vec!["", "", " public"]),
+    ) -> NetRule {
+        let methods = methods.map(|m| m.into_iter().collect::<Vec<_>>().join(",") + " ").unwrap_or_default();
+        let path = path.map(|p| format!("/{}", p.join("/"))).unwrap_or_default();
+        rule(&format!("{methods}{scheme}://{host}{port}{path}{public}"))
+    }
+}
+
+prop_compose! {
+    fn any_request()(
+        method in prop::sample::select(vec!["GET", "HEAD", "POST", "PUT"]),
+        scheme in prop::sample::select(vec!["https", "http"]),
+        host in prop::sample::select(vec!["a.org", "b.a.org", "c.b.a.org", "x.org", "1.2.3.4", "[fd00::1]"]),
+        port in prop::sample::select(vec!["", ":443", ":80", ":8443"]),
+        path in prop::collection::vec(prop::sample::select(vec!["x", "y", "z", ""]), 1..5),
+    ) -> Target {
+        request(&format!("{method} {scheme}://{host}{port}/{}", path.join("/")))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_laws_of_rules(a in any_rule(), b in any_rule(), c in any_rule()) {
+        prop_assert_eq!(a.meet(&b), b.meet(&a));
+        prop_assert_eq!(a.meet(&a), Some(a.clone()));
+        prop_assert_eq!(rule(&a.show(root())), a.clone());
+        prop_assert!(NetRule::parse(&a.ask_for(root()), root()).is_ok());
+        if let Some(both) = a.meet(&b) {
+            prop_assert!(covers(&a, &both) && covers(&b, &both), "{:?} {:?} {:?}", a, b, both);
+        }
+        let left = a.meet(&b).and_then(|ab| ab.meet(&c));
+        let right = b.meet(&c).and_then(|bc| a.meet(&bc));
+        prop_assert_eq!(left, right);
+    }
+
+    /// And no further: the nearer of both, however many rules there are and whichever absorbs another.
+    #[test]
+    fn a_meeting_allows_what_both_allow(
+        a in prop::collection::vec(any_rule(), 1..4),
+        b in prop::collection::vec(any_rule(), 1..4),
+        target in any_request(),
+    ) {
+        let both = judge(&meet_all(&a, &b), &target);
+        match (judge(&a, &target), judge(&b, &target)) {
+            (Ok(a), Ok(b)) => prop_assert_eq!(both, Ok(a.min(b))),
+            _ => prop_assert!(both.is_err()),
+        }
+        prop_assert_eq!(judge(&meet_all(&a, &a), &target), judge(&a, &target));
+    }
+
+    #[test]
+    fn what_is_covered_adds_nothing(a in any_rule(), b in any_rule(), target in any_request()) {
+        if covers(&a, &b) {
+            let rules = [a.clone(), b];
+            prop_assert_eq!(judge(&rules, &target), judge(&[a], &target));
+        }
+    }
+
+    #[test]
+    fn no_text_breaks_the_reader(text in "\\PC*", tail in "[a-z0-9.:/*\\[\\]%@ -]{0,40}") {
+        drop(NetRule::parse(&text, root()));
+        if let Ok(rule) = NetRule::parse(&format!("https://{tail}"), root()) {
+            prop_assert_eq!(NetRule::parse(&rule.show(root()), root()), Ok(rule));
+        }
+    }
+}

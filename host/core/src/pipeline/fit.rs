@@ -1,0 +1,269 @@
+//! The last step: the texts of a result as the caller gets them. Bytes are taken out where that is wanted, what others
+//! wrote is marked, what is too long is cut, and what was taken away is kept for the session.
+
+use std::sync::Arc;
+
+use super::way::Way;
+use crate::blobs;
+use crate::budget::{self, Truncation};
+use crate::call::TurnContext;
+use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
+use crate::delivery::Rules;
+use crate::invoke::Failure;
+use crate::read_output;
+use crate::spool::{Spool, Spooled, SpooledText};
+use crate::untrusted::{self, Mark};
+use crate::view::View;
+
+/// Longest subject of an error, in characters.
+const MAX_SUBJECT: usize = 1000;
+
+/// A result on its way out.
+pub(super) struct Outgoing {
+    budget: usize,
+    rules: Rules,
+    mark: Option<Mark>,
+    store: Option<Store>,
+    source: Arc<str>,
+    tool: Arc<str>,
+    unreduced: Option<String>,
+    /// Characters that the text had before it was cut.
+    pub(super) cut_from: Option<usize>,
+    /// What was kept.
+    pub(super) kept: Vec<Spooled>,
+    /// The reducer saved less than it takes to say so, and its work was not used.
+    pub(super) unreduced_after_all: bool,
+}
+
+/// Where texts are kept, and for whom.
+struct Store {
+    spool: Arc<dyn Spool>,
+    turn: Arc<TurnContext>,
+    /// Whether the caller may call `read_output`: otherwise it is not told of it.
+    readable: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(
+        way: &mut Way,
+        view: &View,
+        tool: &str,
+        turn: &Arc<TurnContext>,
+        budget: usize,
+    ) -> Self {
+        // What a session has no key for, and what `read_output` itself says, is not kept.
+        let keeps = turn.session.key().is_some() && tool != read_output::NAME;
+        let store = way.spool.clone().filter(|_| keeps).map(|spool| {
+            let readable = view.find(read_output::NAME).is_ok();
+            Store { spool, turn: Arc::clone(turn), readable }
+        });
+        // Where the tool did not speak, the host does.
+        let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
+        Self {
+            budget,
+            rules: way.rules.unwrap_or(host),
+            mark: way.mark(tool),
+            store,
+            source: way.source.as_ref().map(|source| source.label().into()).unwrap_or_default(),
+            tool: tool.into(),
+            unreduced: way.unreduced.take(),
+            cut_from: None,
+            kept: Vec::new(),
+            unreduced_after_all: false,
+        }
+    }
+
+    pub(super) async fn deliver(
+        &mut self,
+        mut result: Result<ToolOutput, Failure>,
+    ) -> Result<ToolOutput, Failure> {
+        if matches!(result, Err(Failure::Host(_))) {
+            self.mark = None;
+        }
+        let text = match &mut result {
+            Ok(output) => &mut output.value,
+            Err(Failure::Refused(error)) => &mut error.message,
+            Err(Failure::Fault(fault)) => &mut fault.message,
+            Err(Failure::Host(message)) => message,
+        };
+        self.cut_from = self.main(text).await;
+        match &mut result {
+            Ok(output) => self.blocks(output).await,
+            Err(Failure::Refused(error)) => {
+                if let Some(subject) = &mut error.subject {
+                    self.neutralise(subject);
+                    if let Some((end, _)) = subject.char_indices().nth(MAX_SUBJECT) {
+                        subject.truncate(end);
+                    }
+                }
+            }
+            Err(Failure::Fault(_) | Failure::Host(_)) => {}
+        }
+        result
+    }
+
+    /// The main text. What was taken out of it before is kept whole, and named behind it; where that would make it longer
+    /// than it was, nothing is taken out.
+    async fn main(&mut self, text: &mut String) -> Option<usize> {
+        let unreduced = self.unreduced.take();
+        let reduced = unreduced.is_some();
+        let stripped = self.stripped(text);
+        let original = unreduced.or_else(|| stripped.is_some().then(|| text.clone()));
+        if let Some(stripped) = stripped {
+            *text = stripped;
+        }
+        let Some(original) = original.filter(|_| self.store.is_some()) else {
+            return self.text(text, self.budget, "").await;
+        };
+        let chars = original.chars().count();
+        // With an id of the same length.
+        let worst = note_of(chars, &way_to("0123456789abcdef"));
+        let told = self.store.as_ref().is_some_and(|store| store.readable);
+        if told && text.chars().count() + worst.chars().count() > chars {
+            *text = original;
+            self.unreduced_after_all = reduced;
+            return self.text(text, self.budget, "").await;
+        }
+        let note = match self.keep(&original).await {
+            Some(Ok(id)) if told => note_of(chars, &way_to(&id)),
+            Some(Err(())) if told => note_of(chars, "it could not be kept"),
+            _ => String::new(),
+        };
+        self.text(text, self.budget, &note).await
+    }
+
+    /// Texts in blocks are texts too: each gets what is left of the budget, and goes when nothing is left. What is said
+    /// beside a block is not marked, but neutral; it is not cut, since half an address is none: where it does not fit, the
+    /// block goes.
+    async fn blocks(&mut self, output: &mut ToolOutput) {
+        let mut left = self.budget.saturating_sub(output.value.chars().count());
+        let mut gone = String::new();
+        let mut blocks = Vec::with_capacity(output.content.len());
+        for mut block in std::mem::take(&mut output.content) {
+            self.labels(&mut block);
+            let labels: usize = block.labels().iter().map(|label| label.chars().count()).sum();
+            if labels > left || !block.has_sound_kinds() {
+                gone.extend(block.text_mut().map(|text| format!("{text}\n")));
+                continue;
+            }
+            left -= labels;
+            let Some(text) = block.text_mut() else {
+                blocks.push(block);
+                continue;
+            };
+            if let Some(stripped) = self.stripped(text) {
+                self.keep(text).await;
+                *text = stripped;
+            }
+            if left == 0 && !text.is_empty() {
+                gone.push_str(text);
+                gone.push('\n');
+                continue;
+            }
+            self.text(text, left, "").await;
+            left = left.saturating_sub(text.chars().count());
+            blocks.push(block);
+        }
+        if !gone.is_empty() {
+            self.keep(&gone).await;
+        }
+        output.content = blocks;
+    }
+
+    /// One text in at most `budget` characters, `note` behind it; returns how long it was if it was cut.
+    async fn text(&mut self, text: &mut String, budget: usize, note: &str) -> Option<usize> {
+        let body = self.mark.as_ref().map(|mark| (mark.body(text), mark.chars()));
+        let (shown, more) = body.as_ref().map_or((text.as_str(), 0), |(body, more)| (&**body, *more));
+        let extra = if shown.is_empty() { 0 } else { more } + note.chars().count();
+        let fits = budget.checked_sub(extra).is_some_and(|room| budget::over(shown, room).is_none());
+        let total = text.chars().count();
+        let mut rest = String::new();
+        if !fits {
+            rest = match self.keep(text).await {
+                Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.readable) => {
+                    format!("; the rest: {}", way_to(&id))
+                }
+                Some(Err(())) => "; the rest could not be kept".to_owned(),
+                Some(Ok(_)) | None => rest,
+            };
+        }
+        let room = budget.saturating_sub(note.chars().count());
+        let mode = self.rules.truncate;
+        let (room, note) = if room == 0 { (budget, "") } else { (room, note) };
+        match &self.mark {
+            Some(mark) => *text = mark.fit(text, room, mode, total, &rest),
+            None if !fits => budget::shorten(text, room, mode, total, &rest),
+            None => {}
+        }
+        // The host's own words, outside of the mark.
+        text.push_str(note);
+        (!fits).then_some(total)
+    }
+
+    /// Keeps a text: `None` where nothing is kept, else its id or that it could not be kept.
+    async fn keep(&mut self, text: &str) -> Option<Result<String, ()>> {
+        let store = self.store.as_ref()?;
+        let session = store.turn.session.key()?;
+        let whole = SpooledText {
+            text: text.into(),
+            source: Arc::clone(&self.source),
+            tool: Arc::clone(&self.tool),
+            untrusted: self.rules.untrusted,
+        };
+        match store.spool.put(session, whole).await {
+            Ok(id) => {
+                let shown = id.to_string();
+                if self.kept.iter().all(|kept| kept.id != id) {
+                    self.kept.push(Spooled { id, tool: Arc::clone(&self.tool), bytes: text.len() as u64 });
+                }
+                Some(Ok(shown))
+            }
+            Err(error) => {
+                tracing::warn!(tool = %self.tool, %error, "a long result was cut and the rest not kept");
+                Some(Err(()))
+            }
+        }
+    }
+
+    fn stripped(&self, text: &str) -> Option<String> {
+        match self.rules.strip_blobs.then(|| blobs::stripped(text))? {
+            std::borrow::Cow::Borrowed(_) => None,
+            std::borrow::Cow::Owned(stripped) => Some(stripped),
+        }
+    }
+
+    fn neutralise(&self, text: &mut String) {
+        if self.mark.is_some() {
+            *text = untrusted::neutral(text).into_owned();
+        }
+    }
+
+    fn labels(&self, block: &mut ContentBlock) {
+        match &mut block.body {
+            BlockBody::Link(ResourceLink { uri, name, title, description, mime_type, .. }) => {
+                [uri, name].into_iter().for_each(|text| self.neutralise(text));
+                [title, description, mime_type].into_iter().flatten().for_each(|text| self.neutralise(text));
+            }
+            BlockBody::Embedded(EmbeddedResource { uri, mime_type, .. }) => {
+                self.neutralise(uri);
+                mime_type.iter_mut().for_each(|text| self.neutralise(text));
+            }
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => self.neutralise(&mut blob.mime_type),
+            BlockBody::Text(_) => {}
+        }
+    }
+}
+
+/// The call that reads a text.
+fn way_to(id: &str) -> String {
+    format!("{} {{\"id\": \"{id}\"}}", read_output::NAME)
+}
+
+/// What is said of a text that was reduced.
+fn note_of(chars: usize, whole: &str) -> String {
+    format!("\n[reduced from {chars} chars; the whole: {whole}]")
+}
+
+#[cfg(test)]
+#[path = "fit_tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+//! Whether a call happens that could: what the rules say, and whoever is asked.
+
+use std::fmt::Write;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::Batch;
+use super::way::Way;
+use crate::audit;
+use crate::call::{Admitted, CallContext};
+use crate::content::{ErrorCode, ToolError};
+use crate::event::Event;
+use crate::fault::{Fault, FaultKind};
+use crate::invoke::Failure;
+use crate::permission::{Action, Answer, Approver, Decision, Permissions, Question, Verdict};
+use crate::quantity;
+use crate::session::Approval;
+use crate::tool::ToolDef;
+use crate::view::Entry;
+
+/// Longest text of a person who said no, in characters.
+const MAX_ANSWER: usize = 300;
+
+/// What became of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// There is none left: nobody had to be asked, or they said yes.
+    Settled,
+    /// A dry run asks nobody; a call would.
+    Open,
+}
+
+impl Asked {
+    pub(super) fn is_left_open(self) -> bool {
+        self == Self::Open
+    }
+}
+
+/// What the rules say of a call, and whose they are: the policy's, or the profile's where those are stricter.
+struct Ruling<'a> {
+    tool: &'a ToolDef,
+    verdict: Verdict<'a>,
+    profile: Option<&'a str>,
+}
+
+impl Way {
+    /// Looks the call up in the rules, and asks if they say so. Nothing is looked at where there are no rules.
+    pub(super) async fn permit(
+        &mut self,
+        batch: Batch<'_>,
+        entry: &Entry,
+        call: &Admitted,
+        ctx: &Arc<CallContext>,
+    ) -> Result<Asked, Failure> {
+        let (policy, profile) = (&batch.gates.permissions, batch.view.permissions_of(&ctx.tool));
+        let open = policy.is_open() && profile.is_none_or(Permissions::is_open);
+        if open && !entry.def.traits.needs_approval {
+            return Ok(Asked::Settled);
+        }
+        let ruling = rule(batch, entry, call);
+        self.decided(&ruling, false, None);
+        match ruling.verdict.action {
+            Action::Allow => self.decided(&ruling, true, None),
+            Action::Deny => return Err(denied(batch, ctx, &ruling, None)),
+            // In a box: that most calls ask nobody, they are not to pay for in memory.
+            Action::Ask => return Box::pin(self.ask(batch, &ruling, call, ctx)).await,
+        }
+        Ok(Asked::Settled)
+    }
+
+    async fn ask(
+        &mut self,
+        batch: Batch<'_>,
+        ruling: &Ruling<'_>,
+        call: &Admitted,
+        ctx: &Arc<CallContext>,
+    ) -> Result<Asked, Failure> {
+        let session = &batch.turn.session;
+        let rule = ruling.verdict.rule.map(|(_, rule)| rule);
+        let approval = Approval::new(ruling.tool, rule, ruling.profile);
+        let of_session = session.approver().map(|approver| (approver, "session"));
+        let of_host = batch.pipeline.approver.as_ref().map(|approver| (approver, "host"));
+        let Some((approver, by)) = of_session.or(of_host) else {
+            return Err(denied(batch, ctx, ruling, Some("there is nobody to ask")));
+        };
+        if ctx.turn.dry_run && !session.approved(&approval) {
+            return Ok(Asked::Open);
+        }
+        let _one_at_a_time = tokio::select! {
+            biased;
+            () = ctx.cancel.cancelled() => return Err(cancelled()),
+            turn = session.asks() => turn,
+        };
+        if session.approved(&approval) {
+            self.decided(ruling, true, Some("before"));
+            return Ok(Asked::Settled);
+        }
+        self.decided(ruling, false, Some(by));
+        let (tool, call_id) = (Arc::clone(&ctx.tool), Arc::clone(&ctx.call_id));
+        batch.pipeline.events.tell(Event::PermissionAsked { tool, call_id });
+        let question = Question {
+            call_id: audit::cut(&ctx.call_id),
+            tool: ruling.tool.name.as_str().to_owned(),
+            source: ruling.tool.source.label(),
+            args: call.parsed.clone(),
+            reason: ruling.because(),
+        };
+        let no = match answer(batch, approver, &question, ctx).await? {
+            Ok(answer) => {
+                if answer == Answer::Always {
+                    session.approve(approval);
+                }
+                match answer {
+                    Answer::Yes | Answer::Always => {
+                        self.decided(ruling, true, Some(by));
+                        return Ok(Asked::Settled);
+                    }
+                    Answer::No(None) => "the answer was no".to_owned(),
+                    Answer::No(Some(text)) => {
+                        let text: String = text.chars().take(MAX_ANSWER).collect();
+                        format!("the answer was no: {text}")
+                    }
+                }
+            }
+            Err(silence) => silence,
+        };
+        Err(denied(batch, ctx, ruling, Some(&no)))
+    }
+
+    fn decided(&mut self, ruling: &Ruling<'_>, allowed: bool, by: Option<&'static str>) {
+        self.permission = Some(Decision {
+            action: ruling.verdict.action,
+            rule: ruling.verdict.rule.map(|(place, _)| place),
+            of_profile: ruling.profile.is_some(),
+            allowed,
+            by,
+        });
+    }
+}
+
+/// The stricter of the policy's and the profile's verdicts; of two that are as strict, the policy's.
+fn rule<'a>(batch: Batch<'a>, entry: &'a Entry, call: &Admitted) -> Ruling<'a> {
+    let tool = &*entry.def;
+    let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
+    let name = tool.name.as_str();
+    let decide = |permissions: &'a Permissions| permissions.decide(tool, &tags, &call.parsed);
+    let policy = decide(&batch.gates.permissions);
+    match batch.view.permissions_of(name).map(decide) {
+        Some(verdict) if verdict.action > policy.action => {
+            Ruling { tool, verdict, profile: batch.view.profile_of(name).map(|name| &**name) }
+        }
+        Some(_) | None => Ruling { tool, verdict: policy, profile: None },
+    }
+}
+
+/// The answer of whoever is asked, or why there is none. The end of the call is the end of the question.
+async fn answer(
+    batch: Batch<'_>,
+    approver: &Arc<dyn Approver>,
+    question: &Question,
+    ctx: &CallContext,
+) -> Result<Result<Answer, String>, Failure> {
+    let patience = batch.gates.permissions.ask_timeout;
+    // In a block of its own: the method itself may panic before it makes a future.
+    let asked = AssertUnwindSafe(async { approver.ask(question).await }).catch_unwind();
+    tokio::select! {
+        biased;
+        () = ctx.cancel.cancelled() => Err(cancelled()),
+        answer = asked => Ok(answer.map_err(|_| {
+            tracing::error!(tool = %ctx.tool, "an approver panicked; that is a no");
+            "whoever was asked failed".to_owned()
+        })),
+        () = tokio::time::sleep(patience) => {
+            let waited = quantity::show_duration(patience);
+            Ok(Err(format!("nobody answered within {waited} (`[permissions] ask_timeout`)")))
+        }
+    }
+}
+
+fn cancelled() -> Failure {
+    Fault::new(FaultKind::Cancelled, "the call was cancelled before it was approved").into()
+}
+
+fn denied(batch: Batch<'_>, ctx: &CallContext, ruling: &Ruling<'_>, no: Option<&str>) -> Failure {
+    let mut because = ruling.because();
+    if let Some(no) = no {
+        _ = write!(because, ", and {no}");
+    }
+    let (tool, call_id) = (Arc::clone(&ctx.tool), Arc::clone(&ctx.call_id));
+    let event = Event::PermissionDenied { tool, call_id, reason: Some(because.clone()) };
+    batch.pipeline.events.tell(event);
+    let name = ruling.tool.name.as_str();
+    let text = format!("Tool {name} is denied by permission policy: {because}; {}", ruling.to_allow());
+    ToolError::new(ErrorCode::NotAvailable, text).about("permission").into()
+}
+
+impl Ruling<'_> {
+    /// Which rule says what, and why.
+    fn because(&self) -> String {
+        let action = self.verdict.action.as_str();
+        let table = self.profile.map_or_else(|| "the policy".to_owned(), |name| format!("[profile.{name}]"));
+        match self.verdict.rule {
+            Some((place, rule)) => {
+                let reason = rule.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+                format!("rule {place} of {table} says `{action}`{reason}")
+            }
+            None if self.verdict.by_author => {
+                "its author wants every call approved (`needs_approval`)".to_owned()
+            }
+            None => format!("no rule of {table} fits, and its `default` is `{action}`"),
+        }
+    }
+
+    /// The lines that would allow the call.
+    fn to_allow(&self) -> String {
+        let name = self.tool.name.as_str();
+        let table =
+            self.profile.map_or_else(|| "rule".to_owned(), |profile| format!("profile.{profile}.rule"));
+        let place = self.verdict.rule.map(|(place, _)| format!(" before rule {place}")).unwrap_or_default();
+        format!(
+            "to allow it without asking, write in the policy{place}: [[{table}]] tool = \"{name}\" action = \"allow\""
+        )
+    }
+}

@@ -1,0 +1,136 @@
+//! One call under way: admitted, run, checked, delivered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Batch;
+use super::admit::{dry_run, matching};
+use super::fit::Outgoing;
+use crate::budget;
+use crate::call::CallContext;
+use crate::content::{ToolOutput, ToolResult};
+use crate::delivery::{Delivery, Rules};
+use crate::invoke::Failure;
+use crate::limits::Usage;
+use crate::permission::Decision;
+use crate::redact::Redactor;
+use crate::spool::{Spool, Spooled};
+use crate::tool::ToolSource;
+use crate::untrusted::Mark;
+
+/// What is known of a call while it is under way.
+#[derive(Default)]
+pub(super) struct Way {
+    pub(super) redactor: Redactor,
+    pub(super) spool: Option<Arc<dyn Spool>>,
+    /// What holds where a tool's own settings leave something open.
+    pub(super) delivery: Delivery,
+    pub(super) source: Option<ToolSource>,
+    /// The tool that was called in place of the one that was named.
+    pub(super) target: Option<Arc<str>>,
+    pub(super) call_sha256: Option<String>,
+    pub(super) args_sha256: Option<String>,
+    /// Why the caller called.
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) permission: Option<Decision>,
+    pub(super) ctx: Option<Arc<CallContext>>,
+    /// `None`: it has not ended.
+    pub(super) usage: Option<Usage>,
+    pub(super) cost_usd: Option<f64>,
+    pub(super) cached: Option<Duration>,
+    pub(super) reducer: Option<&'static str>,
+    pub(super) cut_from: Option<usize>,
+    pub(super) kept: Vec<Spooled>,
+    /// How the words of the tool go out; `None`: it said none, the host speaks.
+    pub(super) rules: Option<Rules>,
+    /// The text before it was reduced, if it was.
+    pub(super) unreduced: Option<String>,
+}
+
+impl Way {
+    /// The mark for the words of a tool, if others may have written them.
+    pub(super) fn mark(&self, tool: &str) -> Option<Mark> {
+        let source = self.source.as_ref().filter(|_| self.rules.is_some_and(|rules| rules.untrusted))?;
+        Some(Mark::new(&source.label(), tool))
+    }
+
+    pub(super) async fn run(
+        &mut self,
+        batch: Batch<'_>,
+        id: &str,
+        tool: &str,
+        args: &str,
+    ) -> Result<ToolOutput, Failure> {
+        let Batch { view, turn, .. } = batch;
+        let mut own = view.get(tool);
+        let forwarded = own.and_then(|entry| entry.invoker.forward(args)).filter(|_| view.find(tool).is_ok());
+        let (tool, args) = match &forwarded {
+            Some(target) => (target.tool.as_str(), target.args.as_str()),
+            None => (tool, args),
+        };
+        if forwarded.is_some() {
+            own = view.get(tool);
+            self.target = Some(tool.into());
+        }
+        self.source = own.map(|entry| entry.def.source.clone());
+        let budget = budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars));
+        let (redactor, profile) = (self.redactor.clone(), view.profile_of(tool).cloned());
+        let ctx = CallContext::new(id, tool, budget, Arc::clone(turn), redactor, profile);
+        let result = self.produce(batch, args, Arc::new(ctx)).await;
+        let mut outgoing = Outgoing::new(self, view, tool, turn, budget);
+        let result = outgoing.deliver(result).await;
+        let Outgoing { cut_from, kept, unreduced_after_all, .. } = outgoing;
+        (self.cut_from, self.kept) = (cut_from, kept);
+        if unreduced_after_all {
+            self.reducer = Some("kept");
+        }
+        result
+    }
+
+    /// The gates, in their order: the first that a call does not pass answers it. `docs/reference/pipeline.md` has them as
+    /// a table, and a test that compares.
+    async fn produce(
+        &mut self,
+        batch: Batch<'_>,
+        args: &str,
+        ctx: Arc<CallContext>,
+    ) -> Result<ToolOutput, Failure> {
+        let session = &batch.turn.session;
+        // Dollars, calls of the turn, calls of the session.
+        session.count_call(&batch.gates.session, batch.turn_count.as_deref())?;
+        // Known, not excluded, permitted by the filter and the profile, available.
+        let entry = batch.view.find(&ctx.tool)?;
+        // Small enough, JSON; not the same too often; as the schema says.
+        let read = self.read(entry, args)?;
+        self.not_again(batch, entry)?;
+        let call = matching(entry, read)?;
+        // The rules of the policy and the profile, and who is asked.
+        let asked = self.permit(batch, entry, &call, &ctx).await?;
+        if ctx.turn.dry_run {
+            return Ok(dry_run(&call, asked.is_left_open()));
+        }
+        // From here on something may have happened.
+        self.ctx = Some(Arc::clone(&ctx));
+        self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
+        let intercepted = !batch.pipeline.interceptors.is_empty();
+        let (call, answer) =
+            if intercepted { Box::pin(self.before(batch, entry, call, &ctx)).await? } else { (call, None) };
+        let mut answer = match answer {
+            Some(answer) => self.take(entry, answer.map_err(Failure::from)),
+            // A result of before; its turn in the lane; the tool itself.
+            None => self.answer(batch, entry, &call, &ctx).await,
+        };
+        if let Some(cost) = self.cost_usd {
+            session.spend(cost);
+        }
+        if intercepted {
+            answer = Box::pin(self.after(batch, entry, &call, &ctx, answer)).await;
+        }
+        let answer: ToolResult = match answer {
+            Ok(output) => Ok(output),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(other @ (Failure::Fault(_) | Failure::Host(_))) => return Err(other),
+        };
+        Ok(self.reduce(batch.view, &call, &ctx, answer).await?)
+    }
+}

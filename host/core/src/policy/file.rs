@@ -1,0 +1,406 @@
+//! The policy as it is written, and how it is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::{PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
+use crate::delivery::Delivery;
+use crate::environment::EnvRule;
+use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
+use crate::name::{self, PluginId, ToolName};
+use crate::permission::{self, Action, Permissions};
+use crate::program::{self, Program, Sandbox};
+use crate::quantity;
+use crate::reach::{self, Reach};
+use crate::rule::Rule;
+use crate::secret::{self, Secret, SecretSource};
+use crate::session::SessionLimits;
+
+/// A table that holds rules beside other keys. `serde(flatten)` would give up both the lines in errors and the
+/// refusal of unknown keys.
+macro_rules! with_rules {
+    ($(#[$meta:meta])* struct $name:ident { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Deserialize, Default)]
+        #[serde(deny_unknown_fields, default)]
+        struct $name {
+            fs_read: Option<Vec<String>>,
+            fs_write: Option<Vec<String>>,
+            net: Option<Vec<String>>,
+            net_private: Option<Vec<String>>,
+            process: Option<Vec<String>>,
+            secrets: Option<Vec<String>>,
+            kv: Option<Vec<String>>,
+            env: Option<Vec<String>>,
+            attachments: Option<Vec<String>>,
+            clock: Option<bool>,
+            random: Option<bool>,
+            $($(#[$field_meta])* $field: $ty,)*
+        }
+
+        impl $name {
+            fn rules(&self, workspace: &Path) -> Result<Rules, String> {
+                fn list<R: Rule>(
+                    key: &str,
+                    texts: Option<&Vec<String>>,
+                    workspace: &Path,
+                ) -> Result<Option<Vec<R>>, String> {
+                    let read = |texts: &Vec<String>| R::parse_list(texts, workspace);
+                    texts.map(read).transpose().map_err(|e| format!("`{key}`: {e}"))
+                }
+                Ok(Rules {
+                    fs_read: list("fs_read", self.fs_read.as_ref(), workspace)?,
+                    fs_write: list("fs_write", self.fs_write.as_ref(), workspace)?,
+                    net: list("net", self.net.as_ref(), workspace)?,
+                    net_private: list::<IpNet>("net_private", self.net_private.as_ref(), workspace)?,
+                    process: list("process", self.process.as_ref(), workspace)?,
+                    secrets: list("secrets", self.secrets.as_ref(), workspace)?,
+                    kv: list("kv", self.kv.as_ref(), workspace)?,
+                    env: list("env", self.env.as_ref(), workspace)?,
+                    attachments: list("attachments", self.attachments.as_ref(), workspace)?,
+                    clock: self.clock,
+                    random: self.random,
+                })
+            }
+        }
+    };
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    version: u32,
+    workspace: Option<String>,
+    #[serde(default)]
+    host: HostLimits,
+    #[serde(default)]
+    limits: LimitsPatch,
+    #[serde(default)]
+    session: SessionLimits,
+    #[serde(default)]
+    permissions: PermissionsSection,
+    #[serde(default)]
+    rule: Vec<permission::Rule>,
+    #[serde(default)]
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    #[serde(default)]
+    programs: BTreeMap<String, ProgramSection>,
+    #[serde(default)]
+    secrets: BTreeMap<String, SecretSection>,
+    #[serde(default)]
+    profile: BTreeMap<String, ProfileSection>,
+    #[serde(default)]
+    plugins: BTreeMap<String, PluginSection>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PermissionsSection {
+    default: Action,
+    needs_approval: Action,
+    #[serde(deserialize_with = "limits::read_duration")]
+    ask_timeout: Duration,
+}
+
+impl Default for PermissionsSection {
+    fn default() -> Self {
+        let needs_approval = Permissions::default().needs_approval;
+        Self { default: Action::Allow, needs_approval, ask_timeout: permission::DEFAULT_ASK_TIMEOUT }
+    }
+}
+
+impl PermissionsSection {
+    fn resolve(self, rules: Vec<permission::Rule>) -> Result<Permissions, String> {
+        if self.ask_timeout.is_zero() || self.ask_timeout > MAX_TIMEOUT {
+            let most = quantity::show_duration(MAX_TIMEOUT);
+            return Err(format!("`ask_timeout` is above zero and at most {most}"));
+        }
+        let Self { default, needs_approval, ask_timeout } = self;
+        Ok(Permissions { needs_approval, ask_timeout, ..Permissions::new(rules, default) })
+    }
+}
+
+/// In a profile: what it does not say is as before.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfilePermissions {
+    default: Action,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PluginSection {
+    file: Option<String>,
+    sha256: Option<String>,
+    #[serde(default)]
+    always_include: bool,
+    #[serde(default)]
+    config: BTreeMap<String, serde_json::Value>,
+    #[serde(default)]
+    limits: LimitsPatch,
+    #[serde(default)]
+    serial: bool,
+    #[serde(default)]
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    #[serde(default)]
+    grant: GrantSection,
+    #[serde(default)]
+    tools: BTreeMap<String, ToolSection>,
+}
+
+with_rules! {
+    struct GrantSection {
+        reduce: Vec<String>,
+    }
+}
+
+with_rules! {
+    struct ToolSection {
+        limits: LimitsPatch,
+        serial: Option<bool>,
+        cache: Option<String>,
+        results: Delivery,
+        toolcall_reason: Option<bool>,
+    }
+}
+
+with_rules! {
+    struct ProfileSection {
+        plugins: Option<BTreeSet<String>>,
+        toolsets: Option<BTreeSet<String>>,
+        tools: Option<BTreeSet<String>>,
+        exclude_tools: BTreeSet<String>,
+        lazy: bool,
+        rule: Vec<permission::Rule>,
+        permissions: Option<ProfilePermissions>,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProgramSection {
+    path: PathBuf,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    guest_env: Vec<String>,
+    #[serde(default)]
+    network: bool,
+    cwd: Option<String>,
+    timeout: Option<String>,
+    memory: Option<String>,
+    #[serde(default)]
+    read: Vec<String>,
+    #[serde(default)]
+    write: Vec<String>,
+    #[serde(default)]
+    execute: Vec<String>,
+    #[serde(default)]
+    chmod: bool,
+    sandbox: Option<Sandbox>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SecretSection {
+    from: String,
+    #[serde(default)]
+    origins: Vec<String>,
+    #[serde(default)]
+    headers: Vec<String>,
+    #[serde(default)]
+    reveal: bool,
+}
+
+/// Reads a policy; see [`Policy::parse`].
+pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Policy, PolicyError> {
+    let error = |text: String| PolicyError(text);
+    let file: PolicyFile = toml::from_str(text).map_err(|e| error(e.to_string().trim_end().to_owned()))?;
+    if file.version != 1 {
+        return Err(error(format!("`version = {}`: this host reads version 1", file.version)));
+    }
+    let workspace = match workspace {
+        Some(path) => path.to_path_buf(),
+        None => base.join(file.workspace.as_deref().unwrap_or(".")),
+    };
+    if !workspace.is_absolute() {
+        return Err(error(format!("the workspace `{}` is not an absolute path", workspace.display())));
+    }
+    let workspace =
+        reach::normalise(&workspace).ok_or_else(|| error("`workspace` leads above the root".to_owned()))?;
+    file.limits.check().map_err(|e| error(format!("[limits]: {e}")))?;
+    file.host.check().map_err(|e| error(format!("[host]: {e}")))?;
+    file.session.check().map_err(|e| error(format!("[session]: {e}")))?;
+    let permissions =
+        file.permissions.resolve(file.rule).map_err(|e| error(format!("[permissions]: {e}")))?;
+    let mut policy = Policy {
+        host: file.host,
+        limits: file.limits,
+        session: file.session,
+        permissions,
+        results: file.results,
+        toolcall_reason: file.toolcall_reason,
+        ..Policy::deny_all(&workspace)
+    };
+    for (name, section) in file.programs {
+        let program =
+            section.resolve(&name, &workspace).map_err(|e| error(format!("[programs.{name:?}]: {e}")))?;
+        policy.programs.insert(name, program);
+    }
+    for (name, section) in file.secrets {
+        secret::check_name(&name).map_err(|e| error(format!("[secrets.{name:?}]: {e}")))?;
+        let secret = section.resolve(&workspace).map_err(|e| error(format!("[secrets.{name:?}]: {e}")))?;
+        policy.secrets.insert(name, secret);
+    }
+    for (name, section) in file.profile {
+        let profile =
+            section.resolve(&name, &workspace).map_err(|e| error(format!("[profile.{name:?}]: {e}")))?;
+        policy.profiles.insert(name, std::sync::Arc::new(profile));
+    }
+    for (id, section) in file.plugins {
+        let id = PluginId::new(&id).map_err(|e| error(format!("[plugins.{id:?}]: {e}")))?;
+        let plugin = section.resolve(&workspace).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
+        policy.plugins.insert(id, plugin);
+    }
+    policy.check_names().map_err(error)?;
+    Ok(policy)
+}
+
+impl Reduction {
+    /// Parses `PLUGIN__TOOL` or `PLUGIN__TOOL = REDUCER`.
+    fn parse(entry: &str) -> Result<Self, String> {
+        let (tool, reducer) = match entry.split_once('=') {
+            Some((tool, reducer)) => (tool.trim(), Some(reducer.trim())),
+            None => (entry, None),
+        };
+        let Some((_, bare)) = tool.split_once(name::SEAM) else {
+            return Err(format!("`reduce` names `{entry}`: write the qualified name, `PLUGIN__{entry}`"));
+        };
+        match reducer.unwrap_or(bare) {
+            "" => Err(format!("`reduce` names `{entry}`: name the reducer, as in `{tool} = log`")),
+            reducer => Ok(Self { tool: tool.to_owned(), reducer: reducer.to_owned() }),
+        }
+    }
+}
+
+impl PluginSection {
+    fn resolve(self, workspace: &Path) -> Result<PluginPolicy, String> {
+        self.limits.check()?;
+        let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
+        if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
+            return Err("`sha256` is not 64 hex digits".to_owned());
+        }
+        let reduce =
+            self.grant.reduce.iter().map(|entry| Reduction::parse(entry)).collect::<Result<_, _>>()?;
+        let mut tools = BTreeMap::new();
+        for (name, section) in self.tools {
+            let name = ToolName::new(&name).map_err(|e| e.to_string())?;
+            section.limits.check_tool()?;
+            let rules = section.rules(workspace).map_err(|e| format!("tool `{name}`: {e}"))?;
+            let cache = section.cache.as_deref().map(cache_time).transpose();
+            let cache = cache.map_err(|e| format!("tool `{name}`: `cache`: {e}"))?;
+            let ToolSection { limits, serial, results, toolcall_reason, .. } = section;
+            tools.insert(name, ToolPolicy { rules, limits, serial, cache, results, toolcall_reason });
+        }
+        Ok(PluginPolicy {
+            file: self.file,
+            sha256,
+            always_include: self.always_include,
+            config: self.config,
+            limits: self.limits,
+            serial: self.serial,
+            results: self.results,
+            toolcall_reason: self.toolcall_reason,
+            rules: self.grant.rules(workspace)?,
+            reduce,
+            tools,
+        })
+    }
+}
+
+fn cache_time(text: &str) -> Result<Duration, String> {
+    let keep = quantity::duration(text)?;
+    if keep.is_zero() || keep > MAX_TIMEOUT {
+        return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
+    }
+    Ok(keep)
+}
+
+impl ProfileSection {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Profile, String> {
+        let rules = self.rules(workspace)?;
+        let fallback = self.permissions.map_or(Action::Allow, |permissions| permissions.default);
+        // What an author wants approved is the policy's to decide.
+        let permissions =
+            Permissions { needs_approval: Action::Allow, ..Permissions::new(self.rule, fallback) };
+        Ok(Profile {
+            name: name.into(),
+            rules,
+            permissions,
+            plugins: self.plugins,
+            toolsets: self.toolsets,
+            tools: self.tools,
+            exclude_tools: self.exclude_tools,
+            lazy: self.lazy,
+        })
+    }
+}
+
+impl ProgramSection {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Program, String> {
+        program::check_name(name)?;
+        let Some(path) = reach::normalise(&self.path).filter(|_| self.path.is_absolute()) else {
+            return Err(format!("`path` is `{}`: write an absolute path", self.path.display()));
+        };
+        let list = |key: &str, texts: &[String]| -> Result<Vec<Reach>, String> {
+            let folders: Vec<Reach> =
+                Rule::parse_list(texts, workspace).map_err(|e| format!("`{key}`: {e}"))?;
+            match folders.iter().find(|reach| !reach.is_whole()) {
+                Some(reach) => Err(format!(
+                    "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
+                    reach.show(workspace)
+                )),
+                None => Ok(folders),
+            }
+        };
+        let timeout = self.timeout.as_deref().map(quantity::duration).transpose();
+        let guest_env: Vec<EnvRule> =
+            Rule::parse_list(&self.guest_env, workspace).map_err(|e| format!("`guest_env`: {e}"))?;
+        if guest_env.iter().any(|rule| rule.value.is_some()) {
+            return Err("`guest_env` has names without values: the plugin sets them".to_owned());
+        }
+        let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
+        Ok(Program {
+            path,
+            env: Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?,
+            guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
+            network: self.network,
+            cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
+            timeout: timeout.map_err(|e| format!("`timeout`: {e}"))?,
+            memory_bytes: self
+                .memory
+                .as_deref()
+                .map(quantity::bytes)
+                .transpose()
+                .map_err(|e| format!("`memory`: {e}"))?,
+            read: list("read", &self.read)?,
+            write: list("write", &self.write)?,
+            execute: list("execute", &self.execute)?,
+            chmod: self.chmod,
+            sandbox: self.sandbox.unwrap_or(Sandbox::Required),
+        })
+    }
+}
+
+impl SecretSection {
+    fn resolve(self, workspace: &Path) -> Result<Secret, String> {
+        let origins = Rule::parse_list(&self.origins, workspace).map_err(|e| format!("`origins`: {e}"))?;
+        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)
+    }
+}

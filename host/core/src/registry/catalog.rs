@@ -1,0 +1,174 @@
+//! One state of the registry.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::entry::{Bundle, Entry, ReducerEntry};
+use super::settings::Settings;
+use super::update::Profiles;
+use crate::policy::Profile;
+use crate::search::Index;
+
+/// What a filter lists of a catalog, worked out once.
+pub(crate) type Listing = Arc<[Arc<Entry>]>;
+
+/// Filters of which a catalog keeps the listing.
+const LISTINGS: usize = 16;
+
+/// One state of the registry. Tools are in the order of their names.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    pub(super) revision: u64,
+    pub(super) tools: BTreeMap<Arc<str>, Arc<Entry>>,
+    pub(super) reducers: BTreeMap<String, Arc<ReducerEntry>>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) profiles: Profiles,
+    listings: Listings,
+    found: Found,
+}
+
+/// What is worked out of all tools when it is first asked for.
+#[derive(Debug, Default)]
+struct Found {
+    index: OnceLock<Index>,
+    has_deferred: OnceLock<bool>,
+}
+
+impl Clone for Found {
+    /// What is cloned is about to change.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// A filter, of which no more is asked than which it is. Held, so that no other can come to its address.
+type Key = Arc<dyn Any + Send + Sync>;
+
+/// The latest listings, each with its filter.
+#[derive(Debug, Default)]
+struct Listings(Mutex<VecDeque<(Key, Listing)>>);
+
+impl Clone for Listings {
+    /// What is cloned is about to change: the listings are worked out anew.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Catalog {
+    /// The tool of this qualified name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.tools.get(name)
+    }
+
+    /// A profile of the policy under which the tools of this state were granted what they may.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&Arc<Profile>> {
+        self.profiles.get(name)
+    }
+
+    /// Whether there is a tool of this qualified name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
+    }
+
+    /// All tools, in the order of their names.
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
+        self.tools.values()
+    }
+
+    /// The tools of one source or of several, in the order of their names; see
+    /// [`ToolSource::matches`](crate::tool::ToolSource::matches).
+    pub fn from_source(&self, pattern: &str) -> impl Iterator<Item = &Arc<Entry>> {
+        self.tools().filter(move |entry| entry.def.source.matches(pattern))
+    }
+
+    /// The tools of a namespace, in the order of their names; see
+    /// [`ToolDef::namespace`](crate::tool::ToolDef::namespace).
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Entry>> {
+        self.tools().filter(move |entry| entry.def.namespace() == Some(namespace))
+    }
+
+    /// The tools of a toolset, in the order of their names.
+    pub fn in_toolset(&self, toolset: &str) -> impl Iterator<Item = &Arc<Entry>> {
+        self.tools().filter(move |entry| entry.def.toolset.as_deref() == Some(toolset))
+    }
+
+    /// All namespaces, in their order.
+    #[must_use]
+    pub fn namespaces(&self) -> BTreeSet<&str> {
+        self.tools().filter_map(|entry| entry.def.namespace()).collect()
+    }
+
+    /// The reducer for results of this tool.
+    #[must_use]
+    pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
+        self.reducers.get(tool)
+    }
+
+    /// All reducers, in the order of their tools' names.
+    pub fn reducers(&self) -> impl ExactSizeIterator<Item = &Arc<ReducerEntry>> {
+        self.reducers.values()
+    }
+
+    /// Some of the tools, as their sources defined them, with their reducers: to be registered elsewhere.
+    pub fn bundle(&self, of: impl Fn(&Entry) -> bool) -> Bundle {
+        let entries = || self.tools().filter(|entry| of(entry));
+        let reducers = entries().filter_map(|entry| self.reducer(entry.def.name.as_str()));
+        Bundle {
+            tools: entries().map(|entry| entry.as_defined()).collect(),
+            reducers: reducers.map(|reducer| ReducerEntry::clone(reducer)).collect(),
+        }
+    }
+
+    /// Grows with each change.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The words of all tools, in the order of [`Catalog::tools`]. Made at the first use: some milliseconds for
+    /// thousands of tools.
+    pub fn index(&self) -> &Index {
+        self.found.index.get_or_init(|| Index::new(self.tools().map(|entry| entry.document())))
+    }
+
+    /// Whether the index is made.
+    #[must_use]
+    pub fn is_indexed(&self) -> bool {
+        self.found.index.get().is_some()
+    }
+
+    /// Whether a tool is left out of first lists.
+    pub(crate) fn has_deferred(&self) -> bool {
+        *self.found.has_deferred.get_or_init(|| self.tools().any(|entry| entry.flags.deferred))
+    }
+
+    /// What the operator said of tools by their names.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The listing of a filter: the one that is kept for this very filter, or a new one.
+    pub(crate) fn listing<F: Any + Send + Sync>(
+        &self,
+        filter: &Arc<F>,
+        list: impl FnOnce() -> Listing,
+    ) -> Listing {
+        let is_its = |key: &Key| std::ptr::addr_eq(Arc::as_ptr(key), Arc::as_ptr(filter));
+        let kept = || self.listings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, listing)) = kept().iter().find(|(key, _)| is_its(key)) {
+            return Arc::clone(listing);
+        }
+        // Not under the lock: two who come at once both do the work, and wait for nobody.
+        let listing = list();
+        let mut kept = kept();
+        kept.truncate(LISTINGS - 1);
+        kept.push_front((Arc::clone(filter) as Key, Arc::clone(&listing)));
+        listing
+    }
+}

@@ -1,0 +1,315 @@
+//! A tool as it stands in the registry, with what runs it and what the operator says of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::delivery::Delivery;
+use crate::invoke::Invoke;
+use crate::limits::Limits;
+use crate::name::{NameError, PluginId, QualifiedName, ToolName};
+use crate::reason;
+use crate::reduce::Reduce;
+use crate::registry::availability::{Answer, Check};
+use crate::registry::settings::Metadata;
+use crate::schema::Schema;
+use crate::search::Document;
+use crate::tags::{self, Effects};
+use crate::tool::{ToolDef, ToolSource};
+
+/// What becomes of a tool whose name is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCollision {
+    /// It is an error, and nothing changes.
+    #[default]
+    Throw,
+    /// The new one takes the place of the old one.
+    Replace,
+    /// The old one stays.
+    Keep,
+}
+
+/// How a tool is shown. None of it decides who may call it, but for `always_include`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Flags {
+    /// In no list and found by no search; still callable.
+    pub hidden: bool,
+    /// Not in the first list; found by search, and callable.
+    pub deferred: bool,
+    /// Passes the lists of toolsets, and no other gate; in the list of a lazy view, too. Set by the operator or the embedder: what an author asks for
+    /// is in [`ToolTraits`](crate::tool::ToolTraits).
+    pub always_include: bool,
+}
+
+/// A tool with what runs it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What the tool is.
+    pub def: Arc<ToolDef>,
+    /// What runs it.
+    pub invoker: Arc<dyn Invoke>,
+    /// How it is shown.
+    pub flags: Flags,
+    /// Why it is switched off, if it is.
+    pub disabled: Option<Arc<str>>,
+    /// Why it can not run here and now: a missing grant, for instance.
+    pub unavailable: Option<String>,
+    /// The same under each profile of the policy; `None`: profiles make no difference, since it is native code.
+    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<String>>>>,
+    /// Most bytes of arguments.
+    pub args_bytes: u64,
+    /// Longest `value`, in characters: the operator's and the author's bounds together.
+    pub result_chars: Option<u64>,
+    /// The lane of a tool that must not run beside itself: calls of all tools with the same one run one after the other,
+    /// whoever makes them. Usually the tool's name.
+    pub serial: Option<Arc<str>>,
+    /// For how long a session may look a result up instead of running the tool again; `None`: never. Only for tools whose
+    /// answer depends on nothing but their arguments for so long.
+    pub cache: Option<Duration>,
+    /// How its results are given out; what it leaves open the host decides.
+    pub delivery: Delivery,
+    /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too.
+    pub unasked: Option<Schema>,
+    /// What becomes of it where its name is taken; `None`: whoever brings it decides.
+    pub on_collision: Option<OnCollision>,
+    /// What it can do to the world with its grants; `None`: it has none to go by, since no sandbox holds it.
+    pub effects: Option<Effects>,
+    /// Asked whether it is available, beyond what the grants say; see [`Check`].
+    pub check: Option<Arc<dyn Check>>,
+    /// What the registry works out by itself.
+    pub derived: Derived,
+}
+
+/// What the registry works out of a tool and of what is said of it.
+#[derive(Debug, Clone, Default)]
+pub struct Derived {
+    pub(super) tags: Arc<[Arc<str>]>,
+    /// Why a hook wants it off.
+    pub(super) by_hook: Option<Arc<str>>,
+    /// What its check last said.
+    pub(super) answer: Option<Answer>,
+    /// As its source has it, before the settings.
+    pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
+}
+
+impl Entry {
+    /// A tool that can run everywhere, with the default bound on its arguments.
+    #[must_use]
+    pub fn new(def: ToolDef, invoker: Arc<dyn Invoke>) -> Self {
+        let flags = Flags { deferred: def.traits.deferred, ..Flags::default() };
+        Self {
+            derived: Derived { tags: tags::derive(&def, None, &[]), ..Derived::default() },
+            def: Arc::new(def),
+            invoker,
+            flags,
+            disabled: None,
+            unavailable: None,
+            under_profiles: None,
+            args_bytes: Limits::default().args_bytes,
+            result_chars: None,
+            serial: None,
+            cache: None,
+            delivery: Delivery::default(),
+            unasked: None,
+            on_collision: None,
+            effects: None,
+            check: None,
+        }
+    }
+
+    /// The same tool, whose callers are asked for the reason of each call ([`crate::reason`]); as it was, if it has an
+    /// argument of that name itself.
+    #[must_use]
+    pub fn asking_reason(mut self) -> Self {
+        if let Some(shown) = reason::asked(&self.def.input_schema) {
+            let def = Arc::make_mut(&mut self.def);
+            self.unasked = Some(std::mem::replace(&mut def.input_schema, shown));
+        }
+        self
+    }
+
+    /// The same tool with what its grants let it do, which is what its tags are derived from.
+    #[must_use]
+    pub fn with_effects(self, effects: Effects) -> Self {
+        let derived = Derived { tags: tags::derive(&self.def, Some(effects), &[]), ..self.derived };
+        Self { effects: Some(effects), derived, ..self }
+    }
+
+    /// The labels that hold for it, in their order: those the host derives ([`tags`]), those of its source, and those
+    /// the operator added.
+    #[must_use]
+    pub fn tags(&self) -> &[Arc<str>] {
+        &self.derived.tags
+    }
+
+    /// What a search reads of it.
+    #[must_use]
+    pub fn document(&self) -> Document<'_> {
+        Document { def: &self.def, tags: self.tags().iter().map(|tag| &**tag).collect() }
+    }
+
+    /// Whether a label holds for it.
+    #[must_use]
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.derived.tags.iter().any(|one| **one == *tag)
+    }
+
+    /// As its source defined it, without what the operator said of it.
+    #[must_use]
+    pub(super) fn as_defined(&self) -> Self {
+        let mut entry = self.clone();
+        entry.derived.by_hook = None;
+        entry.disabled = None;
+        entry.show(false, None);
+        entry.derived.defined = None;
+        entry
+    }
+
+    /// Sets how it is shown: as its source defined it, and what is said of it on top.
+    pub(super) fn show(&mut self, hidden: bool, metadata: Option<&Metadata>) {
+        let defined = self.derived.defined.take().unwrap_or_else(|| (Arc::clone(&self.def), self.flags));
+        let (def, flags) = self.derived.defined.insert(defined);
+        let (def, flags) = (Arc::clone(def), *flags);
+        self.def = Arc::clone(&def);
+        self.flags = Flags { hidden: hidden || flags.hidden, ..flags };
+        let more = metadata.map_or(&[][..], |metadata| &metadata.tags);
+        self.derived.tags = tags::derive(&self.def, self.effects, more);
+        let Some(metadata) = metadata else { return };
+        self.flags.deferred = metadata.deferred.unwrap_or(flags.deferred);
+        let mut def = ToolDef::clone(&def);
+        def.title = metadata.title.clone().or(def.title);
+        def.description = metadata.description.clone().unwrap_or(def.description);
+        def.search_hint = metadata.search_hint.clone().or(def.search_hint);
+        self.def = Arc::new(def);
+    }
+
+    /// Why it can not run here and now under a profile. What the policy does not know grants nothing.
+    #[must_use]
+    pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, str>> {
+        let (Some(profile), Some(known)) = (profile, &self.under_profiles) else {
+            return self.unavailable.as_deref().or(self.answered()).map(Cow::Borrowed);
+        };
+        match known.get(profile) {
+            Some(reason) => reason.as_deref().or(self.answered()).map(Cow::Borrowed),
+            None => Some(Cow::Owned(format!("the policy has no profile `{profile}`"))),
+        }
+    }
+
+    /// Why it is not available by its own last word.
+    fn answered(&self) -> Option<&str> {
+        self.derived.answer.as_ref()?.reason.as_deref()
+    }
+
+    /// Who has it, for people.
+    pub(crate) fn owner(&self) -> String {
+        match &self.def.source {
+            ToolSource::Builtin => owner(None),
+            ToolSource::Plugin { id, .. } => owner(Some(id)),
+            ToolSource::Mcp { server } => format!("the MCP server `{server}`"),
+            ToolSource::OpenApi { document } => format!("the OpenAPI document `{document}`"),
+        }
+    }
+}
+
+/// A reducer with the tool whose results it takes.
+#[derive(Debug, Clone)]
+pub struct ReducerEntry {
+    /// Qualified name of the tool.
+    pub target: String,
+    /// The tool's name as the reducer declared it.
+    pub declared: String,
+    /// The plugin it belongs to.
+    pub owner: Option<PluginId>,
+    /// What runs it.
+    pub reducer: Arc<dyn Reduce>,
+}
+
+/// A reducer that was registered by itself, to take it out again.
+#[derive(Debug, Clone)]
+pub struct ReducerHandle(pub(super) Arc<ReducerEntry>);
+
+impl ReducerHandle {
+    /// Qualified name of the tool.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.0.target
+    }
+}
+
+/// Everything one source brings.
+#[derive(Debug, Clone, Default)]
+pub struct Bundle {
+    /// Its tools.
+    pub tools: Vec<Entry>,
+    /// Its reducers.
+    pub reducers: Vec<ReducerEntry>,
+}
+
+impl Bundle {
+    /// The same under a namespace: native tools `NAME`, or `OTHER__NAME`, become `NAMESPACE__NAME`, and so do the
+    /// targets of their reducers. The names of other sources are theirs and stay.
+    ///
+    /// # Errors
+    /// A name that would be too long.
+    pub fn under(mut self, namespace: &PluginId) -> Result<Self, NameError> {
+        for entry in self.tools.iter_mut().filter(|entry| entry.def.source == ToolSource::Builtin) {
+            let name = QualifiedName::join(namespace, &ToolName::new(entry.def.bare())?)?;
+            for reducer in self.reducers.iter_mut().filter(|one| one.target == entry.def.name.as_str()) {
+                name.as_str().clone_into(&mut reducer.target);
+            }
+            entry.def = Arc::new(ToolDef { name, ..ToolDef::clone(&entry.def) });
+        }
+        Ok(self)
+    }
+}
+
+impl From<Entry> for Bundle {
+    fn from(tool: Entry) -> Self {
+        Self { tools: vec![tool], reducers: Vec::new() }
+    }
+}
+
+impl From<Vec<Entry>> for Bundle {
+    fn from(tools: Vec<Entry>) -> Self {
+        Self { tools, reducers: Vec::new() }
+    }
+}
+
+/// Two things of one name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Collision {
+    /// A tool of this name is there.
+    #[error("a tool `{name}` is already registered by {owner}")]
+    Tool {
+        /// The name.
+        name: String,
+        /// Who has it.
+        owner: String,
+    },
+    /// The results of this tool already have a reducer.
+    #[error("Reducer already registered for tool '{target}' by {owner}")]
+    Reducer {
+        /// The tool.
+        target: String,
+        /// Who has it.
+        owner: String,
+    },
+}
+
+impl Collision {
+    pub(crate) fn with_tool(there: &Entry) -> Self {
+        Self::Tool { name: there.def.name.as_str().to_owned(), owner: there.owner() }
+    }
+
+    pub(crate) fn with_reducer(there: &ReducerEntry) -> Self {
+        Self::Reducer { target: there.target.clone(), owner: owner(there.owner.as_ref()) }
+    }
+}
+
+fn owner(plugin: Option<&PluginId>) -> String {
+    plugin.map_or_else(|| "the host".to_owned(), |id| format!("plugin `{id}`"))
+}

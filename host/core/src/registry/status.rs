@@ -1,0 +1,65 @@
+//! All that is known of each tool, for operators.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::catalog::Catalog;
+use super::entry::{Entry, Flags};
+use crate::tool::ToolSource;
+
+/// What is known of one tool.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolStatus {
+    /// Its qualified name.
+    pub name: String,
+    /// The name for people.
+    pub title: Option<String>,
+    /// Where it comes from; of a plugin with version and digest.
+    pub source: ToolSource,
+    /// What stands before its own name.
+    pub namespace: Option<String>,
+    /// Group label.
+    pub toolset: Option<String>,
+    /// The labels that hold for it.
+    pub tags: Vec<Arc<str>>,
+    /// How it is shown.
+    pub flags: Flags,
+    /// Whether it is switched on.
+    pub enabled: bool,
+    /// Why it is not.
+    pub disabled_reason: Option<Arc<str>>,
+    /// Why it can not run here and now, were it on.
+    pub unavailable: Option<String>,
+    /// SHA-256 of its schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
+    pub schema_sha256: String,
+}
+
+impl Entry {
+    /// What is known of it, under a profile or without one.
+    #[must_use]
+    pub fn status(&self, profile: Option<&str>) -> ToolStatus {
+        let def = &self.def;
+        ToolStatus {
+            name: def.name.as_str().to_owned(),
+            title: def.title.clone(),
+            source: def.source.clone(),
+            namespace: def.namespace().map(ToOwned::to_owned),
+            toolset: def.toolset.clone(),
+            tags: self.tags().to_vec(),
+            flags: self.flags,
+            enabled: self.disabled.is_none(),
+            disabled_reason: self.disabled.clone(),
+            unavailable: self.unavailable_under(profile).map(std::borrow::Cow::into_owned),
+            schema_sha256: def.schema_sha256(),
+        }
+    }
+}
+
+impl Catalog {
+    /// What is known of all tools, in the order of their names.
+    #[must_use]
+    pub fn status(&self) -> Vec<ToolStatus> {
+        self.tools().map(|entry| entry.status(None)).collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! What all rules have in common: a rule is a set (of files, of requests, of names) that is written as one line of
+//! text, by an author who asks and by an operator who allows. What is granted is where both meet.
+
+use std::path::Path;
+
+/// One line of a list in a declaration or a policy.
+///
+/// The laws, which the tests of each kind check: `a.meet(b)` lies in `a` and in `b`; it equals `b.meet(a)`;
+/// `a.meet(a)` is `a`; what is shown is read back as the same rule.
+pub trait Rule: Clone + Eq {
+    /// Reads one line. `workspace` is the absolute folder that `$workspace` means.
+    ///
+    /// # Errors
+    /// Says what can be written instead.
+    fn parse(text: &str, workspace: &Path) -> Result<Self, String>;
+
+    /// Reads a list. Lines that narrow the others (`!**/.env`) are known to the kinds that have them.
+    ///
+    /// # Errors
+    /// As [`Rule::parse`].
+    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
+        texts.iter().map(|text| Self::parse(text, workspace)).collect()
+    }
+
+    /// Reads a declaration's target, which may ask for more with less text than a policy grants.
+    ///
+    /// # Errors
+    /// As [`Rule::parse`].
+    fn parse_wish(text: &str, workspace: &Path) -> Result<Self, String> {
+        Self::parse(text, workspace)
+    }
+
+    /// What lies in both; `None` if that is nothing.
+    #[must_use]
+    fn meet(&self, other: &Self) -> Option<Self>;
+
+    /// Whether everything in `inner` is in it, which is to say that both meet in `inner`.
+    #[must_use]
+    fn holds(&self, inner: &Self) -> bool {
+        self.meet(inner).as_ref() == Some(inner)
+    }
+
+    /// Whether it grants what `wish` is about, so that no further line of the same list would help.
+    #[must_use]
+    fn grants(&self, wish: &Self) -> bool {
+        covers(self, wish)
+    }
+
+    /// The line as a policy would write it.
+    #[must_use]
+    fn show(&self, workspace: &Path) -> String;
+
+    /// The lines of a whole list as a policy would write it.
+    #[must_use]
+    fn show_list(rules: &[Self], workspace: &Path) -> Vec<String> {
+        rules.iter().map(|rule| rule.show(workspace)).collect()
+    }
+
+    /// The line that is proposed to an operator who wants to grant this wish: narrower where the wish is for
+    /// everything.
+    #[must_use]
+    fn ask_for(&self, workspace: &Path) -> String {
+        self.show(workspace)
+    }
+}
+
+/// All that lies in one of `left` and one of `right`, without what another already covers.
+#[must_use]
+pub fn meet_all<R: Rule>(left: &[R], right: &[R]) -> Vec<R> {
+    let mut found: Vec<R> = Vec::new();
+    for both in left.iter().flat_map(|l| right.iter().filter_map(|r| l.meet(r))) {
+        if found.iter().any(|old| covers(old, &both)) {
+            continue;
+        }
+        found.retain(|old| !covers(&both, old));
+        found.push(both);
+    }
+    found
+}
+
+/// Whether everything in `inner` is in `outer`.
+#[must_use]
+pub fn covers<R: Rule>(outer: &R, inner: &R) -> bool {
+    outer.holds(inner)
+}
+
+/// Whether each of `inner` is covered by one of `outer`.
+#[must_use]
+pub fn covers_all<R: Rule>(outer: &[R], inner: &[R]) -> bool {
+    inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
+}

@@ -1,0 +1,215 @@
+//! The subsets of JSON Schema that vendors read, and what is lost on the way there.
+
+use serde_json::{Map, Value};
+
+/// Something of a tool's schema that a vendor can not be told.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Loss {
+    /// The tool's name.
+    pub tool: String,
+    /// Where in the schema (JSON pointer).
+    pub pointer: String,
+    /// What, in words.
+    pub what: String,
+}
+
+impl Loss {
+    pub(super) fn new(tool: &str, pointer: &str, what: &str) -> Self {
+        Self { tool: tool.to_owned(), pointer: pointer.to_owned(), what: what.to_owned() }
+    }
+}
+
+/// Combinators that OpenAI and Anthropic refuse at the root.
+const ROOT: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "enum", "if"];
+/// What only goes with one of them.
+const ROOT_TAIL: [&str; 2] = ["then", "else"];
+/// Deepest nesting and most properties of a strict schema (OpenAI's structured outputs).
+const STRICT_DEPTH: usize = 10;
+const STRICT_PROPERTIES: usize = 5000;
+/// Deepest reference that is written out.
+const INLINE_DEPTH: usize = 16;
+/// Most nodes of a schema after references were written out; beyond, they stay.
+const INLINE_NODES: usize = 10_000;
+
+/// A schema whose root is a plain object. The host checks what was dropped when the call comes.
+pub(super) fn plain_root(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
+    let Value::Object(map) = schema else { return schema.clone() };
+    let mut map = map.clone();
+    map.remove("$schema");
+    for key in ROOT {
+        if map.remove(key).is_some() {
+            lose(&format!("/{key}"), "a combinator at the root is not taken");
+        }
+    }
+    for key in ROOT_TAIL {
+        map.remove(key);
+    }
+    map.entry("type").or_insert_with(|| "object".into());
+    map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    Value::Object(map)
+}
+
+/// The schema for strict mode, or nothing if strict mode would say something else than the schema: every property
+/// required, no others allowed, none of the keywords the constrained decoder does not know.
+pub(super) fn strict(schema: &Value) -> Option<Value> {
+    let Value::Object(map) = schema else { return None };
+    if map.get("type").and_then(Value::as_str) != Some("object")
+        || ROOT.iter().any(|key| map.contains_key(*key))
+    {
+        return None;
+    }
+    let mut budget = STRICT_PROPERTIES;
+    strict_node(schema, 0, &mut budget)
+}
+
+fn strict_node(schema: &Value, depth: usize, budget: &mut usize) -> Option<Value> {
+    let Value::Object(map) = schema else { return None };
+    if depth > STRICT_DEPTH {
+        return None;
+    }
+    let mut out = Map::new();
+    let object = match map.get("type") {
+        Some(Value::String(kind)) => kind == "object",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        _ => map.contains_key("properties"),
+    };
+    if object && !closed(map) {
+        return None;
+    }
+    for (key, value) in map {
+        let value = match key.as_str() {
+            // Only notes: the model needs them no more than the check does.
+            "$schema" | "default" | "examples" | "title" | "$comment" => continue,
+            "description"
+            | "type"
+            | "required"
+            | "additionalProperties"
+            | "enum"
+            | "const"
+            | "pattern"
+            | "minimum"
+            | "maximum"
+            | "exclusiveMinimum"
+            | "exclusiveMaximum"
+            | "multipleOf"
+            | "minItems"
+            | "maxItems"
+            | "$ref" => value.clone(),
+            "format" if value.as_str().is_some_and(|format| STRICT_FORMATS.contains(&format)) => {
+                value.clone()
+            }
+            "properties" | "$defs" => {
+                let Value::Object(inner) = value else { return None };
+                *budget = budget.checked_sub(inner.len())?;
+                let each = |(name, one): (&String, &Value)| {
+                    Some((name.clone(), strict_node(one, depth + 1, budget)?))
+                };
+                Value::Object(inner.iter().map(each).collect::<Option<_>>()?)
+            }
+            "items" => strict_node(value, depth + 1, budget)?,
+            "anyOf" => {
+                let Value::Array(inner) = value else { return None };
+                let each = |one: &Value| strict_node(one, depth + 1, budget);
+                Value::Array(inner.iter().map(each).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        };
+        out.insert(key.clone(), value);
+    }
+    Some(Value::Object(out))
+}
+
+/// The formats that strict mode knows.
+const STRICT_FORMATS: [&str; 9] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
+
+/// Whether an object takes exactly its properties, all of them.
+fn closed(map: &Map<String, Value>) -> bool {
+    let names = map.get("properties").and_then(Value::as_object);
+    let required: Vec<&str> = map
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    map.get("additionalProperties") == Some(&Value::Bool(false))
+        && names.into_iter().flat_map(|names| names.keys()).all(|name| required.contains(&name.as_str()))
+}
+
+/// The schema for Gemini: without `$schema`, local references written out (what stands beside a `$ref` is refused
+/// there), parameters whose name it does not take left out if they may be.
+pub(super) fn gemini(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
+    let mut nodes = 0;
+    let mut out = inline(schema, schema, 0, &mut nodes).unwrap_or_else(|| {
+        lose("/$defs", "references go in circles or grow too large, and stay references");
+        schema.clone()
+    });
+    let Value::Object(map) = &mut out else { return out };
+    map.remove("$schema");
+    let required: Vec<String> = map
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.as_str().map(ToOwned::to_owned))
+        .collect();
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.retain(|name, _| {
+            if takes_parameter(name) {
+                return true;
+            }
+            let pointer = format!("/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+            let needed = required.contains(name);
+            lose(
+                &pointer,
+                if needed {
+                    "a parameter's name is letters, digits and `_`, at most 64: the vendor may refuse the tool"
+                } else {
+                    "a parameter's name is letters, digits and `_`, at most 64: left out"
+                },
+            );
+            needed
+        });
+    }
+    out
+}
+
+fn takes_parameter(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Writes references out; nothing if they go in circles or grow too large.
+fn inline(node: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Option<Value> {
+    *nodes += 1;
+    if *nodes > INLINE_NODES {
+        return None;
+    }
+    match node {
+        Value::Object(map) => {
+            let mut out = Map::new();
+            if let Some(Value::String(reference)) = map.get("$ref") {
+                let target = root.pointer(reference.strip_prefix('#')?)?;
+                if depth >= INLINE_DEPTH {
+                    return None;
+                }
+                if let Value::Object(target) = inline(target, root, depth + 1, nodes)? {
+                    out = target;
+                }
+            }
+            for (key, value) in
+                map.iter().filter(|(key, _)| !matches!(key.as_str(), "$ref" | "$defs" | "$schema"))
+            {
+                out.insert(key.clone(), inline(value, root, depth, nodes)?);
+            }
+            Some(Value::Object(out))
+        }
+        Value::Array(list) => {
+            let list: Option<Vec<Value>> = list.iter().map(|one| inline(one, root, depth, nodes)).collect();
+            list.map(Value::Array)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(node.clone()),
+    }
+}

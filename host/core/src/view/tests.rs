@@ -1,0 +1,194 @@
+use super::*;
+use crate::registry::{Bundle, Registry};
+use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
+use std::collections::BTreeSet;
+
+fn catalog() -> Arc<Catalog> {
+    let registry = Registry::default();
+    let mut broken = plugin_tool("q", "broken");
+    broken.unavailable = Some("no grant".to_owned());
+    let tools =
+        vec![plugin_tool("p", "a"), plugin_tool("p", "b"), plugin_tool("q", "c"), broken, native_tool("n")];
+    registry.register(Bundle { tools, reducers: vec![] }).unwrap();
+    registry.snapshot()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn filters_follow_the_rule_of_absent_and_empty() {
+    let catalog = catalog();
+    for (filter, expect) in [
+        (Filter::default(), vec!["n", "p__a", "p__b", "q__c"]),
+        (Filter { allowed_tools: Some(set(&[])), ..Filter::default() }, vec![]),
+        (Filter { allowed_tools: Some(set(&["p__a", "q__broken"])), ..Filter::default() }, vec!["p__a"]),
+        (Filter { allowed_plugins: Some(set(&[])), ..Filter::default() }, vec!["n"]),
+        (
+            Filter { allowed_plugins: Some(set(&["p"])), exclude_tools: set(&["p__a"]), ..Filter::default() },
+            vec!["n", "p__b"],
+        ),
+    ] {
+        let view = View::new(Arc::clone(&catalog), filter);
+        let seen: Vec<_> = view.definitions().map(|e| e.def.name.as_str()).collect();
+        assert_eq!(seen, expect);
+        for entry in catalog.tools() {
+            let name = entry.def.name.as_str();
+            assert_eq!(
+                view.find(name).is_ok(),
+                seen.contains(&name),
+                "definitions and admission agree on {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_gate_has_the_seeds_text_and_order() {
+    let filter = Filter {
+        allowed_tools: Some(set(&["p__b", "q__broken", "q__c"])),
+        allowed_plugins: Some(set(&["q"])),
+        exclude_tools: set(&["q__c", "p__a"]),
+        ..Filter::default()
+    };
+    let view = View::new(catalog(), filter);
+    for (name, text) in [
+        ("nope", "Unknown tool: nope"),
+        ("q__c", "Tool q__c is not available on this surface"),
+        ("p__a", "Tool p__a is not available on this surface"),
+        ("p__b", "Tool p__b is not permitted for this personality"),
+        ("n", "Tool n is not permitted for this personality"),
+        ("q__broken", "Tool q__broken is not currently available: no grant"),
+    ] {
+        let error = view.find(name).unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
+    }
+}
+
+fn names(view: &View) -> Vec<&str> {
+    view.definitions().map(|e| e.def.name.as_str()).collect()
+}
+
+#[test]
+fn mcp_servers_and_their_tools_are_let_through_by_their_own_names() {
+    let registry = Registry::default();
+    let tools: Vec<_> = [("gh", "a"), ("gh", "a__b"), ("web", "a")].map(|(s, t)| mcp_tool(s, t)).into();
+    registry.register(tools).unwrap();
+    registry.register(vec![native_tool("n"), plugin_tool("p", "a")]).unwrap();
+    let catalog = registry.snapshot();
+    let all = ["mcp__gh__a", "mcp__gh__a__b", "mcp__web__a", "n", "p__a"];
+    let map = |tools: &[&str]| Some(BTreeMap::from([("gh".to_owned(), set(tools))]));
+    for (servers, tools, expect) in [
+        (None, None, vec![0, 1, 2, 3, 4]),
+        (Some(set(&[])), None, vec![3, 4]),
+        (Some(set(&["web"])), None, vec![2, 3, 4]),
+        (None, map(&["a__b"]), vec![1, 2, 3, 4]),
+        (None, map(&[]), vec![2, 3, 4]),
+        (Some(set(&["gh"])), map(&["a"]), vec![0, 3, 4]),
+    ] {
+        let filter = Filter { allowed_mcp_servers: servers, allowed_mcp_tools: tools, ..Filter::default() };
+        let expect: Vec<&str> = expect.into_iter().map(|index: usize| all[index]).collect();
+        assert_eq!(names(&View::new(Arc::clone(&catalog), filter)), expect);
+    }
+}
+
+#[test]
+fn a_toolset_is_passed_by_what_is_always_included_and_no_other_gate_is() {
+    let registry = Registry::default();
+    let mut always = native_tool("always");
+    always.flags.always_include = true;
+    registry.register(vec![always, native_tool("n")]).unwrap();
+    let toolset = Filter { allowed_toolsets: Some(set(&["web"])), ..Filter::default() };
+    assert_eq!(names(&View::new(registry.snapshot(), toolset.clone())), ["always"]);
+    for filter in [
+        Filter { exclude_tools: set(&["always"]), ..toolset.clone() },
+        Filter { allowed_tools: Some(set(&["n"])), ..toolset.clone() },
+    ] {
+        assert!(View::new(registry.snapshot(), filter).definitions().next().is_none());
+    }
+    registry.disable("always", "").unwrap();
+    assert!(View::new(registry.snapshot(), toolset).find("always").is_err());
+}
+
+#[test]
+fn tools_of_a_views_own_end_with_it() {
+    let catalog = catalog();
+    let only_q = Filter {
+        allowed_plugins: Some(set(&["q"])),
+        exclude_tools: set(&["secret"]),
+        allowed_tools: Some(set(&["q__c"])),
+        ..Filter::default()
+    };
+    let view = View::new(Arc::clone(&catalog), only_q);
+    let with = view.with(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
+    assert_eq!(names(&with), ["look", "q__c"], "the lists speak of the registry; what is out stays out");
+    assert_eq!(names(&view), ["q__c"]);
+    assert!(catalog.get("look").is_none() && view.find("look").is_err());
+    let taken = with.with(native_tool("p__a"), OnCollision::Throw).unwrap_err();
+    assert_eq!(
+        taken.to_string(),
+        "a tool `p__a` is already registered by plugin `p`",
+        "also one that the filter keeps out: nobody takes its place by the way"
+    );
+    assert!(with.with(native_tool("look"), OnCollision::Throw).is_err());
+    let replaced = with.with(native_tool("p__a"), OnCollision::Replace).unwrap();
+    assert_eq!(replaced.find("p__a").unwrap().def.source, crate::tool::ToolSource::Builtin);
+    assert!(with.find("p__a").is_err());
+    let kept = with.with(native_tool("p__a"), OnCollision::Keep).unwrap();
+    assert!(kept.find("p__a").is_err());
+}
+
+#[test]
+fn a_replaced_tool_is_not_reduced_by_the_reducer_of_the_other() {
+    let registry = Registry::default();
+    let reducers = vec![reducer("p__a", Some("p"))];
+    registry.register(Bundle { tools: vec![plugin_tool("p", "a")], reducers }).unwrap();
+    let view = View::new(registry.snapshot(), Filter::default());
+    let with = view.with(native_tool("p__a"), OnCollision::Replace).unwrap();
+    assert!(view.reducer("p__a").is_some() && with.reducer("p__a").is_none());
+    let own = Bundle { tools: vec![native_tool("x")], reducers: vec![reducer("x", None)] };
+    let own = view.with(own, OnCollision::Throw).unwrap();
+    assert!(own.reducer("x").is_some() && own.reducer("p__a").is_some() && view.reducer("x").is_none());
+}
+
+#[test]
+fn what_is_disabled_stays_so_in_views_with_more() {
+    let registry = Registry::default();
+    registry.register(native_tool("n")).unwrap();
+    registry.disable("n", "maintenance").unwrap();
+    let view = View::new(registry.snapshot(), Filter::default());
+    let with = view.with(native_tool("n"), OnCollision::Replace).unwrap();
+    let error = with.find("n").unwrap_err();
+    assert_eq!(error.message, "Tool n is disabled: maintenance");
+}
+
+#[test]
+fn views_of_one_state_and_one_filter_share_their_list() {
+    let catalog = catalog();
+    let filter = Arc::new(Filter::default());
+    let views = [0; 2].map(|_| View::new(Arc::clone(&catalog), Arc::clone(&filter)));
+    let lists = views.each_ref().map(|view| {
+        drop(view.definitions());
+        view.listing.get().map(|listing| listing.as_ptr())
+    });
+    assert!(lists[0].is_some() && lists[0] == lists[1]);
+    let other = View::new(catalog, Filter { allowed_plugins: Some(set(&["p"])), ..Filter::default() });
+    assert_eq!(names(&other), ["n", "p__a", "p__b"]);
+}
+
+#[test]
+fn the_same_tool_in_two_views_is_no_collision_when_they_are_merged() {
+    let catalog = catalog();
+    let view = |tools: &[&str]| {
+        View::new(Arc::clone(&catalog), Filter { allowed_tools: Some(set(tools)), ..Filter::default() })
+    };
+    let merged = View::merge([&view(&["p__a", "n"]), &view(&["p__a", "p__b"])], OnCollision::Throw).unwrap();
+    assert_eq!(names(&merged), ["n", "p__a", "p__b"]);
+    let other = Registry::default();
+    other.register(native_tool("n")).unwrap();
+    let other = View::new(other.snapshot(), Filter::default());
+    let error = View::merge([&merged, &other], OnCollision::Throw).unwrap_err();
+    assert_eq!(error.to_string(), "a tool `n` is already registered by the host");
+    assert_eq!(names(&View::merge([], OnCollision::Throw).unwrap()), Vec::<&str>::new());
+}

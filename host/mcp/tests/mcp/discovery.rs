@@ -1,0 +1,83 @@
+use serde_json::{Value, json};
+use toolbay_core::tool::ToolTraits;
+use toolbay_core::view::Filter;
+use toolbay_mcp::Options;
+
+use crate::client::{BOTH, Client, Era};
+use crate::puppet;
+
+async fn names(client: &mut Client) -> Vec<String> {
+    let result = client.ask("tools/list", json!({})).await["result"].clone();
+    let tools = result["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn lazy(era: Era) -> Client {
+    let filter = Filter { lazy: true, ..Filter::default() };
+    let mut client = Client::filtered(era, Options::default(), filter);
+    client.begin().await;
+    client
+}
+
+#[tokio::test]
+async fn a_lazy_server_lists_how_to_find_tools_and_calls_what_was_found() {
+    for era in BOTH {
+        let mut client = lazy(era).await;
+        let three = ["tool_call", "tool_describe", "tool_search"];
+        assert_eq!(names(&mut client).await, three);
+        let found = client.call("tool_search", json!({"query": "puppet", "limit": 2})).await;
+        assert_eq!(found["structuredContent"]["tools"].as_array().unwrap().len(), 2, "{found}");
+        let described = client.call("tool_describe", json!({"name": "p__object"})).await;
+        assert_eq!(described["structuredContent"]["output_schema"]["type"], "object", "{described}");
+        let through = json!({"name": "p__object", "arguments": {"do": "object"}});
+        let called = client.call("tool_call", through).await;
+        assert_eq!(called["structuredContent"], json!({"n": 1}));
+        assert_eq!(
+            client.call("p__object", json!({"do": "object"})).await["structuredContent"],
+            json!({"n": 1})
+        );
+        // What was done changes no list, and nothing is told.
+        assert_eq!(names(&mut client).await, three);
+        assert_eq!(client.others, Vec::<Value>::new());
+        let records = client.audit.take();
+        let told: Vec<(&str, Option<&str>)> =
+            records.iter().map(|record| (record.tool.as_str(), record.through.as_deref())).collect();
+        assert_eq!(
+            told,
+            [
+                ("tool_search", None),
+                ("tool_describe", None),
+                ("p__object", Some("tool_call")),
+                ("p__object", None),
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_miss_is_a_result_that_the_model_can_read() {
+    for era in BOTH {
+        let mut client = lazy(era).await;
+        let missed = client.call("tool_call", json!({"name": "p__objct", "arguments": {}})).await;
+        assert_eq!(missed["isError"], true);
+        let text = missed["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("Did you mean: p__object?"), "{text}");
+        let nested = json!({"name": "tool_call", "arguments": {"name": "p__t", "arguments": {}}});
+        assert_eq!(client.call("tool_call", nested).await["isError"], true);
+        let missing = client.call("tool_call", json!({"name": "p__missing", "arguments": {}})).await;
+        assert!(missing["content"][0]["text"].as_str().unwrap().contains("no grant"));
+    }
+}
+
+#[tokio::test]
+async fn a_deferred_tool_is_out_of_the_list_and_can_be_called() {
+    let mut client = Client::new(Era::Modern).await;
+    let mut later = puppet::tool(&client.puppet, "later", None, ToolTraits::default());
+    later.flags.deferred = true;
+    client.registry.register(later).unwrap();
+    let listed = names(&mut client).await;
+    assert_eq!(listed, ["p__list", "p__object", "p__t", "tool_call", "tool_describe", "tool_search"]);
+    let found = client.call("tool_search", json!({"query": "p__later"})).await;
+    assert!(found["structuredContent"]["tools"][0]["schema"].is_object(), "{found}");
+    assert_eq!(client.call("p__later", json!({"n": 1})).await["content"][0]["text"], "{\"n\":1}");
+}

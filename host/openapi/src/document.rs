@@ -1,0 +1,182 @@
+//! An OpenAPI document as a tree, and what its references lead to.
+
+use serde_json::{Map, Value};
+use toolbay_core::text::one_line;
+
+/// Largest document, in bytes.
+const MAX_BYTES: usize = 32 << 20;
+/// References that are followed one after the other.
+const MAX_REFERENCES: usize = 16;
+
+/// Why a text is no document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DocumentError(pub(crate) String);
+
+/// The dialects that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Its schemas are a dialect of their own.
+    V30,
+    /// Its schemas are JSON Schema 2020-12.
+    V31,
+}
+
+/// A document that was read.
+#[derive(Debug, Clone)]
+pub struct Document {
+    root: Value,
+    pub(crate) version: Version,
+}
+
+impl Document {
+    /// Reads a document: JSON, or YAML.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or which version it is instead.
+    pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        let refuse = |problem: String| Err(DocumentError(problem));
+        if text.len() > MAX_BYTES {
+            return refuse(format!("it has {} bytes; at most {MAX_BYTES} are read", text.len()));
+        }
+        let text = text.trim_start_matches('\u{feff}');
+        let root: Value = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|e| DocumentError(format!("it is not JSON: {e}")))?
+        } else {
+            let read: Result<Value, _> = serde_saphyr::from_str(text);
+            read.map_err(|e| DocumentError(format!("it is not YAML: {}", one_line(&e.to_string(), 300))))?
+        };
+        let said = |key: &str| root.get(key).and_then(Value::as_str).unwrap_or_default();
+        let version = match said("openapi") {
+            "" if !said("swagger").is_empty() => {
+                return refuse(format!(
+                    "it is a Swagger {} document: convert it to OpenAPI 3 first",
+                    one_line(said("swagger"), 20)
+                ));
+            }
+            "" => return refuse("it has no `openapi` version".to_owned()),
+            v if v.starts_with("3.0.") || v == "3.0" => Version::V30,
+            v if v.starts_with("3.1.") || v == "3.1" => Version::V31,
+            v => return refuse(format!("it is of version {}; 3.0 and 3.1 are read", one_line(v, 20))),
+        };
+        if !root.get("paths").is_some_and(Value::is_object) {
+            return refuse("it has no `paths`".to_owned());
+        }
+        Ok(Self { root, version })
+    }
+
+    /// What the service is called.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.root.pointer("/info/title").and_then(Value::as_str)
+    }
+
+    pub(crate) fn root(&self) -> &Value {
+        &self.root
+    }
+
+    /// All paths with what stands at each.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.root.get("paths").and_then(Value::as_object).into_iter().flatten()
+    }
+
+    /// An object, or the one that it refers to.
+    pub(crate) fn resolve<'a>(&'a self, node: &'a Value) -> Result<&'a Map<String, Value>, String> {
+        let mut node = node;
+        for _ in 0..MAX_REFERENCES {
+            match node.get("$ref").and_then(Value::as_str) {
+                Some(reference) => node = self.target(reference)?,
+                None => return node.as_object().ok_or_else(|| "something that is no object".to_owned()),
+            }
+        }
+        Err(format!("more than {MAX_REFERENCES} references in a row"))
+    }
+
+    /// What a reference into this document leads to.
+    pub(crate) fn target(&self, reference: &str) -> Result<&Value, String> {
+        let shown = || one_line(reference, 100);
+        let Some(pointer) = reference.strip_prefix('#') else {
+            return Err(format!("a reference to another document, `{}`, which is not fetched", shown()));
+        };
+        let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
+        self.root.pointer(&pointer).ok_or_else(|| format!("a reference to nothing, `{}`", shown()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_notations_and_both_versions_are_read() {
+        for (text, version) in [
+            (r#"{"openapi": "3.0.3", "paths": {}}"#, Version::V30),
+            ("openapi: 3.1.0\ninfo: {title: Pets, version: 1}\npaths: {}\n", Version::V31),
+            ("\u{feff}openapi: \"3.0.0\"\npaths: {}\n", Version::V30),
+        ] {
+            assert_eq!(Document::parse(text).unwrap().version, version, "{text}");
+        }
+        let document = Document::parse("openapi: 3.1.0\ninfo: {title: Pets}\npaths: {}\n").unwrap();
+        assert_eq!(document.title(), Some("Pets"));
+    }
+
+    #[test]
+    fn numbers_are_keys_too_and_an_anchor_is_followed() {
+        let document = Document::parse(
+            "openapi: 3.1.0\npaths:\n  /a: &a\n    get:\n      responses:\n        200:\n          description: ok\n  /b: *a\n",
+        )
+        .unwrap();
+        for path in ["/a", "/b"] {
+            let (_, item) = document.paths().find(|(name, _)| *name == path).unwrap();
+            assert_eq!(item.pointer("/get/responses/200/description"), Some(&Value::from("ok")), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_document_is_told() {
+        let bomb = (0..40).fold("a0: &a0 [x, x]\n".to_owned(), |all, n| {
+            format!("{all}a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)
+        });
+        let deep = "[".repeat(100_000);
+        for (text, part) in [
+            ("", "no `openapi`"),
+            ("{", "not JSON"),
+            ("a: [", "not YAML"),
+            ("just words", "no `openapi`"),
+            (r#"{"swagger": "2.0", "paths": {}}"#, "Swagger 2.0"),
+            (r#"{"openapi": "4.0.0", "paths": {}}"#, "version 4.0.0"),
+            (r#"{"openapi": "3.1.0"}"#, "no `paths`"),
+            (&bomb, "not YAML"),
+            (&deep, "not YAML"),
+            (&format!("{{\"a\": {deep}"), "not JSON"),
+        ] {
+            let error = Document::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text:.40}: {error}");
+            assert!(error.len() < 500);
+        }
+    }
+
+    #[test]
+    fn references_lead_somewhere_in_this_document() {
+        let document = Document::parse(
+            r##"{"openapi": "3.1.0", "paths": {}, "components": {"parameters": {
+                "a/b": {"name": "x"}, "again": {"$ref": "#/components/parameters/a~1b"},
+                "loop": {"$ref": "#/components/parameters/loop"}, "word": 7}}}"##,
+        )
+        .unwrap();
+        let resolve = |reference: &str| {
+            let node = serde_json::json!({ "$ref": reference });
+            document.resolve(&node).map(|map| map.get("name").cloned())
+        };
+        assert_eq!(resolve("#/components/parameters/again"), Ok(Some(Value::from("x"))));
+        for (reference, part) in [
+            ("#/components/parameters/loop", "16 references"),
+            ("#/nothing", "to nothing"),
+            ("other.yaml#/a", "not fetched"),
+            ("https://example.com/a", "not fetched"),
+            ("#/components/parameters/word", "no object"),
+        ] {
+            assert!(resolve(reference).unwrap_err().contains(part), "{reference}");
+        }
+    }
+}

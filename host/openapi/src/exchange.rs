@@ -1,0 +1,68 @@
+//! The port through which a request goes out, whatever sends it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use toolbay_core::call::CallContext;
+use toolbay_core::invoke::BoxFuture;
+
+use crate::security::Credential;
+
+/// A request that an operation makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// `GET`, `POST`, …
+    pub method: &'static str,
+    /// The whole URL, without what the credentials add.
+    pub url: String,
+    /// Header fields by name; no value has control characters.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Option<Vec<u8>>,
+    /// Secrets by name, each with the place its value goes to.
+    pub credentials: Vec<Credential>,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The status.
+    pub status: u16,
+    /// Header fields, names in small letters.
+    pub headers: Vec<(String, String)>,
+    /// The body, decoded.
+    pub body: Vec<u8>,
+    /// The body was longer.
+    pub truncated: bool,
+}
+
+impl Response {
+    /// The first field of this name, which is written in small letters.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Why nothing came back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExchangeError {
+    /// The policy does not allow it; the text names the line that would.
+    #[error("{0}")]
+    Denied(String),
+    /// Something it needs is not there: a secret, a place for a connection.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It was tried, and failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Sends requests.
+pub trait Exchange: Send + Sync + fmt::Debug {
+    /// Sends one on behalf of a call. Dropping the future gives it up.
+    fn exchange<'a>(
+        &'a self,
+        request: Request,
+        ctx: &'a Arc<CallContext>,
+    ) -> BoxFuture<'a, Result<Response, ExchangeError>>;
+}

@@ -1,0 +1,253 @@
+//! The parameters of an operation, each with the argument that a caller gives for it.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+use toolbay_core::text::one_line;
+
+use crate::document::Document;
+use crate::name;
+use crate::schema::Schemas;
+use crate::style::{Escape, Style};
+
+/// Most parameters of one operation.
+const MAX_PARAMETERS: usize = 200;
+/// Longest name of an argument that all vendors take.
+const MAX_ARGUMENT: usize = 64;
+
+/// Header fields that are not parameters (the specification names the first three), or that are the client's.
+const NOT_PARAMETERS: [&str; 10] = [
+    "accept",
+    "content-type",
+    "authorization",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "cookie",
+    "te",
+    "upgrade",
+];
+
+/// Where a value goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    Path,
+    Query,
+    Header,
+    Cookie,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "path" => Self::Path,
+            "query" => Self::Query,
+            "header" => Self::Header,
+            "cookie" => Self::Cookie,
+            _ => return None,
+        })
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Query => "query",
+            Self::Header => "header",
+            Self::Cookie => "cookie",
+        }
+    }
+}
+
+/// One parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parameter {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) style: Style,
+    pub(crate) explode: bool,
+    pub(crate) escape: Escape,
+    /// The value is written as JSON.
+    pub(crate) json: bool,
+    /// The argument that a caller gives.
+    pub(crate) argument: String,
+    pub(crate) required: bool,
+}
+
+/// Reads the parameters of an operation and, where it does not name them again, of its path. The second of each pair is
+/// the schema of the argument.
+pub(crate) fn read(
+    document: &Document,
+    operation: Option<&Value>,
+    path: Option<&Value>,
+    schemas: &mut Schemas<'_>,
+) -> Result<Vec<(Parameter, Value)>, String> {
+    let (mut seen, mut arguments) = (HashSet::new(), HashSet::from(["body".to_owned()]));
+    let mut all = Vec::new();
+    for node in [operation, path].into_iter().flatten().flat_map(|list| list.as_array().into_iter().flatten())
+    {
+        let map = document.resolve(node)?;
+        let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
+        let shown = one_line(said("name"), 60);
+        let place = Place::parse(said("in")).ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
+        if !seen.insert((said("name").to_owned(), place)) {
+            continue;
+        }
+        if place == Place::Header && NOT_PARAMETERS.iter().any(|name| said("name").eq_ignore_ascii_case(name))
+        {
+            continue;
+        }
+        if said("name").is_empty() || (place == Place::Header && !is_token(said("name"))) {
+            return Err(format!("a parameter is called `{shown}`"));
+        }
+        if all.len() == MAX_PARAMETERS {
+            return Err(format!("more than {MAX_PARAMETERS} parameters"));
+        }
+        all.push(
+            one(map, place, &mut arguments, schemas)
+                .map_err(|why| format!("the parameter `{shown}`: {why}"))?,
+        );
+    }
+    Ok(all)
+}
+
+fn one(
+    map: &Map<String, Value>,
+    place: Place,
+    arguments: &mut HashSet<String>,
+    schemas: &mut Schemas<'_>,
+) -> Result<(Parameter, Value), String> {
+    let name = map.get("name").and_then(Value::as_str).unwrap_or_default();
+    let flag = |key: &str| map.get(key).and_then(Value::as_bool);
+    let default = match place {
+        Place::Path | Place::Header => Style::Simple,
+        Place::Query | Place::Cookie => Style::Form,
+    };
+    let style = match map.get("style").and_then(Value::as_str) {
+        Some(style) => {
+            Style::parse(style).ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?
+        }
+        None => default,
+    };
+    let of_place = match place {
+        Place::Path => matches!(style, Style::Simple | Style::Label | Style::Matrix),
+        Place::Query => matches!(style, Style::Form | Style::Space | Style::Pipe | Style::Deep),
+        Place::Header => style == Style::Simple,
+        Place::Cookie => style == Style::Form,
+    };
+    if !of_place {
+        return Err(format!("a style that the {} does not have", place.name()));
+    }
+    let content = map.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
+    let schema = match (map.get("schema"), content) {
+        (Some(schema), _) => schema,
+        (None, Some((_, media))) => media.get("schema").unwrap_or(&Value::Bool(true)),
+        (None, None) => &Value::Bool(true),
+    };
+    let mut schema = schemas.convert(schema)?;
+    if schema.is_boolean() {
+        schema = json!({});
+    }
+    if let Some(description) = map.get("description")
+        && let Some(schema) = schema.as_object_mut()
+    {
+        schema.entry("description").or_insert_with(|| description.clone());
+    }
+    let escape = match place {
+        Place::Header => Escape::None,
+        Place::Query if flag("allowReserved") == Some(true) => Escape::Reserved,
+        _ => Escape::Strict,
+    };
+    let parameter = Parameter {
+        name: name.to_owned(),
+        place,
+        style,
+        explode: flag("explode").unwrap_or(style == Style::Form || style == Style::Deep),
+        escape,
+        json: content.is_some() && map.get("schema").is_none(),
+        argument: argument(name, place, arguments)?,
+        required: place == Place::Path || flag("required") == Some(true),
+    };
+    Ok((parameter, schema))
+}
+
+/// A name of its own for the argument: the parameter's, if vendors take it.
+fn argument(name: &str, place: Place, taken: &mut HashSet<String>) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let fits = name.len() <= MAX_ARGUMENT && name.chars().all(legal);
+    let short = if fits { name.to_owned() } else { name::legal(name, MAX_ARGUMENT - 12) };
+    let short = if short.is_empty() { place.name().to_owned() } else { short };
+    let numbered = (2..=MAX_PARAMETERS).map(|n| format!("{short}_{n}"));
+    let free = [short.clone(), format!("{short}_{}", place.name())].into_iter().chain(numbered);
+    let found = free.into_iter().find(|one| !taken.contains(one)).ok_or("no name is left for it")?;
+    taken.insert(found.clone());
+    Ok(found)
+}
+
+/// What the name of a header field may be (RFC 9110, section 5.6.2).
+fn is_token(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(operation: &Value, path: &Value) -> Result<Vec<(Parameter, Value)>, String> {
+        let document = Document::parse(
+            r##"{"openapi": "3.0.0", "paths": {}, "components": {"parameters": {
+                "limit": {"name": "limit", "in": "query", "schema": {"type": "integer"}, "description": "how many"}}}}"##,
+        )
+        .unwrap();
+        read(&document, Some(operation), Some(path), &mut Schemas::new(&document, 20))
+    }
+
+    #[test]
+    fn the_operation_comes_before_its_path_and_names_do_not_meet() {
+        let own = json!([
+            {"$ref": "#/components/parameters/limit"},
+            {"name": "id", "in": "query", "schema": {"type": "string"}},
+            {"name": "body", "in": "query"},
+            {"name": "filter[name]", "in": "query", "style": "deepObject"},
+            {"name": "X-Trace", "in": "header", "required": true},
+            {"name": "authorization", "in": "header", "required": true},
+            {"name": "q", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}},
+        ]);
+        let path = json!([{"name": "id", "in": "path", "schema": {"type": "integer"}}, {"name": "limit", "in": "query"}]);
+        let found = parameters(&own, &path).unwrap();
+        let named: Vec<_> = found.iter().map(|(p, _)| (p.argument.as_str(), p.place, p.required)).collect();
+        assert_eq!(
+            named,
+            [
+                ("limit", Place::Query, false),
+                ("id", Place::Query, false),
+                ("body_query", Place::Query, false),
+                ("filter_name", Place::Query, false),
+                ("X-Trace", Place::Header, true),
+                ("q", Place::Query, false),
+                ("id_path", Place::Path, true),
+            ]
+        );
+        assert_eq!(found[0].1, json!({"type": "integer", "description": "how many"}));
+        assert!(found[3].0.explode && found[5].0.json && !found[4].0.explode);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (one, part) in [
+            (json!({"name": "a", "in": "body"}), "nowhere"),
+            (json!({"name": "", "in": "query"}), "is called"),
+            (json!({"name": "a b", "in": "header"}), "is called"),
+            (json!({"name": "a", "in": "query", "style": "matrix"}), "does not have"),
+            (json!({"name": "a", "in": "query", "style": "odd"}), "not known"),
+            (json!({"name": "a", "in": "query", "schema": {"$ref": "b.yaml"}}), "not fetched"),
+            (json!({"$ref": "#/components/parameters/none"}), "to nothing"),
+        ] {
+            let error = parameters(&json!([one]), &json!([])).unwrap_err();
+            assert!(error.contains(part), "{one}: {error}");
+        }
+        let many: Vec<Value> =
+            (0..=MAX_PARAMETERS).map(|n| json!({"name": n.to_string(), "in": "query"})).collect();
+        assert!(parameters(&json!(many), &json!([])).unwrap_err().contains("more than 200"));
+    }
+}

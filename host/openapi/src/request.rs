@@ -1,0 +1,244 @@
+//! From arguments to the request that they make.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use toolbay_core::content::{ErrorCode, ToolError};
+
+use crate::body::Body;
+use crate::exchange::Request;
+use crate::parameter::{Parameter, Place};
+use crate::security::Credential;
+use crate::style;
+
+/// A piece of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// As it is sent.
+    Text(String),
+    /// The value of the path parameter of this name.
+    Parameter(String),
+}
+
+/// How an operation's requests are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) method: &'static str,
+    pub(crate) base: String,
+    pub(crate) path: Vec<Piece>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) body: Option<Body>,
+    pub(crate) accept: String,
+    pub(crate) credentials: Vec<Credential>,
+}
+
+/// Takes a path template apart: `/pets/{id}.json`.
+pub(crate) fn pieces(template: &str) -> Result<Vec<Piece>, String> {
+    let mut out = Vec::new();
+    let mut rest = template;
+    while let Some((text, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}').ok_or("its path has a `{` without a `}`")?;
+        if !text.is_empty() {
+            out.push(Piece::Text(literal(text)));
+        }
+        out.push(Piece::Parameter(name.to_owned()));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        out.push(Piece::Text(literal(rest)));
+    }
+    Ok(out)
+}
+
+/// What the author of a document wrote into a path stays, but for what no path has.
+fn literal(text: &str) -> String {
+    const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
+        .add(b' ')
+        .add(b'"')
+        .add(b'#')
+        .add(b'<')
+        .add(b'>')
+        .add(b'?')
+        .add(b'`')
+        .add(b'\\')
+        .add(b'}');
+    percent_encoding::utf8_percent_encode(text, PATH).to_string()
+}
+
+impl Plan {
+    /// Makes the request of one call. The arguments match the tool's schema; `text` is what the caller wrote.
+    ///
+    /// # Errors
+    /// An argument that makes no request, which the schema does not tell.
+    pub(crate) fn request(&self, text: &str, args: &Value) -> Result<Request, ToolError> {
+        let (mut query, mut cookies) = (Vec::new(), Vec::new());
+        let mut headers = vec![("Accept".to_owned(), self.accept.clone())];
+        for (parameter, value) in self.given(args) {
+            let value = &if parameter.json { Value::String(value.to_string()) } else { value.clone() };
+            let Parameter { name, style, explode, escape, .. } = parameter;
+            match parameter.place {
+                Place::Path => {}
+                Place::Query => query.extend(style::many(*style, *explode, name, value, *escape)),
+                Place::Cookie => cookies.extend(style::many(*style, *explode, name, value, *escape)),
+                Place::Header => {
+                    let text = style::one(*style, *explode, name, value, *escape);
+                    if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
+                        return Err(invalid(parameter, "has characters that no header field can have"));
+                    }
+                    headers.push((name.clone(), text));
+                }
+            }
+        }
+        let pairs = |pairs: &[(String, String)], between: &str| {
+            pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(between)
+        };
+        if !cookies.is_empty() {
+            headers.push(("Cookie".to_owned(), pairs(&cookies, "; ")));
+        }
+        let mut url = format!("{}{}", self.base, self.path(args)?);
+        if !query.is_empty() {
+            url = format!("{url}?{}", pairs(&query, "&"));
+        }
+        let body = self.body(text, &mut headers)?;
+        Ok(Request { method: self.method, url, headers, body, credentials: self.credentials.clone() })
+    }
+
+    /// The parameters that were given, with their values; `null` is not given.
+    fn given<'a>(&'a self, args: &'a Value) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
+        let all = self.parameters.iter().filter_map(|one| Some((one, args.get(&one.argument)?)));
+        all.filter(|(_, value)| !value.is_null())
+    }
+
+    fn path(&self, args: &Value) -> Result<String, ToolError> {
+        let mut path = String::new();
+        for piece in &self.path {
+            let name = match piece {
+                Piece::Text(text) => {
+                    path += text;
+                    continue;
+                }
+                Piece::Parameter(name) => name,
+            };
+            let mut of_path = self.given(args).filter(|(one, _)| one.place == Place::Path);
+            let Some((parameter, value)) = of_path.find(|(one, _)| one.name == *name) else {
+                let text = format!("the path needs `{name}`");
+                return Err(ToolError::new(ErrorCode::InputInvalid, text));
+            };
+            let json = Value::String(value.to_string());
+            let value = if parameter.json { &json } else { value };
+            let text = style::one(parameter.style, parameter.explode, name, value, parameter.escape);
+            if text.is_empty() {
+                return Err(invalid(parameter, "is empty, and would make another path"));
+            }
+            path += &text;
+        }
+        // What a URL would read as a step up or aside, whichever values it was put together from.
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            let text = "a value of the path is `.` or `..`, and would make another path";
+            return Err(ToolError::new(ErrorCode::InputInvalid, text));
+        }
+        Ok(path)
+    }
+
+    fn body(&self, text: &str, headers: &mut Vec<(String, String)>) -> Result<Option<Vec<u8>>, ToolError> {
+        let Some(body) = &self.body else { return Ok(None) };
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+        let Some(raw) = fields.get("body") else { return Ok(None) };
+        let (media, bytes) = body.write(raw).map_err(|why| {
+            ToolError::new(ErrorCode::InputInvalid, format!("`body`: {why}")).about("/body")
+        })?;
+        headers.push(("Content-Type".to_owned(), media));
+        Ok(Some(bytes))
+    }
+}
+
+fn invalid(parameter: &Parameter, problem: &str) -> ToolError {
+    let text = format!("`{}` {problem}", parameter.argument);
+    ToolError::new(ErrorCode::InputInvalid, text).about(format!("/{}", parameter.argument))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::style::{Escape, Style};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parameter(name: &str, place: Place) -> Parameter {
+        let (style, escape) = match place {
+            Place::Path => (Style::Simple, Escape::Strict),
+            Place::Header => (Style::Simple, Escape::None),
+            Place::Query | Place::Cookie => (Style::Form, Escape::Strict),
+        };
+        let (name, argument) = (name.to_owned(), name.to_owned());
+        Parameter { name, place, style, explode: false, escape, json: false, argument, required: false }
+    }
+
+    fn plan(template: &str) -> Plan {
+        let parameters = vec![
+            parameter("id", Place::Path),
+            parameter("more", Place::Path),
+            parameter("q", Place::Query),
+            parameter("X-H", Place::Header),
+            parameter("c", Place::Cookie),
+            Parameter { json: true, ..parameter("j", Place::Query) },
+        ];
+        Plan {
+            method: "GET",
+            base: "https://a.example/v1".to_owned(),
+            path: pieces(template).unwrap(),
+            parameters,
+            body: None,
+            accept: "*/*".to_owned(),
+            credentials: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_value_goes_to_its_place() {
+        let args = json!({"id": "a/b", "more": 7, "q": "x&y", "X-H": "h", "c": "a; b", "j": {"k": 1}});
+        let request = plan("/pets/{id}.json/{more}").request("{}", &args).unwrap();
+        assert_eq!(request.url, "https://a.example/v1/pets/a%2Fb.json/7?q=x%26y&j=%7B%22k%22%3A1%7D");
+        let headers: Vec<_> = request.headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(headers, [("Accept", "*/*"), ("X-H", "h"), ("Cookie", "c=a%3B%20b")]);
+    }
+
+    #[test]
+    fn what_would_make_another_request_is_refused() {
+        for (template, args, part) in [
+            ("/pets/{id}", json!({"id": ""}), "is empty"),
+            ("/pets/{id}", json!({"id": ".."}), "`.` or `..`"),
+            ("/pets/{id}{more}", json!({"id": ".", "more": "."}), "`.` or `..`"),
+            ("/pets/{id}", json!({}), "needs `id`"),
+            ("/pets/{id}", json!({"id": null}), "needs `id`"),
+            ("/pets", json!({"X-H": "a\r\nEvil: x"}), "no header field"),
+            ("/pets", json!({"X-H": "ü"}), "no header field"),
+        ] {
+            let error = plan(template).request("{}", &args).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InputInvalid);
+            assert!(error.message.contains(part), "{args}: {}", error.message);
+        }
+        assert!(pieces("/a/{b").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_changes_the_shape_of_a_url(id in ".+", q in ".*", c in ".*") {
+            let args = json!({"id": id, "q": q, "c": c});
+            if let Ok(request) = plan("/pets/{id}/end").request("{}", &args) {
+                let url = url::Url::parse(&request.url).unwrap();
+                prop_assert_eq!(url.host_str(), Some("a.example"));
+                let segments: Vec<&str> = url.path_segments().unwrap().collect();
+                prop_assert_eq!(segments.len(), 4);
+                prop_assert_eq!((segments[1], segments[3]), ("pets", "end"));
+                let decoded = percent_encoding::percent_decode_str(segments[2]).decode_utf8().unwrap();
+                prop_assert_eq!(decoded, id);
+                prop_assert_eq!(url.query_pairs().count(), 1);
+                prop_assert!(url.fragment().is_none());
+                let cookie = request.headers.iter().find(|(name, _)| name == "Cookie").unwrap();
+                prop_assert!(!cookie.1.contains([';', '\r', '\n', ' ']));
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Schemas of a document as JSON Schema 2020-12: the dialect of 3.0 translated, references gathered under `$defs`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Map, Value, json};
+use toolbay_core::schema::Schema;
+
+use crate::document::{Document, Version};
+use crate::name;
+
+/// Deepest nesting that is read.
+const MAX_DEPTH: usize = 60;
+/// Most parts of all schemas of one operation.
+const MAX_PARTS: usize = 20_000;
+/// Longest example that is kept, in bytes.
+const MAX_EXAMPLE: usize = 200;
+
+/// Keywords whose value is a schema, a list of schemas, or schemas by name.
+const ONE: [&str; 9] = [
+    "items",
+    "additionalProperties",
+    "not",
+    "contains",
+    "propertyNames",
+    "if",
+    "then",
+    "else",
+    "unevaluatedProperties",
+];
+const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+/// Keywords that mean nothing to who calls a tool, or that name and fetch schemas.
+const DROPPED: [&str; 13] = [
+    "xml",
+    "externalDocs",
+    "discriminator",
+    "$schema",
+    "$id",
+    "$anchor",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$defs",
+    "definitions",
+    "nullable",
+    "readOnly",
+    "example",
+];
+
+/// The schemas of one operation's arguments.
+pub(crate) struct Schemas<'a> {
+    document: &'a Document,
+    /// Below this depth nothing is demanded any more.
+    depth: usize,
+    parts: usize,
+    /// Names under `$defs` by reference.
+    names: BTreeMap<String, String>,
+    /// References with the depth at which they were met first.
+    waiting: VecDeque<(String, usize)>,
+}
+
+impl<'a> Schemas<'a> {
+    /// Schemas that are cut at a depth.
+    pub(crate) fn new(document: &'a Document, depth: usize) -> Self {
+        let (names, waiting) = (BTreeMap::new(), VecDeque::new());
+        Self { document, depth: depth.min(MAX_DEPTH), parts: 0, names, waiting }
+    }
+
+    /// Translates one schema; what it refers to is remembered for [`Schemas::definitions`].
+    pub(crate) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
+        self.node(schema, 0)
+    }
+
+    /// Everything that was referred to, by name.
+    pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, String> {
+        let mut all = Map::new();
+        while let Some((reference, depth)) = self.waiting.pop_front() {
+            let Some(name) = self.names.get(&reference).cloned() else { continue };
+            let target = self.document.target(&reference)?;
+            let converted = self.node(target, depth)?;
+            all.insert(name, converted);
+        }
+        Ok(all)
+    }
+
+    fn node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(format!("schemas of more than {MAX_PARTS} parts"));
+        }
+        let Some(map) = schema.as_object() else {
+            return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
+        };
+        if depth >= self.depth {
+            return Ok(shallow(map));
+        }
+        let mut out = Map::new();
+        if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
+            if depth + 1 >= self.depth {
+                return Ok(shallow(self.document.resolve(schema)?));
+            }
+            out.insert("$ref".to_owned(), Value::from(self.refer(reference, depth)?));
+            // Beside a reference 3.0 reads nothing.
+            if self.document.version == Version::V30 {
+                return Ok(Value::Object(out));
+            }
+        }
+        for (key, value) in map {
+            if let Some(converted) = self.keyword(key, value, map, depth)? {
+                out.insert(key.clone(), converted);
+            }
+        }
+        if let Some(example) = map.get("example").and_then(small)
+            && !out.contains_key("examples")
+        {
+            out.insert("examples".to_owned(), json!([example]));
+        }
+        self.without_read_only(map, &mut out);
+        if map.get("nullable") == Some(&Value::Bool(true)) {
+            out = nullable(out);
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn keyword(
+        &mut self,
+        key: &str,
+        value: &Value,
+        map: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<Option<Value>, String> {
+        Ok(match (key, value) {
+            _ if key == "$ref" || DROPPED.contains(&key) || key.starts_with("x-") => None,
+            ("items", Value::Array(items)) => Some(self.list(items, depth)?),
+            _ if ONE.contains(&key) => Some(self.node(value, depth + 1)?),
+            (_, Value::Array(items)) if LIST.contains(&key) => Some(self.list(items, depth)?),
+            (_, Value::Object(named)) if NAMED.contains(&key) => {
+                let mut out = Map::new();
+                for (name, schema) in named {
+                    out.insert(name.clone(), self.node(schema, depth + 1)?);
+                }
+                Some(Value::Object(out))
+            }
+            ("examples", value) => small(value).filter(Value::is_array),
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(exclusive)) => {
+                let bound = if key == "exclusiveMinimum" { "minimum" } else { "maximum" };
+                map.get(bound).filter(|_| *exclusive).cloned()
+            }
+            ("minimum", _) if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => None,
+            ("maximum", _) if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => None,
+            // One that our engine does not take would cost the tool.
+            ("pattern", pattern) => {
+                let sound = Schema::output(&json!({ "pattern": pattern }).to_string()).is_ok();
+                sound.then(|| pattern.clone())
+            }
+            (_, value) => Some(value.clone()),
+        })
+    }
+
+    fn list(&mut self, items: &[Value], depth: usize) -> Result<Value, String> {
+        items.iter().map(|item| self.node(item, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+    }
+
+    /// What the server sets is not asked for.
+    fn without_read_only(&self, map: &Map<String, Value>, out: &mut Map<String, Value>) {
+        let Some(properties) = map.get("properties").and_then(Value::as_object) else { return };
+        let is_read_only = |schema: &Value| {
+            let own = schema.get("readOnly") == Some(&Value::Bool(true));
+            own || self.document.resolve(schema).is_ok_and(|m| m.get("readOnly") == Some(&Value::Bool(true)))
+        };
+        let gone: Vec<&String> =
+            properties.iter().filter(|(_, schema)| is_read_only(schema)).map(|(name, _)| name).collect();
+        if gone.is_empty() {
+            return;
+        }
+        if let Some(Value::Object(properties)) = out.get_mut("properties") {
+            properties.retain(|name, _| !gone.contains(&name));
+        }
+        if let Some(Value::Array(required)) = out.get_mut("required") {
+            required.retain(|name| !gone.iter().any(|gone| name.as_str() == Some(gone.as_str())));
+        }
+    }
+
+    /// The reference under `$defs`.
+    fn refer(&mut self, reference: &str, depth: usize) -> Result<String, String> {
+        if let Some(name) = self.names.get(reference) {
+            return Ok(format!("#/$defs/{name}"));
+        }
+        self.document.target(reference)?;
+        let wanted = name::legal(reference.rsplit('/').next().unwrap_or_default(), 60);
+        let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
+        let taken = |name: &String| self.names.values().any(|other| other == name);
+        let free = std::iter::once(wanted.clone()).chain((2..).map(|n| format!("{wanted}_{n}")));
+        let Some(name) = free.take(self.names.len() + 2).find(|name| !taken(name)) else {
+            return Err("too many schemas of one name".to_owned());
+        };
+        self.names.insert(reference.to_owned(), name.clone());
+        self.waiting.push_back((reference.to_owned(), depth));
+        Ok(format!("#/$defs/{name}"))
+    }
+}
+
+/// What is left of a schema that lies too deep: its type and what it says of itself.
+fn shallow(map: &Map<String, Value>) -> Value {
+    let kept = ["type", "description", "enum"].into_iter();
+    Value::Object(kept.filter_map(|key| Some((key.to_owned(), map.get(key)?.clone()))).collect())
+}
+
+fn small(value: &Value) -> Option<Value> {
+    (value.to_string().len() <= MAX_EXAMPLE).then(|| value.clone())
+}
+
+/// The same schema, which takes `null` as well.
+fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Array(values)) = schema.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    match schema.get_mut("type") {
+        Some(Value::Array(types)) => {
+            types.push(Value::from("null"));
+            schema
+        }
+        Some(one) => {
+            *one = json!([one.take(), "null"]);
+            schema
+        }
+        None => {
+            let mut outer = Map::new();
+            if let Some(description) = schema.remove("description") {
+                outer.insert("description".to_owned(), description);
+            }
+            outer.insert("anyOf".to_owned(), json!([schema, {"type": "null"}]));
+            outer
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(version: &str, schemas: &Value) -> Document {
+        let text = json!({"openapi": version, "paths": {}, "components": {"schemas": schemas}}).to_string();
+        Document::parse(&text).unwrap()
+    }
+
+    fn converted(version: &str, schema: &Value) -> Value {
+        let document = document(version, &json!({}));
+        Schemas::new(&document, MAX_DEPTH).convert(schema).unwrap()
+    }
+
+    #[test]
+    fn the_dialect_of_3_0_is_translated() {
+        for (schema, expected) in [
+            (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+            (
+                json!({"type": "string", "nullable": true, "enum": ["a"]}),
+                json!({"type": ["string", "null"], "enum": ["a", null]}),
+            ),
+            (
+                json!({"nullable": true, "description": "d", "allOf": [{"type": "object"}]}),
+                json!({"description": "d", "anyOf": [{"allOf": [{"type": "object"}]}, {"type": "null"}]}),
+            ),
+            (
+                json!({"type": "integer", "minimum": 3, "exclusiveMinimum": true, "maximum": 9, "exclusiveMaximum": false}),
+                json!({"type": "integer", "exclusiveMinimum": 3, "maximum": 9}),
+            ),
+            (
+                json!({"type": "string", "example": "cat", "xml": {"name": "x"}, "x-y": 1, "format": "date"}),
+                json!({"type": "string", "format": "date", "examples": ["cat"]}),
+            ),
+            (json!({"type": "string", "pattern": "(?=a)b"}), json!({"type": "string"})),
+            (json!({"type": "string", "pattern": "^a+$"}), json!({"type": "string", "pattern": "^a+$"})),
+            (
+                json!({"type": "object", "required": ["id", "name"], "properties": {
+                    "id": {"type": "integer", "readOnly": true}, "name": {"type": "string"}}}),
+                json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}),
+            ),
+            (json!({"exclusiveMinimum": 3}), json!({"exclusiveMinimum": 3})),
+            (json!(true), json!(true)),
+        ] {
+            assert_eq!(converted("3.0.3", &schema), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn references_become_definitions_and_recursion_stays() {
+        let document = document(
+            "3.1.0",
+            &json!({
+                "Node": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"},
+                    "other": {"$ref": "#/components/schemas/a~1b"}}},
+                "a/b": {"type": "string"}, "b": {"type": "integer"}}),
+        );
+        let mut schemas = Schemas::new(&document, MAX_DEPTH);
+        let root = schemas
+            .convert(&json!({"type": "object", "properties": {
+                "n": {"$ref": "#/components/schemas/Node", "description": "kept"},
+                "b": {"$ref": "#/components/schemas/b"}}}))
+            .unwrap();
+        assert_eq!(root.pointer("/properties/n/$ref"), Some(&json!("#/$defs/Node")));
+        assert_eq!(root.pointer("/properties/n/description"), Some(&json!("kept")));
+        let definitions = schemas.definitions().unwrap();
+        assert_eq!(definitions.keys().collect::<Vec<_>>(), ["Node", "b", "a_1b"]);
+        let whole = json!({"type": "object", "properties": root.get("properties"), "$defs": definitions});
+        let schema = Schema::input(&whole.to_string()).unwrap();
+        assert!(schema.check(&json!({"n": {"next": {"other": "x"}}})).is_ok());
+        assert!(schema.check(&json!({"n": {"next": {"other": 7}}})).is_err());
+    }
+
+    #[test]
+    fn what_is_too_deep_or_too_much_is_cut_or_refused() {
+        let deep =
+            (0..100).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+        let document = document("3.1.0", &json!({}));
+        let cut = Schemas::new(&document, 3).convert(&deep).unwrap();
+        assert_eq!(
+            cut,
+            json!({"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}})
+        );
+        let many: Map<String, Value> =
+            (0..=MAX_PARTS).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
+        let error = Schemas::new(&document, 9).convert(&json!({"properties": many})).unwrap_err();
+        assert!(error.contains("more than 20000 parts"), "{error}");
+        let error = Schemas::new(&document, 9).convert(&json!({"$ref": "x.yaml"})).unwrap_err();
+        assert!(error.contains("not fetched"), "{error}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Where a service is.
+
+use serde_json::{Map, Value};
+use toolbay_core::text::one_line;
+use url::Url;
+
+/// The base of an operation's URLs: the operator's, or else the first that the document names, the nearest to the
+/// operation first. Without a `/` at its end.
+pub(crate) fn base(
+    given: Option<&str>,
+    document_url: Option<&str>,
+    variables: &std::collections::BTreeMap<String, String>,
+    levels: [Option<&Value>; 3],
+) -> Result<String, String> {
+    let of_document = || {
+        let server =
+            levels.into_iter().flatten().find_map(|servers| servers.as_array()?.first()?.as_object());
+        server.map_or_else(|| Ok("/".to_owned()), |server| filled(server, variables))
+    };
+    let text = match given {
+        Some(given) => given.to_owned(),
+        None => of_document()?,
+    };
+    let shown = one_line(&text, 200);
+    let url = match Url::parse(&text) {
+        Ok(url) => url,
+        Err(url::ParseError::RelativeUrlWithoutBase) => {
+            let base = document_url.and_then(|base| Url::parse(base).ok());
+            let joined = base.and_then(|base| base.join(&text).ok());
+            joined.ok_or_else(|| {
+                format!("its server is `{shown}`, which is no whole URL: give one as `server`")
+            })?
+        }
+        Err(error) => return Err(format!("its server `{shown}` is no URL: {error}")),
+    };
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(format!("its server `{shown}` is not reached by HTTP"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("its server's URL has credentials: give them as secrets".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("its server `{shown}` has a query"));
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+/// A server's URL with its variables set: to the operator's values, or to the defaults.
+fn filled(
+    server: &Map<String, Value>,
+    given: &std::collections::BTreeMap<String, String>,
+) -> Result<String, String> {
+    let mut url = server.get("url").and_then(Value::as_str).unwrap_or("/").to_owned();
+    for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+        let default = variable.get("default").and_then(Value::as_str);
+        let Some(value) = given.get(name).map(String::as_str).or(default) else { continue };
+        let listed = variable.get("enum").and_then(Value::as_array);
+        if listed.is_some_and(|listed| !listed.iter().any(|one| one.as_str() == Some(value))) {
+            return Err(format!(
+                "`{}` is no value of its server's variable `{}`",
+                one_line(value, 60),
+                one_line(name, 60)
+            ));
+        }
+        url = url.replace(&format!("{{{name}}}"), value);
+    }
+    if url.contains('{') {
+        return Err(format!("its server `{}` has a variable without a value", one_line(&url, 200)));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn where_the_service_is() {
+        let none = BTreeMap::new();
+        let at = |url: &str| json!([{ "url": url }]);
+        let (root, own) = (at("https://a.example/v1/"), at("https://b.example"));
+        assert_eq!(base(None, None, &none, [None, None, Some(&root)]).unwrap(), "https://a.example/v1");
+        assert_eq!(base(None, None, &none, [Some(&own), None, Some(&root)]).unwrap(), "https://b.example");
+        let given = base(Some("http://127.0.0.1:9/x"), None, &none, [Some(&own), None, Some(&root)]);
+        assert_eq!(given.unwrap(), "http://127.0.0.1:9/x");
+        let from = Some("https://c.example/docs/api.json");
+        assert_eq!(base(None, from, &none, [None, None, Some(&at("/v2"))]).unwrap(), "https://c.example/v2");
+        assert_eq!(base(None, from, &none, [None, None, None]).unwrap(), "https://c.example");
+        let with = json!([{"url": "https://{region}.example:{port}",
+            "variables": {"region": {"default": "eu", "enum": ["eu", "us"]}, "port": {"default": "8443"}}}]);
+        assert_eq!(base(None, None, &none, [None, None, Some(&with)]).unwrap(), "https://eu.example:8443");
+        let us = BTreeMap::from([("region".to_owned(), "us".to_owned())]);
+        assert_eq!(base(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
+        let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
+        assert!(base(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
+        for (url, part) in [
+            ("/v1", "no whole URL"),
+            ("ftp://a.example", "not reached by HTTP"),
+            ("https://u:p@a.example", "credentials"),
+            ("https://a.example/?x=1", "query"),
+            ("https://{x}.example", "without a value"),
+            ("https://[", "no URL"),
+        ] {
+            let error = base(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();
+            assert!(error.contains(part), "{url}: {error}");
+        }
+    }
+}

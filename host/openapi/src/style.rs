@@ -1,0 +1,225 @@
+//! How a parameter's value is written: the styles of the specification (OpenAPI 3.1, Parameter Object, Style Examples).
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// Everything but what RFC 3986 calls unreserved.
+const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// With `allowReserved`: what is reserved stays, but for what would end the value.
+const RESERVED: &AsciiSet = &STRICT
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'?')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=');
+
+/// The styles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Simple,
+    Label,
+    Matrix,
+    Form,
+    Space,
+    Pipe,
+    Deep,
+}
+
+impl Style {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "simple" => Self::Simple,
+            "label" => Self::Label,
+            "matrix" => Self::Matrix,
+            "form" => Self::Form,
+            "spaceDelimited" => Self::Space,
+            "pipeDelimited" => Self::Pipe,
+            "deepObject" => Self::Deep,
+            _ => return None,
+        })
+    }
+}
+
+/// How the characters of a value are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// Everything but letters, digits and `-._~`.
+    Strict,
+    /// Reserved characters stay.
+    Reserved,
+    /// As they are: for header fields.
+    None,
+}
+
+impl Escape {
+    pub(crate) fn text(self, text: &str) -> String {
+        match self {
+            Self::Strict => utf8_percent_encode(text, STRICT).to_string(),
+            Self::Reserved => utf8_percent_encode(text, RESERVED).to_string(),
+            Self::None => text.to_owned(),
+        }
+    }
+
+    fn value(self, value: &Value) -> String {
+        self.text(&plain(value))
+    }
+}
+
+/// A value as text: a text as it is, `null` as nothing, what is nested as JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// A value as one text: for paths and header fields.
+pub(crate) fn one(style: Style, explode: bool, name: &str, value: &Value, escape: Escape) -> String {
+    let pairs = |value: &Value, between: &str| -> Option<Vec<String>> {
+        let map = value.as_object()?;
+        Some(map.iter().map(|(k, v)| format!("{}{between}{}", escape.text(k), escape.value(v))).collect())
+    };
+    let items = |value: &Value| -> Option<Vec<String>> {
+        Some(value.as_array()?.iter().map(|item| escape.value(item)).collect())
+    };
+    let between = if explode { "=" } else { "," };
+    match style {
+        Style::Label => {
+            let join = if explode { "." } else { "," };
+            let parts = pairs(value, between).or_else(|| items(value));
+            format!(".{}", parts.map_or_else(|| escape.value(value), |parts| parts.join(join)))
+        }
+        Style::Matrix => {
+            let name = escape.text(name);
+            match (pairs(value, between), items(value)) {
+                (Some(pairs), _) if explode => pairs.iter().map(|pair| format!(";{pair}")).collect(),
+                (Some(pairs), _) => format!(";{name}={}", pairs.join(",")),
+                (_, Some(items)) if explode => items.iter().map(|item| format!(";{name}={item}")).collect(),
+                (_, Some(items)) => format!(";{name}={}", items.join(",")),
+                _ => format!(";{name}={}", escape.value(value)),
+            }
+        }
+        _ => {
+            let parts = pairs(value, between).or_else(|| items(value));
+            parts.map_or_else(|| escape.value(value), |parts| parts.join(","))
+        }
+    }
+}
+
+/// A value as `name=value` pairs, each written already: for queries, cookies and forms.
+pub(crate) fn many(
+    style: Style,
+    explode: bool,
+    name: &str,
+    value: &Value,
+    escape: Escape,
+) -> Vec<(String, String)> {
+    let key = Escape::Strict.text(name);
+    let joined = |with: &str| match value {
+        Value::Array(items) => items.iter().map(|v| escape.value(v)).collect::<Vec<_>>().join(with),
+        Value::Object(map) => {
+            map.iter().flat_map(|(k, v)| [escape.text(k), escape.value(v)]).collect::<Vec<_>>().join(with)
+        }
+        other => escape.value(other),
+    };
+    match (style, value) {
+        (Style::Space, _) => vec![(key, joined("%20"))],
+        (Style::Pipe, _) => vec![(key, joined("%7C"))],
+        (Style::Deep, Value::Object(_)) => {
+            let mut out = Vec::new();
+            deep(&key, value, escape, &mut out);
+            out
+        }
+        (_, Value::Array(items)) if explode => {
+            items.iter().map(|item| (key.clone(), escape.value(item))).collect()
+        }
+        (_, Value::Object(map)) if explode => {
+            map.iter().map(|(k, v)| (Escape::Strict.text(k), escape.value(v))).collect()
+        }
+        _ => vec![(key, joined(","))],
+    }
+}
+
+/// `name[a]=1`; the specification leaves open what is nested deeper, servers read `name[a][b]=1` and repeated keys.
+fn deep(key: &str, value: &Value, escape: Escape, out: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(map) => {
+            for (name, inner) in map {
+                deep(&format!("{key}[{}]", Escape::Strict.text(name)), inner, escape, out);
+            }
+        }
+        Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            out.extend(items.iter().map(|item| (key.to_owned(), escape.value(item))));
+        }
+        other => out.push((key.to_owned(), escape.value(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The table of the specification, with the values it uses.
+    #[test]
+    fn the_table_of_the_specification() {
+        let (text, list) = (json!("blue"), json!(["blue", "black", "brown"]));
+        let object = json!({"R": 100, "G": 200, "B": 150});
+        for (style, explode, of_text, of_list, of_object) in [
+            (Style::Matrix, false, ";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"),
+            (Style::Matrix, true, ";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"),
+            (Style::Label, false, ".blue", ".blue,black,brown", ".R,100,G,200,B,150"),
+            (Style::Label, true, ".blue", ".blue.black.brown", ".R=100.G=200.B=150"),
+            (Style::Simple, false, "blue", "blue,black,brown", "R,100,G,200,B,150"),
+            (Style::Simple, true, "blue", "blue,black,brown", "R=100,G=200,B=150"),
+        ] {
+            for (value, expected) in [(&text, of_text), (&list, of_list), (&object, of_object)] {
+                assert_eq!(
+                    one(style, explode, "color", value, Escape::Strict),
+                    expected,
+                    "{style:?} {explode}"
+                );
+            }
+        }
+        let query = |style, explode, value| {
+            let pairs = many(style, explode, "color", value, Escape::Strict);
+            pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("&")
+        };
+        for (style, explode, value, expected) in [
+            (Style::Form, false, &text, "color=blue"),
+            (Style::Form, false, &list, "color=blue,black,brown"),
+            (Style::Form, false, &object, "color=R,100,G,200,B,150"),
+            (Style::Form, true, &list, "color=blue&color=black&color=brown"),
+            (Style::Form, true, &object, "R=100&G=200&B=150"),
+            (Style::Space, false, &list, "color=blue%20black%20brown"),
+            (Style::Space, false, &object, "color=R%20100%20G%20200%20B%20150"),
+            (Style::Pipe, false, &list, "color=blue%7Cblack%7Cbrown"),
+            (Style::Deep, true, &object, "color[R]=100&color[G]=200&color[B]=150"),
+            (Style::Deep, true, &json!({"a": {"b": 1}, "c": [1, 2]}), "color[a][b]=1&color[c]=1&color[c]=2"),
+            (Style::Form, true, &json!(""), "color="),
+            (Style::Form, true, &json!([]), ""),
+        ] {
+            assert_eq!(query(style, explode, value), expected, "{style:?} {explode} {value}");
+        }
+    }
+
+    #[test]
+    fn no_value_gets_out_of_its_place() {
+        let nasty = json!("a/b?c=d&e#f,g;h\r\n%2e ü\"");
+        let strict = one(Style::Simple, false, "x", &nasty, Escape::Strict);
+        assert_eq!(strict, "a%2Fb%3Fc%3Dd%26e%23f%2Cg%3Bh%0D%0A%252e%20%C3%BC%22");
+        let reserved = many(Style::Form, true, "a&b", &nasty, Escape::Reserved);
+        assert_eq!(reserved, [("a%26b".to_owned(), "a/b?c=d%26e%23f,g;h%0D%0A%252e%20%C3%BC%22".to_owned())]);
+    }
+}

@@ -1,0 +1,200 @@
+//! `vitest`, `jest`, `mocha`, `node --test` and other speakers of TAP.
+
+use super::noise::{Fate, Sorted};
+use crate::shape::{begins, digits, indent};
+
+const WHAT: &str = "passing tests and progress";
+
+/// From these lines on there are failures and the summary only.
+const FAILURES: [&str; 5] =
+    ["⎯⎯⎯⎯⎯⎯⎯ Failed ", "⎯⎯⎯⎯⎯⎯ Failed ", "✖ failing tests:", "Test Files ", "Test Suites: "];
+
+/// Drops what passed; nothing if there is no summary.
+pub(super) fn test(text: &str, most: usize) -> Option<String> {
+    if !text.lines().any(is_summary) {
+        return None;
+    }
+    let mut reader = Reader::default();
+    let mut lines: Vec<(&str, Fate)> = text.lines().map(|line| (line, reader.fate(line))).collect();
+    drop_empty_headings(&mut lines);
+    Some(Sorted::of(lines).show(WHAT, most))
+}
+
+fn is_summary(line: &str) -> bool {
+    let line = line.trim_start();
+    let counted =
+        |start: &str| line.strip_prefix(start).is_some_and(|rest| digits(rest.trim_start()).is_some());
+    let number_then = |word: &str| digits(line).is_some_and(|(_, rest)| rest.trim_start().starts_with(word));
+    ["Test Files ", "Tests ", "Tests:", "Test Suites:", "ℹ tests ", "# tests "]
+        .iter()
+        .any(|start| counted(start))
+        || number_then("passing (")
+        || number_then("tests passed")
+        || number_then("tests failed")
+}
+
+/// Where in the output a line stands.
+#[derive(Debug, Default)]
+struct Reader {
+    /// Among the failures at the end.
+    failures: bool,
+    /// In what jest says about a failure.
+    bullet: bool,
+    /// In the notes below a TAP line, with its indentation and whether they are of a test that passed.
+    notes: Option<(usize, bool)>,
+}
+
+impl Reader {
+    fn fate(&mut self, line: &str) -> Fate {
+        let trimmed = line.trim_start();
+        self.failures |= begins(trimmed, &FAILURES) || is_failing_count(trimmed);
+        if let Some(fate) = self.note(line) {
+            return fate;
+        }
+        if begins(line, &["PASS ", "FAIL "]) {
+            self.bullet = false;
+        } else if trimmed.starts_with("● ") {
+            self.bullet = true;
+            return Fate::Begin;
+        }
+        if trimmed.starts_with("not ok ") {
+            self.notes = Some((indent(line), false));
+            return Fate::Begin;
+        }
+        if self.failures || self.bullet {
+            let begins_one = begins(line, &[" FAIL ", "test at "])
+                || line.starts_with("  ") && digits(trimmed).is_some_and(|(_, rest)| rest.starts_with(") "));
+            return if begins_one { Fate::Begin } else { Fate::Keep };
+        }
+        if is_tap_pass(trimmed) {
+            self.notes = Some((indent(line), true));
+            return Fate::Drop;
+        }
+        let passes = begins(trimmed, &["✓ ", "✔ ", "√ ", "↓ ", "﹣ ", "○ skipped", "# Subtest: "])
+            || line.starts_with("PASS ");
+        if passes { Fate::Drop } else { Fate::Keep }
+    }
+
+    /// The block of notes below a TAP line: `  ---` to `  ...`.
+    fn note(&mut self, line: &str) -> Option<Fate> {
+        let (depth, passed) = self.notes?;
+        let inside = indent(line) > depth || line.trim().is_empty();
+        if !inside || (line.trim() == "..." && indent(line) == depth + 2) {
+            self.notes = None;
+        }
+        inside.then_some(if passed { Fate::Drop } else { Fate::Keep })
+    }
+}
+
+/// `1 failing`, of mocha.
+fn is_failing_count(trimmed: &str) -> bool {
+    digits(trimmed).is_some_and(|(_, rest)| rest == " failing")
+}
+
+/// `ok 1 - adds`.
+fn is_tap_pass(trimmed: &str) -> bool {
+    let number = trimmed.strip_prefix("ok ").and_then(digits);
+    number.is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// A line above others that is itself in their tree.
+struct Heading {
+    index: usize,
+    indent: usize,
+    has_pass: bool,
+    has_kept: bool,
+}
+
+/// Drops the headings of groups in which everything passed.
+fn drop_empty_headings(lines: &mut [(&str, Fate)]) {
+    let mut above: Vec<Heading> = Vec::new();
+    let mut empty: Vec<usize> = Vec::new();
+    let mut close = |above: &mut Vec<Heading>| {
+        let Some(done) = above.pop() else { return };
+        let is_empty = done.has_pass && !done.has_kept;
+        if is_empty {
+            empty.push(done.index);
+        }
+        if let Some(parent) = above.last_mut() {
+            parent.has_pass |= is_empty;
+            parent.has_kept |= !is_empty;
+        }
+    };
+    for (index, (line, fate)) in lines.iter().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let indent = indent(line);
+        while above.last().is_some_and(|heading| heading.indent >= indent) {
+            close(&mut above);
+        }
+        match fate {
+            Fate::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
+            // What npm says it runs is no heading.
+            _ => above.push(Heading { index, indent, has_pass: false, has_kept: line.starts_with("> ") }),
+        }
+    }
+    while !above.is_empty() {
+        close(&mut above);
+    }
+    for index in empty {
+        if let Some((_, fate)) = lines.get_mut(index) {
+            *fate = Fate::Drop;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_known() {
+        for line in [
+            " Test Files  1 failed | 1 passed (2)",
+            "      Tests  2 passed (2)",
+            "Tests:       2 failed, 31 passed, 33 total",
+            "  22 passing (79ms)",
+            "ℹ tests 20",
+            "# tests 20",
+            "  4 tests passed",
+        ] {
+            assert!(is_summary(line), "{line}");
+        }
+        for line in ["Tests are fine", "passing", "# tests", "12 passing grades", ""] {
+            assert!(!is_summary(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn headings_of_what_passed_go() {
+        let text =
+            "▶ fine\n  ▶ inner\n    ✔ a (1ms)\n▶ bad\n  ✔ b\n  ✖ c\n    why\nℹ tests 3\nℹ pass 2\nℹ fail 1\n";
+        let shown = test(text, 1000).unwrap();
+        assert_eq!(
+            shown,
+            "[4 lines left out: passing tests and progress]\n▶ bad\n  ✖ c\n    why\nℹ tests 3\nℹ pass 2\nℹ fail 1\n"
+        );
+    }
+
+    #[test]
+    fn what_looks_like_a_pass_in_a_failure_stays() {
+        let text = "FAIL ./a.test.js\n  ● a\n\n    Received:\n    ✓ not a test\n\nPASS ./b.test.js\n  ✓ b\n\n\
+                    Tests:       1 failed, 1 passed, 2 total\nTime:  1 s\nRan all test suites.\n";
+        let shown = test(text, 1000).unwrap();
+        assert!(shown.contains("✓ not a test") && !shown.contains("✓ b"), "{shown}");
+    }
+
+    #[test]
+    fn tap_keeps_the_notes_of_failures() {
+        let text = "TAP version 13\n# Subtest: a\nok 1 - a\n  ---\n  duration_ms: 1\n  ...\n# Subtest: b\nnot ok 2 - b\n  ---\n  \
+                    error: |-\n    ok 3 - not a test\n  stack: x\n  ...\n1..2\n# tests 2\n# pass 1\n# fail 1\n";
+        let shown = test(text, 1000).unwrap();
+        assert!(
+            shown
+                .contains("not ok 2 - b\n  ---\n  error: |-\n    ok 3 - not a test\n  stack: x\n  ...\n1..2"),
+            "{shown}"
+        );
+        assert!(!shown.contains("duration_ms") && !shown.contains("ok 1"), "{shown}");
+    }
+}

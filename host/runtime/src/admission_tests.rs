@@ -1,0 +1,247 @@
+use super::*;
+
+fn id(name: &str) -> PluginId {
+    PluginId::new(name).unwrap()
+}
+
+fn admission(parallel_calls: u32, queued_calls: u32, queue_timeout: Duration) -> Arc<Admission> {
+    let limits = HostLimits { parallel_calls, queued_calls, queue_timeout, ..HostLimits::default() };
+    Arc::new(Admission::new(limits))
+}
+
+fn idle(admission: &Admission) -> bool {
+    let state = lock(&admission.state);
+    (state.free, state.waiting) == (admission.limits.parallel_calls, 0)
+        && state.lanes.is_empty()
+        && state.turns.is_empty()
+}
+
+async fn until(admission: &Admission, waiting: u32) {
+    while lock(&admission.state).waiting != waiting {
+        tokio::task::yield_now().await;
+    }
+}
+
+type Entered = tokio::task::JoinHandle<Result<(), Fault>>;
+
+/// Enters in a task of its own and waits until it stands in the queue.
+async fn queued(admission: &Arc<Admission>, plugin: &str, cancel: &CancellationToken) -> Entered {
+    let before = lock(&admission.state).waiting;
+    let task = tokio::spawn({
+        let (admission, plugin, cancel) = (Arc::clone(admission), id(plugin), cancel.clone());
+        async move { admission.enter(&plugin, 1000, &cancel).await.map(drop) }
+    });
+    until(admission, before + 1).await;
+    task
+}
+
+#[tokio::test]
+async fn beyond_the_queue_the_answer_is_busy() {
+    let admission = admission(1, 1, Duration::from_millis(50));
+    let cancel = CancellationToken::new();
+    let first = admission.enter(&id("a"), 9, &cancel).await.unwrap();
+    let second = queued(&admission, "a", &cancel).await;
+    let third = admission.enter(&id("a"), 9, &cancel).await.unwrap_err();
+    assert_eq!((third.kind, third.limit.as_ref().unwrap().name), (FaultKind::Busy, "queued_calls"));
+    assert!(third.retry_after_ms.is_some_and(|ms| (10..=60_000).contains(&ms)), "{third:?}");
+    let timed_out = second.await.unwrap().unwrap_err();
+    assert_eq!(timed_out.limit.unwrap().name, "queue_timeout");
+    drop(first);
+    assert!(idle(&admission));
+    assert!(admission.enter(&id("a"), 9, &cancel).await.is_ok());
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn ten_thousand_of_one_delay_another_by_one_round() {
+    let admission = admission(2, 20_000, Duration::from_secs(60));
+    let cancel = CancellationToken::new();
+    let running = [
+        admission.enter(&id("greedy"), 1000, &cancel).await.unwrap(),
+        admission.enter(&id("greedy"), 1000, &cancel).await.unwrap(),
+    ];
+    let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), Vec::new());
+    for n in 0..10_001 {
+        // The quiet one comes last.
+        let plugin = id(if n == 10_000 { "quiet" } else { "greedy" });
+        let (admission, cancel, order) = (Arc::clone(&admission), cancel.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let place = admission.enter(&plugin, 1000, &cancel).await.unwrap();
+            order.lock().unwrap().push(plugin);
+            drop(place);
+        }));
+    }
+    until(&admission, 10_001).await;
+    drop(running);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let served = order.iter().position(|plugin| plugin.as_str() == "quiet").unwrap();
+    assert!(served <= 3, "{served} calls of the greedy one came before");
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn a_plugin_at_its_bound_waits_without_a_place() {
+    let admission = admission(4, 100, Duration::from_millis(100));
+    let cancel = CancellationToken::new();
+    let two = [
+        admission.enter(&id("a"), 2, &cancel).await.unwrap(),
+        admission.enter(&id("a"), 2, &cancel).await.unwrap(),
+    ];
+    let busy = admission.enter(&id("a"), 2, &cancel).await.unwrap_err();
+    assert_eq!(busy.limit.unwrap().setting, "[plugins.a.limits] concurrency = …");
+    assert_eq!(admission.free(), 2);
+    let other = admission.enter(&id("b"), 2, &cancel).await.unwrap();
+    assert_eq!((admission.free(), other.queued_us), (1, 0));
+    drop(two);
+    assert!(admission.enter(&id("a"), 2, &cancel).await.is_ok());
+    drop(other);
+    assert!(idle(&admission));
+}
+
+/// The place of one that was at its bound goes to its next, though others were free all the time.
+#[tokio::test]
+async fn a_lane_at_its_bound_goes_on_when_one_of_its_calls_ends() {
+    let admission = admission(4, 100, Duration::from_secs(10));
+    let cancel = CancellationToken::new();
+    let first = admission.enter(&id("a"), 1, &cancel).await.unwrap();
+    let second = tokio::spawn({
+        let (admission, cancel) = (Arc::clone(&admission), cancel.clone());
+        async move { admission.enter(&id("a"), 1, &cancel).await.map(|place| place.queued_us) }
+    });
+    until(&admission, 1).await;
+    drop(first);
+    assert!(second.await.unwrap().is_ok());
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn a_raised_bound_lets_the_waiting_in() {
+    let admission = admission(4, 100, Duration::from_secs(10));
+    let cancel = CancellationToken::new();
+    let first = admission.enter(&id("a"), 1, &cancel).await.unwrap();
+    let enter = |bound| {
+        let (admission, cancel) = (Arc::clone(&admission), cancel.clone());
+        tokio::spawn(async move { admission.enter(&id("a"), bound, &cancel).await })
+    };
+    let second = enter(1);
+    until(&admission, 1).await;
+    let (third, second) = (enter(3).await.unwrap(), second.await.unwrap());
+    assert!(second.is_ok() && third.is_ok());
+    drop((first, second, third));
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn a_full_queue_costs_the_longest_lane() {
+    let admission = admission(1, 4, Duration::from_secs(10));
+    let cancel = CancellationToken::new();
+    let running = admission.enter(&id("greedy"), 9, &cancel).await.unwrap();
+    let mut greedy = Vec::new();
+    for _ in 0..4 {
+        greedy.push(queued(&admission, "greedy", &cancel).await);
+    }
+    let quiet = tokio::spawn({
+        let (admission, cancel) = (Arc::clone(&admission), cancel.clone());
+        async move { admission.enter(&id("quiet"), 9, &cancel).await.map(drop) }
+    });
+    let evicted = greedy.pop().unwrap().await.unwrap().unwrap_err();
+    assert_eq!((evicted.kind, evicted.limit.unwrap().name), (FaultKind::Busy, "queued_calls"));
+    assert!(admission.enter(&id("greedy"), 9, &cancel).await.is_err(), "who has the longest lane is refused");
+    drop(running);
+    quiet.await.unwrap().unwrap();
+    for task in greedy {
+        task.await.unwrap().unwrap();
+    }
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn who_gives_up_leaves_at_once() {
+    let admission = admission(1, 10, Duration::from_secs(60));
+    let (cancel, other) = (CancellationToken::new(), CancellationToken::new());
+    let running = admission.enter(&id("a"), 9, &cancel).await.unwrap();
+    let cancelled = queued(&admission, "a", &other).await;
+    let aborted = queued(&admission, "b", &cancel).await;
+    other.cancel();
+    assert_eq!(cancelled.await.unwrap().unwrap_err().kind, FaultKind::Cancelled);
+    aborted.abort();
+    assert!(aborted.await.is_err());
+    assert_eq!(lock(&admission.state).waiting, 0);
+    drop(running);
+    assert!(idle(&admission));
+}
+
+/// Granted and given up in the same moment: the place must not be lost. The task is never polled again after it was
+/// granted its place.
+#[tokio::test]
+async fn a_place_granted_to_one_that_gave_up_is_given_on() {
+    let admission = admission(1, 10, Duration::from_secs(60));
+    let cancel = CancellationToken::new();
+    let running = admission.enter(&id("a"), 9, &cancel).await.unwrap();
+    let plugin = id("b");
+    let mut waiting = Box::pin(admission.enter(&plugin, 9, &cancel));
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    drop(running);
+    assert_eq!(admission.free(), 0, "it is granted");
+    drop(waiting);
+    assert!(idle(&admission));
+}
+
+/// Many plugins, bounds, cancellations, aborts and time-outs at random, on several threads: never more run than may,
+/// neither in all nor of one plugin, everybody is answered, and in the end nothing is taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_happens_no_place_is_lost() {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    for round in 0..20u32 {
+        let (places, bound) = (1 + round % 5, 1 + round % 3);
+        let admission =
+            admission(places, 50 + 100 * (round % 3), Duration::from_millis(5 + 200 * u64::from(round % 2)));
+        let all = Arc::new(AtomicU32::new(0));
+        let each: Arc<Vec<AtomicU32>> = Arc::new((0..7).map(|_| AtomicU32::new(0)).collect());
+        let mut tasks = Vec::new();
+        for n in 0..600usize {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            let (dice, plugin) = (seed, if seed.is_multiple_of(3) { n % 7 } else { 0 });
+            let (admission, all, each) = (Arc::clone(&admission), Arc::clone(&all), Arc::clone(&each));
+            let task = tokio::spawn(async move {
+                let cancel = CancellationToken::new();
+                if dice % 5 == 1 {
+                    let cancel = cancel.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_micros(dice >> 8 & 0xfff)).await;
+                        cancel.cancel();
+                    });
+                }
+                let Ok(place) = admission.enter(&id(&format!("p{plugin}")), bound, &cancel).await else {
+                    return;
+                };
+                assert!(all.fetch_add(1, SeqCst) < places);
+                assert!(each[plugin].fetch_add(1, SeqCst) < bound);
+                match dice >> 20 & 3 {
+                    0 => tokio::time::sleep(Duration::from_micros(dice >> 24 & 0x3ff)).await,
+                    1 => tokio::task::yield_now().await,
+                    _ => {}
+                }
+                all.fetch_sub(1, SeqCst);
+                each[plugin].fetch_sub(1, SeqCst);
+                drop(place);
+            });
+            if dice.is_multiple_of(11) {
+                task.abort();
+            }
+            tasks.push(task);
+        }
+        for task in tasks {
+            let ended =
+                tokio::time::timeout(Duration::from_secs(60), task).await.expect("somebody is never woken");
+            assert!(ended.is_ok() || ended.unwrap_err().is_cancelled());
+        }
+        assert!(idle(&admission), "round {round}: {:?}", lock(&admission.state));
+    }
+}

@@ -1,0 +1,76 @@
+use super::*;
+
+/// A cache with files of a name, a size and an age in days.
+fn cache(bounds: Bounds, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Cache) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, size, days) in files {
+        let path = dir.path().join(name);
+        fs::write(&path, vec![0; *size]).unwrap();
+        let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    }
+    let cache = Cache { dir: dir.path().to_path_buf(), key: "0".repeat(16), bounds };
+    (dir, cache)
+}
+
+fn names(cache: &Cache) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(&cache.dir)
+        .unwrap()
+        .map(|entry| {
+            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+            // The digest's first digit tells them apart.
+            name.replace(&"0".repeat(16), "K").replace(&name[..1].repeat(64), &name[..1])
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+fn entry(digit: &str, kind: &str) -> String {
+    format!("{}-{}.{kind}", digit.repeat(64), "0".repeat(16))
+}
+
+#[test]
+fn what_was_used_longest_ago_goes_first_and_only_what_is_ours() {
+    let files = [
+        (entry("a", "json"), 10, 5),
+        (entry("a", "cwasm"), 100, 90),
+        (entry("b", "json"), 10, 9),
+        (entry("b", "cwasm"), 100, 1),
+        (entry("c", "cwasm"), 100, 3),
+        ("notes.json".to_owned(), 1000, 900),
+        (format!("{}-x.cwasm", "d".repeat(64)), 1000, 900),
+        (".1-2-3.tmp".to_owned(), 1000, 1),
+        (".1-2-4.tmp".to_owned(), 1000, 0),
+    ];
+    let files: Vec<(&str, usize, u64)> =
+        files.iter().map(|(name, size, days)| (name.as_str(), *size, *days)).collect();
+    let age = Duration::from_secs(30 * 24 * 3600);
+    let (_dir, cache) = cache(Bounds { bytes: 320, age }, &files);
+    cache.sweep();
+    let ours = |cache: &Cache| names(cache).into_iter().filter(|n| n.contains("-K.")).collect::<Vec<_>>();
+    assert_eq!(ours(&cache).len(), 5, "all of it fits, and metadata says when code was used");
+    let all = names(&cache);
+    assert!(all.contains(&"notes.json".to_owned()) && all.contains(&".1-2-4.tmp".to_owned()), "{all:?}");
+    assert!(!all.contains(&".1-2-3.tmp".to_owned()), "{all:?}");
+    let smaller = Cache { bounds: Bounds { bytes: 210, age }, ..cache.clone() };
+    smaller.sweep();
+    assert_eq!(ours(&smaller), ["a-K.cwasm", "a-K.json", "c-K.cwasm"], "whole entries go");
+    let younger = Cache { bounds: Bounds { bytes: 1000, age: age / 7 }, ..cache.clone() };
+    younger.sweep();
+    assert_eq!(ours(&younger), ["c-K.cwasm"]);
+    let nothing = Cache { bounds: Bounds { bytes: 0, age }, ..cache };
+    nothing.sweep();
+    assert_eq!(ours(&nothing), Vec::<String>::new());
+    assert_eq!(names(&nothing).len(), 3, "nothing else is touched");
+}
+
+#[test]
+fn a_use_is_noted() {
+    let name = entry("a", "json");
+    let (_dir, cache) = cache(Bounds::default(), &[(&name, 1, 5)]);
+    let path = cache.dir.join(&name);
+    cache.used(&path);
+    let age = fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap_or_default();
+    assert!(age < Duration::from_secs(3600), "{age:?}");
+}

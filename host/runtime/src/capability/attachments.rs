@@ -1,0 +1,143 @@
+//! `attachments`: files that came with the turn, and files to hand back.
+//!
+//! A tool sees the files whose media types it was granted, one by one and by handle; the folder that a file came from
+//! is no part of it. New files have a name that is no path, a media type that was granted, and a quota for each call.
+
+use std::sync::Arc;
+
+use toolbay_core::attachment::{self, Access, Attachments, check_name, media_type};
+use toolbay_core::limits::Limit;
+use toolbay_core::policy::Key;
+
+use super::Capabilities;
+use crate::bindings::host::attachments::{Attachment, AttachmentError, Host};
+
+/// What one call made.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    files: u32,
+    bytes: u64,
+}
+
+impl Capabilities {
+    fn attachments(&self) -> Option<Arc<dyn Attachments>> {
+        self.call.as_ref()?.ctx.turn.attachments.clone()
+    }
+
+    fn takes(&self, access: Access, media: &str) -> bool {
+        let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
+        rules.iter().any(|rule| rule.takes(access, media))
+    }
+
+    fn reads_attachments(&self) -> bool {
+        let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
+        rules.iter().any(|rule| rule.access == Access::Read)
+    }
+
+    /// Checks the right to make a file of this type; returns the type as it is kept.
+    fn may_create(&self, name: &str, media: &str) -> Result<String, AttachmentError> {
+        let Some(media) = media_type(media) else {
+            // Without a grant for any type it must not matter how the type is written.
+            let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
+            if rules.iter().any(|rule| rule.access == Access::Create) {
+                return Err(AttachmentError::Other("write a media type such as `image/png`".to_owned()));
+            }
+            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "create")));
+        };
+        let wish = format!("create {media}");
+        if !self.takes(Access::Create, &media) {
+            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, &wish)));
+        }
+        check_name(name).map_err(AttachmentError::Other)?;
+        self.note(Key::Attachments, &wish, true);
+        Ok(media)
+    }
+
+    /// Takes a file's share of the call's quota.
+    fn meter_attachment(&mut self, size: u64) -> Result<(), AttachmentError> {
+        if size > self.limits.attachment_bytes {
+            return Err(AttachmentError::TooLarge(size));
+        }
+        let (files, bytes) = (self.attachments.files, self.attachments.bytes);
+        let used_up = if files >= self.limits.attachments {
+            Limit::Attachments
+        } else if bytes.saturating_add(size) > self.limits.attachment_bytes {
+            Limit::AttachmentBytes
+        } else {
+            self.attachments = Meter { files: files + 1, bytes: bytes + size };
+            return Ok(());
+        };
+        let hit = self.limits.hit(used_up, &self.plugin);
+        Err(AttachmentError::Other(format!(
+            "the call has made {files} attachments of {bytes} bytes: `{}` is {}; to allow more: {}",
+            hit.name, hit.value, hit.setting
+        )))
+    }
+}
+
+fn shown(about: attachment::Attachment) -> Attachment {
+    Attachment { id: about.id, name: about.name, mime_type: about.media_type, size: about.size }
+}
+
+impl From<attachment::AttachmentError> for AttachmentError {
+    fn from(error: attachment::AttachmentError) -> Self {
+        match error {
+            attachment::AttachmentError::NotFound => Self::NotFound,
+            attachment::AttachmentError::TooLarge(bytes) => Self::TooLarge(bytes),
+            attachment::AttachmentError::Other(message) => Self::Other(message),
+        }
+    }
+}
+
+impl Host for Capabilities {
+    async fn all(&mut self) -> Vec<Attachment> {
+        if !self.reads_attachments() {
+            // The contract has no error here; the audit tells of the wish.
+            self.note(Key::Attachments, "read", false);
+            return Vec::new();
+        }
+        self.note(Key::Attachments, "read", true);
+        let Some(attachments) = self.attachments() else { return Vec::new() };
+        let all = attachments.list().await;
+        all.into_iter().filter(|one| self.takes(Access::Read, &one.media_type)).map(shown).collect()
+    }
+
+    async fn read(&mut self, id: String) -> Result<Vec<u8>, AttachmentError> {
+        if !self.reads_attachments() {
+            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "read")));
+        }
+        let attachments = self.attachments().ok_or(AttachmentError::NotFound)?;
+        let all = attachments.list().await;
+        let about = all.into_iter().find(|one| one.id == id).ok_or(AttachmentError::NotFound)?;
+        let media = media_type(&about.media_type).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
+        let wish = format!("read {media}");
+        if !self.takes(Access::Read, &media) {
+            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, &wish)));
+        }
+        self.note(Key::Attachments, &wish, true);
+        // Before it is copied: it would lie in memory twice.
+        let most = self.limits.host_call_bytes;
+        if about.size > most {
+            return Err(AttachmentError::TooLarge(about.size));
+        }
+        let data = attachments.read(&id, most).await?;
+        if data.len() as u64 > most {
+            return Err(AttachmentError::TooLarge(data.len() as u64));
+        }
+        Ok(data)
+    }
+
+    async fn create(
+        &mut self,
+        name: String,
+        mime_type: String,
+        data: Vec<u8>,
+    ) -> Result<Attachment, AttachmentError> {
+        let media = self.may_create(&name, &mime_type)?;
+        let Some(attachments) = self.attachments() else {
+            return Err(AttachmentError::Other("this caller takes no attachments".to_owned()));
+        };
+        self.meter_attachment(data.len() as u64)?;
+        Ok(shown(attachments.create(&name, &media, data).await?))
+    }
+}

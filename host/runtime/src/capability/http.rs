@@ -1,0 +1,95 @@
+//! `http-client`: requests through the one client of the host, under the policy of the tool.
+//!
+//! `wasi:http` goes through the same client ([`wasi`]), `wasi:sockets` through the same checks
+//! ([`super::sockets`]). A request passes, for every hop: the rules ([`session`]), the limits, the vault ([`seam`]),
+//! one look-up ([`resolve`]), the check of every address, and a connection to a checked address ([`connect`]). The
+//! environment's proxies are ignored: a proxy would look names up again, unchecked.
+
+mod body;
+mod connect;
+mod exchange;
+mod headers;
+mod resolve;
+mod seam;
+pub(super) mod session;
+pub(crate) mod wasi;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use toolbay_core::policy::{Key, Policy};
+
+use super::Capabilities;
+use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
+pub(crate) use session::Meter;
+use session::NetError;
+
+/// The one client of a host.
+#[derive(Debug)]
+pub(crate) struct Client {
+    resolver: resolve::Resolver,
+    pool: Arc<connect::Pool>,
+    trust: connect::Trust,
+    places: Arc<Semaphore>,
+}
+
+impl Client {
+    /// A client within the bounds of the host.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let places = usize::try_from(policy.host().http_connections).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            resolver: resolve::Resolver::new(),
+            pool: Arc::default(),
+            trust: connect::Trust::default(),
+            places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    /// Trusts these roots, too.
+    pub(crate) fn trust(&self, pem: &[u8]) -> Result<(), String> {
+        self.trust.add(pem)
+    }
+
+    /// A place among the connections of the host; those that nobody uses make room.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, NetError> {
+        if let Some(place) = self.try_place() {
+            return Ok(place);
+        }
+        let gone = |_| NetError::Transport("the host is shutting down".to_owned());
+        let mut place = std::pin::pin!(Arc::clone(&self.places).acquire_owned());
+        // In the queue first: from now on no place is free, and nothing is kept that becomes idle. What was kept since
+        // the pool was cleared is closed here.
+        tokio::select! {
+            biased;
+            place = &mut place => return place.map_err(gone),
+            () = std::future::ready(()) => self.pool.clear(),
+        }
+        place.await.map_err(gone)
+    }
+
+    fn try_place(&self) -> Option<OwnedSemaphorePermit> {
+        let try_one = || Arc::clone(&self.places).try_acquire_owned().ok();
+        try_one().or_else(|| {
+            self.pool.clear();
+            try_one()
+        })
+    }
+}
+
+impl Host for Capabilities {
+    async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let Some(session) = self.session() else {
+            return Err(HttpError::Denied(self.refuse(Key::Net, &request.url)));
+        };
+        let time = session.time(request.timeout_ms.map(|ms| Duration::from_millis(ms.into())));
+        let fetched = tokio::time::timeout(time, exchange::fetch(&session, request)).await;
+        let fetched = fetched.unwrap_or(Err(NetError::Timeout));
+        fetched.map_err(|error| match seam::error(&session, error) {
+            NetError::Denied(why) | NetError::Address(why) => HttpError::Denied(why),
+            NetError::Invalid(why) => HttpError::InvalidRequest(why),
+            NetError::Timeout => HttpError::Timeout,
+            NetError::Transport(why) => HttpError::Transport(why),
+        })
+    }
+}

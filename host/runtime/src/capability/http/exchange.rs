@@ -1,0 +1,242 @@
+//! One request after the other: each hop is asked about, looked up, checked and sent; redirects are followed by us.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::{ACCEPT_ENCODING, HOST, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use toolbay_core::net::{Scheme, Target};
+use url::Url;
+
+use super::body::{self, Inbound};
+use super::connect::{Connection, Key, Outgoing};
+use super::session::{NetError, Session};
+use super::{headers, seam};
+use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
+
+/// Redirects that are followed.
+const MAX_REDIRECTS: u32 = 5;
+/// The codings that [`body::collect`] reads.
+const CODINGS: &str = "gzip, deflate, br";
+/// Longest URL.
+const MAX_URL: usize = 8 << 10;
+
+/// What is sent next.
+struct Hop {
+    target: Target,
+    url: Url,
+    headers: HeaderMap,
+    body: Option<Bytes>,
+}
+
+/// Fetches for `http-client`: redirects followed, the body read and decoded.
+pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<HttpResponse, NetError> {
+    let headers = headers::read(&request.headers)?;
+    let url = parse(None, &request.url).map_err(NetError::Invalid)?;
+    let target = Target::request(&request.method, &url).map_err(NetError::Invalid)?;
+    if let Some(body) = &request.body {
+        seam::check_body(session, body).map_err(NetError::Denied)?;
+    }
+    let mut hop = Hop { target, url, headers, body: request.body.map(Bytes::from) };
+    let mut redirects = 0;
+    let response = loop {
+        let response = hop.send(session).await?;
+        let Some(next) = hop.redirect(session, &response)? else { break response };
+        redirects += 1;
+        if redirects > MAX_REDIRECTS {
+            return Err(NetError::Transport(format!("more than {MAX_REDIRECTS} redirects")));
+        }
+        hop = next;
+    };
+    let (mut parts, body) = response.into_parts();
+    let (body, truncated) =
+        body::collect(session, &mut parts.headers, body, request.max_response_bytes).await?;
+    let url = seam::scrub(session, hop.url.to_string().into_bytes());
+    Ok(HttpResponse {
+        status: parts.status.as_u16(),
+        url: String::from_utf8_lossy(&url).into_owned(),
+        headers: headers::show(session, &parts.headers),
+        body,
+        truncated,
+    })
+}
+
+/// Reads a URL, or one relative to `base`. What is behind a `#` never leaves the host.
+fn parse(base: Option<&Url>, text: &str) -> Result<Url, String> {
+    let shown = || toolbay_core::text::one_line(text, 200);
+    if text.len() > MAX_URL {
+        return Err(format!("a URL can have at most {MAX_URL} bytes"));
+    }
+    let url = match base {
+        Some(base) => base.join(text),
+        None => Url::parse(text),
+    };
+    let mut url = url.map_err(|e| format!("`{}` is no URL: {e}", shown()))?;
+    if url.as_str().len() > MAX_URL {
+        return Err(format!("a URL can have at most {MAX_URL} bytes"));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+impl Hop {
+    async fn send(&self, session: &Session) -> Result<Response<Inbound>, NetError> {
+        let body = self.body.clone();
+        let length = body.as_ref().map_or(0, Bytes::len);
+        let body = Full::new(body.unwrap_or_default()).map_err(|never| match never {}).boxed_unsync();
+        let mut headers = self.headers.clone();
+        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(CODINGS));
+        seam::keep_readable(session, &mut headers, CODINGS);
+        send(session, &self.target, &self.url, headers, (body, length)).await
+    }
+
+    /// The hop that a response asks for, by the rules of the Fetch standard.
+    fn redirect(&self, session: &Session, response: &Response<Inbound>) -> Result<Option<Self>, NetError> {
+        let status = response.status();
+        if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            return Ok(None);
+        }
+        let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
+        let broken =
+            |why: &str| NetError::Transport(format!("`{}` redirects to nowhere: {why}", self.target.host()));
+        if seam::scrub(session, location.as_bytes().to_vec()) != location.as_bytes() {
+            // It goes in named headers to named origins, and nowhere else; nor is it told to the guest or the log.
+            let host = self.target.host();
+            let why = format!(
+                "`{host}` redirects to an address with the value of a secret in it, which is not followed"
+            );
+            return Err(NetError::Denied(why));
+        }
+        let location = std::str::from_utf8(location.as_bytes()).map_err(|_| broken("no text"))?;
+        let url = parse(Some(&self.url), location).map_err(|e| broken(&e))?;
+        let method = self.target.method();
+        let as_get = match status {
+            StatusCode::SEE_OTHER => method != "GET" && method != "HEAD",
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == "POST",
+            _ => false,
+        };
+        let target = Target::request(if as_get { "GET" } else { method }, &url).map_err(|why| {
+            let to = toolbay_core::text::one_line(url.scheme(), 40);
+            NetError::Denied(format!(
+                "`{}` redirects to a URL of `{to}` that is not followed: {why}",
+                self.target.host()
+            ))
+        })?;
+        let (mut headers, mut body) = (self.headers.clone(), self.body.clone());
+        if as_get {
+            headers::drop_body(&mut headers);
+            body = None;
+        }
+        if !target.same_origin(&self.target) {
+            headers::keep_safe(&mut headers);
+        }
+        Ok(Some(Self { target, url, headers, body }))
+    }
+}
+
+/// Sends one hop, if it may be sent. All requests of all guests go through here. With the body comes the number of
+/// its bytes that are not counted while they pass.
+pub(super) async fn send(
+    session: &Session,
+    target: &Target,
+    url: &Url,
+    mut headers: HeaderMap,
+    (body, length): (Outgoing, usize),
+) -> Result<Response<Inbound>, NetError> {
+    let allowed = session.admit(target)?;
+    session.count_request()?;
+    session.count_bytes(length)?;
+    let lease = session.lease()?;
+    seam::inject(session, &mut headers, url).map_err(NetError::Denied)?;
+    headers
+        .entry(USER_AGENT)
+        .or_insert(HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    let mut request = request(target, url, headers, body)?;
+    let (uri, host) = (request.uri().clone(), request.headers().get(HOST).cloned());
+    let client = session.client();
+    let key = Key {
+        plugin: session.plugin.clone(),
+        scheme: target.scheme(),
+        host: target.host().to_owned(),
+        port: target.port(),
+        private: session.private(allowed).to_vec(),
+    };
+    while let Some(mut connection) = client.pool.take(&key) {
+        if !connection.ready().await {
+            continue;
+        }
+        match connection.send(request).await {
+            Ok(response) => return received(response, key, connection, client, lease),
+            // The peer closed it while nobody was looking; nothing was sent.
+            Err((_, Some(unsent))) => request = unsent,
+            Err((error, None)) => return Err(failed(session, target, &error)),
+        }
+        // The next connection may speak the other version of HTTP, which writes these differently.
+        *request.uri_mut() = uri.clone();
+        host.clone().map(|host| request.headers_mut().insert(HOST, host));
+    }
+    let addresses = client.resolver.addresses(&session.plugin, target.host(), target.port()).await?;
+    session.check(target, allowed, &addresses)?;
+    let tls = match target.scheme() {
+        Scheme::Https => Some(client.trust.config().await?),
+        Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
+    };
+    let mut connection = Connection::open(&addresses, &key, tls, client.place().await?).await?;
+    match connection.send(request).await {
+        Ok(response) => received(response, key, connection, client, lease),
+        Err((error, _)) => Err(failed(session, target, &error)),
+    }
+}
+
+fn failed(session: &Session, target: &Target, error: &hyper::Error) -> NetError {
+    NetError::Transport(format!("`{}` gave no response: {}", target.host(), body::cause(session, error)))
+}
+
+fn received(
+    response: Response<hyper::body::Incoming>,
+    key: Key,
+    connection: Connection,
+    client: &super::Client,
+    lease: super::session::Lease,
+) -> Result<Response<Inbound>, NetError> {
+    if response.status().is_informational() {
+        return Err(NetError::Transport(format!("`{}` wants another protocol", key.host)));
+    }
+    Ok(response.map(|body| Inbound::new(body, key, connection, Arc::clone(&client.pool), lease)))
+}
+
+fn request(
+    target: &Target,
+    url: &Url,
+    mut headers: HeaderMap,
+    body: Outgoing,
+) -> Result<Request<Outgoing>, NetError> {
+    let invalid = |what: &str| NetError::Invalid(format!("the {what} can not be sent"));
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
+    let uri = uri(target, url).ok_or_else(|| invalid("URL"))?;
+    let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+    headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| invalid("host"))?);
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// The URL as it is sent: with the host as it was compared with the rules.
+fn uri(target: &Target, url: &Url) -> Option<hyper::Uri> {
+    let authority = match url.port() {
+        Some(port) => format!("{}:{port}", target.host()),
+        None => target.host().to_owned(),
+    };
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    hyper::Uri::builder()
+        .scheme(target.scheme().name())
+        .authority(authority)
+        .path_and_query(path)
+        .build()
+        .ok()
+}

@@ -1,0 +1,298 @@
+//! What one call may do on the network, and what it did so far. Shared by `http-client`, `wasi:http` and
+//! `wasi:sockets`, so that a guest gains nothing by changing between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use toolbay_core::call::CallContext;
+use toolbay_core::limits::{Limit, Limits};
+use toolbay_core::name::PluginId;
+use toolbay_core::net::address::{self, NotPublic};
+use toolbay_core::net::{self, Allowed, Target};
+use toolbay_core::policy::Key;
+use toolbay_core::redact::Redactor;
+
+use super::Client;
+use crate::capability::secrets::Tokens;
+use crate::capability::{Capabilities, Granted};
+
+/// Why there is no response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NetError {
+    /// The policy, or a limit, says no.
+    #[error("{0}")]
+    Denied(String),
+    /// A host leads to an address that the policy does not allow.
+    #[error("{0}")]
+    Address(String),
+    /// The guest wrote something that is no request.
+    #[error("{0}")]
+    Invalid(String),
+    /// The time of the request is up.
+    #[error("the time was up")]
+    Timeout,
+    /// The name, the connection or the peer failed.
+    #[error("{0}")]
+    Transport(String),
+}
+
+/// What a call used of the network. One for all interfaces.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter(Arc<Spent>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    requests: AtomicU32,
+    open: AtomicU32,
+    bytes: AtomicU64,
+    raw: Mutex<Raw>,
+}
+
+/// What raw sockets know: which names led to an address, and with whom datagrams are exchanged.
+#[derive(Debug, Default)]
+struct Raw {
+    names: BTreeMap<IpAddr, BTreeSet<String>>,
+    peers: BTreeSet<SocketAddr>,
+    leases: Vec<(Lease, tokio::sync::OwnedSemaphorePermit)>,
+}
+
+/// One of the requests and connections that a call may have open at once.
+#[derive(Debug)]
+pub(super) struct Lease(std::sync::Weak<Spent>);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(spent) = self.0.upgrade() {
+            spent.open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The network as one call sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(super) plugin: PluginId,
+    pub(super) granted: Arc<Granted>,
+    limits: Arc<Limits>,
+    ctx: Arc<CallContext>,
+    deadline: Instant,
+    spent: Arc<Spent>,
+    pub(super) tokens: Tokens,
+}
+
+impl Capabilities {
+    /// The network as this call sees it; `None` for sealed entries, which have none.
+    pub(crate) fn session(&self) -> Option<Session> {
+        let (call, granted) = (self.call.as_ref()?, self.granted.as_ref()?);
+        Some(Session {
+            plugin: self.plugin.clone(),
+            granted: Arc::clone(granted),
+            limits: Arc::clone(&self.limits),
+            ctx: Arc::clone(&call.ctx),
+            deadline: call.deadline,
+            spent: Arc::clone(&self.http.0),
+            tokens: self.tokens.clone(),
+        })
+    }
+}
+
+impl Session {
+    /// What knows the values of secrets.
+    pub(super) fn redactor(&self) -> &Redactor {
+        self.ctx.redactor()
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.granted.services.http
+    }
+
+    /// Time for one request: what the guest asks for, at most what is left of the call.
+    pub(super) fn time(&self, asked: Option<Duration>) -> Duration {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        asked.map_or(left, |asked| asked.min(left))
+    }
+
+    /// Asks the rules about a request.
+    pub(super) fn admit(&self, target: &Target) -> Result<Allowed, NetError> {
+        match net::judge(&self.granted.grants.net, target) {
+            Ok(allowed) => {
+                self.note(&target.wish(), true);
+                Ok(allowed)
+            }
+            Err(why) => {
+                let refusal = self.refuse(Key::Net, &target.wish());
+                Err(NetError::Denied(why.map_or(refusal.clone(), |why| format!("{why}; {refusal}"))))
+            }
+        }
+    }
+
+    /// Checks every address that a host stands for. One that may not be connected to refuses them all: whoever
+    /// answers for the name chooses the order.
+    pub(super) fn check(
+        &self,
+        target: &Target,
+        allowed: Allowed,
+        addresses: &[SocketAddr],
+    ) -> Result<(), NetError> {
+        addresses.iter().try_for_each(|one| self.check_one(target, allowed, one.ip()))
+    }
+
+    fn check_one(&self, target: &Target, allowed: Allowed, ip: IpAddr) -> Result<(), NetError> {
+        let Err(problem) = address::judge(target.host(), ip, self.private(allowed)) else { return Ok(()) };
+        // Who was granted every public host is not told what the names of private ones mean.
+        let refusal = match (allowed, problem) {
+            (Allowed::Public, _) => format!(
+                "`{}` has an address that is not public, and it is granted with public addresses only: {}",
+                target.host(),
+                self.refuse(Key::Net, &target.wish())
+            ),
+            (Allowed::Named, NotPublic::Special(..) | NotPublic::Metadata(_)) => {
+                let net = IpNet::from(address::unmapped(ip));
+                format!("`{}`: {problem}; {}", target.host(), self.refuse(Key::NetPrivate, &net.to_string()))
+            }
+        };
+        Err(NetError::Address(refusal))
+    }
+
+    /// The private networks that a rule's hosts may lead to.
+    pub(super) fn private(&self, allowed: Allowed) -> &[IpNet] {
+        match allowed {
+            Allowed::Named => &self.granted.grants.net_private,
+            Allowed::Public => &[],
+        }
+    }
+
+    /// Counts one more request, hop, look-up or raw connection.
+    pub(super) fn count_request(&self) -> Result<(), NetError> {
+        let most = self.limits.http_requests;
+        let counted = self
+            .spent
+            .requests
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < most).then_some(n + 1));
+        counted.map(drop).map_err(|_| NetError::Denied(self.limit(Limit::HttpRequests)))
+    }
+
+    /// Opens one more request or connection.
+    pub(super) fn lease(&self) -> Result<Lease, NetError> {
+        let most = self.limits.http_connections;
+        let counted = self
+            .spent
+            .open
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < most).then_some(n + 1));
+        match counted {
+            Ok(_) => Ok(Lease(Arc::downgrade(&self.spent))),
+            Err(_) => Err(NetError::Denied(self.limit(Limit::HttpConnections))),
+        }
+    }
+
+    /// Counts bytes of a request's or a response's body.
+    pub(super) fn count_bytes(&self, bytes: usize) -> Result<(), NetError> {
+        let before = self.spent.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
+        if before.saturating_add(bytes as u64) > self.limits.http_bytes {
+            return Err(NetError::Denied(self.limit(Limit::HttpBytes)));
+        }
+        Ok(())
+    }
+
+    /// Bytes of bodies that are left, and how many may be handed over at once.
+    pub(super) fn bytes_left(&self) -> (u64, Limit) {
+        let left = self.limits.http_bytes.saturating_sub(self.spent.bytes.load(Ordering::Acquire));
+        if left <= self.limits.host_call_bytes {
+            (left, Limit::HttpBytes)
+        } else {
+            (self.limits.host_call_bytes, Limit::HostCallBytes)
+        }
+    }
+
+    /// Names a limit that was reached, and what would raise it.
+    pub(super) fn limit(&self, limit: Limit) -> String {
+        let hit = self.limits.hit(limit, &self.plugin);
+        format!("the limit `{}` of {} is reached; to raise it: {}", hit.name, hit.value, hit.setting)
+    }
+
+    pub(super) fn refuse(&self, key: Key, wish: &str) -> String {
+        self.ctx.note(key.name(), wish, false);
+        self.granted.refusal(&self.plugin, key, wish)
+    }
+
+    fn note(&self, what: &str, allowed: bool) {
+        self.ctx.note(Key::Net.name(), what, allowed);
+    }
+}
+
+/// Raw sockets.
+impl Session {
+    /// Whether there is any grant for a scheme of raw connections.
+    pub(crate) fn has_raw(&self, scheme: net::Scheme) -> bool {
+        self.granted.grants.net.iter().any(|rule| rule.scheme == scheme)
+    }
+
+    /// Looks a name up for raw connections, if a grant names it, and remembers what it led to.
+    pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, NetError> {
+        /// Addresses that are remembered of a call.
+        const MOST: usize = 256;
+        let target = Target::raw(net::Scheme::Tcp, name, 1).map_err(NetError::Invalid)?;
+        let Some(allowed) = net::judge_lookup(&self.granted.grants.net, target.host()) else {
+            let wish = format!("tcp://{}:PORT", target.host());
+            return Err(NetError::Denied(self.refuse(Key::Net, &wish)));
+        };
+        self.count_request()?;
+        let found = self.client().resolver.addresses(&self.plugin, target.host(), 0);
+        let found = tokio::time::timeout(self.time(None), found).await.map_err(|_| NetError::Timeout)??;
+        self.check(&target, allowed, &found)?;
+        let mut raw = self.raw();
+        for address in &found {
+            if raw.names.len() < MOST || raw.names.contains_key(&address.ip()) {
+                raw.names.entry(address.ip()).or_default().insert(target.host().to_owned());
+            }
+        }
+        Ok(found.iter().map(SocketAddr::ip).collect())
+    }
+
+    /// Whether a raw connection to an address may be made: the address is granted itself, or it is what a granted
+    /// name was found to mean in this call.
+    pub(crate) fn may_connect(&self, scheme: net::Scheme, peer: SocketAddr) -> bool {
+        if self.raw().peers.contains(&peer) && scheme == net::Scheme::Udp {
+            return true;
+        }
+        let literal = match peer.ip() {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+        let names = self.raw().names.get(&peer.ip()).cloned().unwrap_or_default();
+        let granted = names.into_iter().chain([literal]).filter_map(|host| {
+            let target = Target::raw(scheme, &host, peer.port()).ok()?;
+            let allowed = net::judge(&self.granted.grants.net, &target).ok()?;
+            address::judge(&host, peer.ip(), self.private(allowed)).ok().map(|()| target)
+        });
+        let Some(target) = granted.into_iter().next() else {
+            self.note(&format!("{}://{peer}", scheme.name()), false);
+            return false;
+        };
+        self.note(&target.wish(), true);
+        if self.count_request().is_err() {
+            return false;
+        }
+        // wasmtime does not say when a socket is closed: a raw connection counts as open until the call ends.
+        let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place()) else { return false };
+        let mut raw = self.raw();
+        raw.leases.push((lease, place));
+        if scheme == net::Scheme::Udp {
+            raw.peers.insert(peer);
+        }
+        true
+    }
+
+    /// Whether datagrams of a peer may be received: those with whom the guest speaks.
+    pub(crate) fn is_peer(&self, peer: SocketAddr) -> bool {
+        self.raw().peers.contains(&peer)
+    }
+
+    fn raw(&self) -> std::sync::MutexGuard<'_, Raw> {
+        self.spent.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,278 @@
+//! The file of the store: where it is, who may touch it, how several processes share it.
+//!
+//! redb's multi-writer mode lets any number of processes have the file open; write transactions take turns by locks on
+//! ranges of bytes, which the system releases when a process dies. redb waits for such a lock as long as it takes, so
+//! the waits are bounded here: a process that was stopped while it held one must not stop the others for good.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{
+    BackendError, Builder, ConcurrencyMode, Database, DatabaseError, Error, ReadableDatabase, StorageBackend,
+    StorageError,
+};
+
+use super::tables;
+
+/// How long a lock of another process is waited for.
+const WAIT: Duration = Duration::from_secs(3);
+/// Memory for pages of the file. Small beside a guest's 64 MiB; the system caches the file too.
+const CACHE_BYTES: usize = 16 << 20;
+
+const FILE: &str = "kv.redb";
+/// Locked by whoever waits to write, so that a process that writes without pause gives way.
+const TURN: &str = "kv.wanted";
+
+/// Why the store can not be used now.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// Another process holds it.
+    InUse,
+    /// The file or the folder is not as it must be, or the storage failed.
+    Storage(String),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
+            Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::InUse,
+            other => Self::Storage(other.to_string()),
+        }
+    }
+}
+
+impl Problem {
+    fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
+        Self::Storage(format!("`{}` {problem}", path.display()))
+    }
+}
+
+/// The store while it is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) database: Database,
+    file: Option<OpenFile>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    identity: (u64, u64),
+    turn: File,
+}
+
+/// Holds the right to be the next that writes.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(Option<&'a File>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.0 {
+            file.unlock().ok();
+        }
+    }
+}
+
+impl Open {
+    /// Opens the store below a folder, both made if they are not there; without a folder, one in memory.
+    pub(super) fn new(dir: Option<&Path>) -> Result<Self, Problem> {
+        let Some(dir) = dir else {
+            let database =
+                builder(ConcurrencyMode::ExclusiveWriter).create_with_backend(InMemoryBackend::new());
+            let open = Self { database: database.map_err(Error::from)?, file: None };
+            open.prepare(Path::new("memory"))?;
+            return Ok(open);
+        };
+        make_folder(dir)?;
+        let path = dir.join(FILE);
+        let turn = open_file(&dir.join(TURN))?;
+        let identity = identity_of(&open_file(&path)?.metadata().map_err(|e| Problem::new(&path, e))?);
+        let database = open_shared(&path)?;
+        let open = Self { database, file: Some(OpenFile { path: path.clone(), identity, turn }) };
+        open.prepare(&path)?;
+        Ok(open)
+    }
+
+    /// Makes the tables of a new file, and refuses one of another version.
+    fn prepare(&self, path: &Path) -> Result<(), Problem> {
+        let version = |open: &Self| {
+            let read = open.database.begin_read().map_err(Error::from)?;
+            Ok::<_, Problem>(tables::version(&read)?)
+        };
+        if version(self)?.is_none() {
+            let write = self.database.begin_write().map_err(Error::from)?;
+            tables::create(&write)?;
+            write.commit().map_err(Error::from)?;
+        }
+        let found = version(self)?.unwrap_or(0);
+        tables::check_version(found).map_err(|problem| Problem::new(path, problem))
+    }
+
+    /// Whether the file at the path is still the one that is open: what is written to a removed file is lost.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| {
+            std::fs::symlink_metadata(&file.path).is_ok_and(|now| identity_of(&now) == file.identity)
+        })
+    }
+
+    /// Whether it can be closed and opened again without loss.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Waits behind the processes that wait to write.
+    pub(super) fn take_turn(&self) -> Result<Turn<'_>, Problem> {
+        let Some(file) = &self.file else { return Ok(Turn(None)) };
+        let attempt = || match file.turn.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(BackendError::from(error)),
+        };
+        wait(attempt).map_err(|error| Problem::from(Error::from(error)))?;
+        Ok(Turn(Some(&file.turn)))
+    }
+}
+
+fn builder(mode: ConcurrencyMode) -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_concurrency_mode(mode);
+    builder
+}
+
+fn open_shared(path: &Path) -> Result<Database, Problem> {
+    let open = |mode| {
+        let backend = Patient(FileBackend::new(open_file(path)?).map_err(Error::from)?);
+        Ok::<_, Problem>(builder(mode).create_with_backend(backend))
+    };
+    let end = Instant::now() + WAIT;
+    let mut mode = ConcurrencyMode::MultiWriter;
+    loop {
+        match open(mode)? {
+            Ok(database) => return Ok(database),
+            // Something else than this host has it, as a whole.
+            Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // The system has no locks on ranges: then one process at a time.
+            Err(DatabaseError::Storage(StorageError::Unsupported))
+                if mode == ConcurrencyMode::MultiWriter =>
+            {
+                mode = ConcurrencyMode::ExclusiveWriter;
+            }
+            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Problem::InUse),
+            Err(error) => {
+                return Err(match Problem::from(Error::from(error)) {
+                    Problem::InUse => Problem::InUse,
+                    Problem::Storage(problem) => Problem::new(path, format!("can not be opened: {problem}")),
+                });
+            }
+        }
+    }
+}
+
+fn identity_of(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// The state of plugins is this user's alone: others must not read or plant it.
+fn make_folder(dir: &Path) -> Result<(), Problem> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| Problem::new(dir, format!("can not be made: {e}")))?;
+    let meta = std::fs::metadata(dir).map_err(|e| Problem::new(dir, e))?;
+    trusted(&meta).map_err(|problem| Problem::new(dir, problem))
+}
+
+fn open_file(path: &Path) -> Result<File, Problem> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|e| Problem::new(path, format!("can not be opened: {e}")))?;
+    let meta = file.metadata().map_err(|e| Problem::new(path, e))?;
+    if !meta.is_file() {
+        return Err(Problem::new(path, "is not a file"));
+    }
+    trusted(&meta).map_err(|problem| Problem::new(path, problem))?;
+    Ok(file)
+}
+
+fn trusted(meta: &Metadata) -> Result<(), &'static str> {
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        Err("belongs to another user")
+    } else if meta.mode() & 0o022 != 0 {
+        Err("can be written by others: only its owner may (mode 0700 for the folder, 0600 for the file)")
+    } else {
+        Ok(())
+    }
+}
+
+/// Tries until the lock is there or the time is up.
+fn wait(mut attempt: impl FnMut() -> Result<bool, BackendError>) -> Result<(), BackendError> {
+    if attempt()? {
+        return Ok(());
+    }
+    let end = Instant::now() + WAIT;
+    let mut pause = Duration::from_micros(20);
+    while Instant::now() < end {
+        std::thread::sleep(pause);
+        if attempt()? {
+            return Ok(());
+        }
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+    Err(BackendError::Io(io::Error::new(io::ErrorKind::TimedOut, "another process holds the file")))
+}
+
+/// A file whose locks are not waited for for ever.
+#[derive(Debug)]
+struct Patient(FileBackend);
+
+impl StorageBackend for Patient {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+    fn close(&self) -> io::Result<()> {
+        self.0.close()
+    }
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_range(start, end)
+    }
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_shared_range(start, end)
+    }
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        wait(|| self.0.try_lock_range(start, end))
+    }
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        wait(|| self.0.try_lock_shared_range(start, end))
+    }
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.unlock_range(start, end)
+    }
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.query_lock_range(start, end)
+    }
+}

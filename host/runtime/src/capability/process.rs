@@ -1,0 +1,153 @@
+//! `process`: programs from the operator's list. No shell is involved.
+//!
+//! What has to hold before a program is started: a line of the tool's grant matches the whole command line; the name
+//! is mapped to a file ([`programs`]) that no plugin can have written; the folder it starts in is one that the tool
+//! reaches. It then runs in a sandbox of the kernel's ([`cage`]): it reaches the tool's own files, the system's
+//! libraries and what the operator added, no network, and no process outside of its group. Whatever it started is
+//! ended with it ([`keeper`]): when its first process ends, when the time is up, when the call is dropped.
+
+mod cage;
+mod keeper;
+mod pipes;
+mod programs;
+mod request;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use toolbay_core::limits::Limit;
+use toolbay_core::policy::{Key, Policy};
+use toolbay_core::reach;
+
+use super::Capabilities;
+use super::files::Kept;
+use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
+use keeper::{Running, StartError};
+use programs::Programs;
+use request::{Refusal, Request, Wish};
+
+/// Starts programs for all calls of a host.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    programs: Programs,
+    /// One for each program that may run at once.
+    places: Arc<Semaphore>,
+    /// How long a start may wait for a place.
+    patience: Duration,
+    /// What no program's own lists open.
+    pub(crate) kept: Kept,
+}
+
+impl Broker {
+    /// A broker within the bounds of the host. Finds the programs: what a name means is settled before any plugin
+    /// runs.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let places = usize::try_from(policy.host().processes).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            programs: Programs::find(policy),
+            places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            patience: policy.host().queue_timeout,
+            kept: Kept::default(),
+        }
+    }
+
+    /// The same places, and the programs of another policy.
+    pub(crate) fn under(&self, policy: &Policy) -> Self {
+        Self {
+            programs: Programs::find(policy),
+            places: Arc::clone(&self.places),
+            patience: self.patience,
+            kept: self.kept.clone(),
+        }
+    }
+
+    /// Waits for a place, for half of what is left of the call at most: a refusal is to be heard.
+    async fn place(&self, left: Duration) -> Result<OwnedSemaphorePermit, ProcessError> {
+        let place = Arc::clone(&self.places).acquire_owned();
+        match tokio::time::timeout(self.patience.min(left / 2), place).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => Err(ProcessError::Other(
+                "busy: as many programs run as the host allows ([host] processes = …); try again later"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// What one call used.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    started: u32,
+}
+
+impl Host for Capabilities {
+    async fn run(&mut self, command: Command) -> Result<Completed, ProcessError> {
+        let wish = Wish::admit(self, command).await?;
+        let (Some(granted), Some(call)) = (&self.granted, &self.call) else {
+            return Err(ProcessError::Denied(self.refuse(Key::Process, &wish.shown)));
+        };
+        let (services, deadline) = (Arc::clone(&granted.services), call.deadline);
+        if self.process.started >= self.limits.processes {
+            let hit = self.limits.hit(Limit::Processes, &self.plugin);
+            return Err(ProcessError::Denied(format!(
+                "the call has started {} programs, no more is allowed: {}",
+                hit.value, hit.setting
+            )));
+        }
+        self.process.started += 1;
+        let place = services.process.place(deadline.saturating_duration_since(Instant::now())).await?;
+        let shown = wish.shown.clone();
+        // A file system may hang, and the call's deadline must still fire.
+        let prepared = tokio::task::spawn_blocking(move || wish.prepare()).await;
+        let prepared =
+            prepared.map_err(|_| ProcessError::Other("the host failed to prepare it".to_owned()))?;
+        let Request { plan, program, rule, stdin, timeout, output_bytes } =
+            prepared.map_err(|refusal| self.refused(refusal, &shown))?;
+        let running = Running::start(plan, place).await.map_err(|error| self.not_started(error, &program))?;
+        self.note(Key::Process, &format!("{rule} [{}]", running.confinement()), true);
+        let work = running.finish(stdin, output_bytes);
+        // Without a time-out of its own, that of the call ends it.
+        let done = match timeout {
+            Some(most) => tokio::time::timeout(most, work).await,
+            None => Ok(work.await),
+        };
+        match done {
+            Ok(done) => done.map_err(|error| ProcessError::Other(format!("`{program}`: {error}"))),
+            // The program was ended when the future was dropped.
+            Err(_elapsed) => Err(ProcessError::Timeout),
+        }
+    }
+}
+
+impl Capabilities {
+    fn refused(&self, refusal: Refusal, shown: &str) -> ProcessError {
+        match refusal {
+            Refusal::Answer(error) => error,
+            Refusal::Denied(problem) => {
+                self.note(Key::Process, &reach::shown(shown), false);
+                ProcessError::Denied(format!("`{}` is not run: {problem}", reach::shown(shown)))
+            }
+            Refusal::Folder(folder) => ProcessError::Denied(format!(
+                "the program can not start there: {}",
+                self.refuse(Key::FsRead, &folder)
+            )),
+        }
+    }
+
+    fn not_started(&self, error: StartError, program: &str) -> ProcessError {
+        match error {
+            StartError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                ProcessError::NotFound(program.to_owned())
+            }
+            StartError::Io(error) => ProcessError::Other(format!("`{program}` can not be started: {error}")),
+            StartError::Unconfined(problem) => {
+                self.note(Key::Process, &format!("{program} [no sandbox]"), false);
+                ProcessError::Denied(format!(
+                    "`{program}` is not run, since this system can not confine it: {problem}; to run it all the \
+                     same, write in the policy: [programs.{program}] sandbox = \"best-effort\""
+                ))
+            }
+        }
+    }
+}

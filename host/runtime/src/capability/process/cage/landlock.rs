@@ -1,0 +1,118 @@
+//! Files, connections and signals, by Landlock (docs.kernel.org/userspace-api/landlock.html).
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+};
+
+use super::Cage;
+use crate::capability::process::request::{FolderAccess, open};
+
+/// Where a system keeps programs and libraries: read and run by every program.
+const SYSTEM: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
+
+/// What libraries read when they start: names, certificates, time zones. Nothing of it is secret.
+const SETTINGS: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/gitconfig",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/ld-musl-x86_64.path",
+    "/etc/ld-musl-aarch64.path",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+];
+
+/// Devices that hold nothing.
+const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+const RUN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+/// Everything that changes files, but for devices and sockets. Gives no reading, as a policy's `fs_write`.
+const WRITE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    WriteFile | Truncate | RemoveDir | RemoveFile | MakeDir | MakeReg | MakeSym | MakeFifo | Refer
+});
+
+/// Restricts the calling thread and tells the version of Landlock that does it; 0: none.
+pub(super) fn restrict(cage: &Cage) -> std::io::Result<u32> {
+    try_restrict(cage).map_err(|error| std::io::Error::other(format!("landlock: {error}")))
+}
+
+fn try_restrict(cage: &Cage) -> Result<u32, RulesetError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI::V9))?
+        .scope(Scope::from_all(ABI::V6))?;
+    if !cage.network {
+        rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
+    }
+    let mut rules = rules.create()?;
+    for (paths, access) in [(SYSTEM, RUN), (SETTINGS, READ), (DEVICES, READ | AccessFs::WriteFile)] {
+        for path in paths {
+            rules = allow_path(rules, Path::new(path), access)?;
+        }
+    }
+    rules = allow_path(rules, &cage.file, RUN)?;
+    for folder in &cage.folders {
+        rules = allow(
+            rules,
+            &folder.at,
+            match folder.access {
+                FolderAccess::Read => READ,
+                FolderAccess::Write => WRITE,
+                FolderAccess::Execute => RUN,
+            },
+        )?;
+    }
+    let status = rules.restrict_self()?;
+    Ok(match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+    })
+}
+
+/// Allows something that may not be there on this system.
+fn allow_path(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    match open(path) {
+        Some(at) => allow(rules, &at, access),
+        None => Ok(rules),
+    }
+}
+
+fn allow(
+    rules: RulesetCreated,
+    at: &OwnedFd,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let folder = rustix::fs::fstat(at).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
+    });
+    let access = if folder { access } else { access & AccessFs::from_file(ABI::V9) };
+    rules.add_rule(PathBeneath::new(at, access))
+}

@@ -1,0 +1,55 @@
+//! How often a second: a bucket that fills at the rate and holds one second's worth.
+
+use std::time::Instant;
+
+/// One call's bucket.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    a_second: f64,
+    left: f64,
+    filled: Instant,
+}
+
+impl Rate {
+    /// A full bucket.
+    pub(crate) fn new(a_second: u32) -> Self {
+        Self { a_second: a_second.into(), left: a_second.into(), filled: Instant::now() }
+    }
+
+    /// Takes one, if there is one.
+    pub(crate) fn take(&mut self) -> bool {
+        self.take_at(Instant::now())
+    }
+
+    fn take_at(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.filled = now;
+        self.left = passed.mul_add(self.a_second, self.left).min(self.a_second);
+        let one = self.left >= 1.0;
+        if one {
+            self.left -= 1.0;
+        }
+        one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_burst_of_a_second_and_then_the_rate() {
+        let start = Instant::now();
+        let mut rate = Rate { a_second: 10.0, left: 10.0, filled: start };
+        let taken = |rate: &mut Rate, ms: u64, tries: usize| {
+            (0..tries).filter(|_| rate.take_at(start + Duration::from_millis(ms))).count()
+        };
+        assert_eq!(taken(&mut rate, 0, 100), 10);
+        assert_eq!(taken(&mut rate, 500, 100), 5);
+        assert_eq!(taken(&mut rate, 100_000, 100), 10, "no more than a second's worth is saved up");
+        assert_eq!((0..100).map(|n| taken(&mut rate, 100_001 + n, 1)).sum::<usize>(), 1, "fractions add up");
+        let mut none = Rate::new(0);
+        assert!(!none.take() && !none.take_at(start + Duration::from_secs(1000)));
+    }
+}

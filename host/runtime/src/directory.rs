@@ -1,0 +1,290 @@
+//! A plugin directory as it was seen last. A file that has not changed is not read again; one that is being written is
+//! left alone until it has been the same for a while.
+//!
+//! What is remembered decides nothing by itself: from it and the policy, [`crate::installed`] makes what runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use toolbay_core::name::PluginId;
+
+use crate::error::{HostError, LoadError};
+use crate::file::Stamp;
+use crate::installed::{Outcome, Slot};
+use crate::loader::{Candidate, Loader, candidates};
+
+/// When a file is tried again that could not be read or prepared for a reason which may pass.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// How a directory is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Every file is read again, whatever it looks like.
+    Anew,
+    /// What has changed is read.
+    Changed,
+    /// What has changed, and then has been the same for that long, is read.
+    Settled(Duration),
+    /// Nothing is read: only what is known is put in order.
+    Known,
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// Whether something there is still changing.
+    pub(crate) pending: bool,
+    /// Whether it comes to something else than before.
+    pub(crate) changed: bool,
+    /// What is to be read.
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// A plugin directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    /// What it comes to.
+    pub(crate) slots: Vec<Slot>,
+    known: BTreeMap<Key, Known>,
+    /// Files that have changed, as they were when they were seen first; `None`: gone.
+    moving: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+}
+
+/// A file's name and the plugin that it is to be: the policy can name several.
+pub(crate) type Key = (OsString, PluginId);
+
+/// What came of a file when it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    stamp: Option<Stamp>,
+    outcome: Outcome,
+    /// The digest in hex, if it could be read.
+    digest: Option<String>,
+    again: Option<Instant>,
+}
+
+/// A file that is to be read.
+#[derive(Debug)]
+pub(crate) struct Task {
+    key: Key,
+    file: PathBuf,
+    /// What it was when the directory was listed.
+    seen: Option<Stamp>,
+    /// Whether it must still be that once it was read, or it is being written.
+    still: bool,
+    known: Option<Known>,
+}
+
+impl Directory {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, slots: Vec::new(), known: BTreeMap::new(), moving: BTreeMap::new() }
+    }
+
+    /// Forgets what was refused because the operator had pinned other bytes: the policy is another one.
+    pub(crate) fn forget_pins(&mut self) {
+        let pinned = |known: &Known| matches!(&known.outcome, Err(error) if matches!(**error, LoadError::Digest { .. }));
+        self.known.retain(|_, known| !pinned(known));
+    }
+
+    /// Looks at it, and says what is to be read: that takes time, in which it may be looked at again.
+    ///
+    /// # Errors
+    /// When it can not be read; what was known of it stays.
+    pub(crate) async fn look(&mut self, loader: &Loader, how: Look) -> Result<Looked, HostError> {
+        let now = Instant::now();
+        let listed = self.list(loader).await?;
+        let (mut slots, mut tasks, mut pending) = (Vec::new(), Vec::new(), false);
+        let mut there = BTreeSet::new();
+        for (Candidate { file, id }, stamp) in listed {
+            let name = file.file_name().unwrap_or_default().to_owned();
+            let id = match id {
+                Ok(id) => id,
+                Err(error) => {
+                    slots.push((name, Slot { file: Some(file), id: Err(Arc::new(error)), outcome: None }));
+                    continue;
+                }
+            };
+            let key = (name.clone(), id.clone());
+            there.insert(key.clone());
+            let known = self.known.get(&key);
+            let same = known
+                .is_some_and(|known| known.stamp == stamp && known.again.is_none_or(|again| now < again));
+            let read = match how {
+                Look::Anew => true,
+                Look::Changed => !same,
+                Look::Known => false,
+                Look::Settled(time) if !same => {
+                    let settled = settled(&mut self.moving, &name, stamp, time, now);
+                    pending |= !settled;
+                    settled
+                }
+                Look::Settled(_) => {
+                    self.moving.remove(&name);
+                    false
+                }
+            };
+            let known = known.cloned();
+            slots.push((
+                name,
+                Slot {
+                    file: Some(file.clone()),
+                    id: Ok(id),
+                    outcome: known.as_ref().map(|known| known.outcome.clone()),
+                },
+            ));
+            if read {
+                // Who wants everything anew wants to know whether it still fails.
+                let known = known.filter(|known| how != Look::Anew || known.outcome.is_ok());
+                tasks.push(Task { key, file, seen: stamp, still: matches!(how, Look::Settled(_)), known });
+            }
+        }
+        pending |= self.gone(&there, &mut slots, how, now);
+        // What came and went meanwhile is not remembered.
+        let names: BTreeSet<&OsString> =
+            there.iter().chain(self.known.keys()).map(|(name, _)| name).collect();
+        self.moving.retain(|name, _| names.contains(name));
+        let slots: Vec<Slot> = slots.into_iter().map(|(_, slot)| slot).collect();
+        let same =
+            slots.len() == self.slots.len() && slots.iter().zip(&self.slots).all(|(now, was)| now.is(was));
+        self.slots = slots;
+        Ok(Looked { pending, changed: !same, tasks })
+    }
+
+    /// Remembers what was read under a policy; returns whether all of it stood still meanwhile. The next look makes
+    /// something of it.
+    pub(crate) fn learn(&mut self, read: Vec<(Key, Option<Known>)>, same_policy: bool) -> bool {
+        let mut stood_still = true;
+        for (key, known) in read {
+            match known {
+                Some(known) => {
+                    self.moving.remove(&key.0);
+                    self.known.insert(key, known);
+                }
+                None => stood_still = false,
+            }
+        }
+        if !same_policy {
+            self.forget_pins();
+        }
+        stood_still
+    }
+
+    /// Its files with the plugins they are to be, and what each file is now.
+    async fn list(&self, loader: &Loader) -> Result<Vec<(Candidate, Option<Stamp>)>, HostError> {
+        let (path, policy) = (self.path.clone(), Arc::clone(&loader.services.policy));
+        let list = tokio::task::spawn_blocking(move || {
+            let found = candidates(&path, &policy)?;
+            Ok(found
+                .into_iter()
+                .map(|candidate| {
+                    let stamp = Stamp::of(&candidate.file);
+                    (candidate, stamp)
+                })
+                .collect())
+        });
+        let stopped = |e: tokio::task::JoinError| HostError::Directory {
+            path: self.path.clone(),
+            error: std::io::Error::other(e.to_string()),
+        };
+        list.await.map_err(stopped)?
+    }
+
+    /// Forgets files that are gone, and keeps the places of those that may only be about to be replaced. Returns
+    /// whether there are such.
+    fn gone(
+        &mut self,
+        there: &BTreeSet<Key>,
+        slots: &mut Vec<(OsString, Slot)>,
+        how: Look,
+        now: Instant,
+    ) -> bool {
+        let names: BTreeSet<&OsString> = there.iter().map(|(name, _)| name).collect();
+        let mut waiting = false;
+        let moving = &mut self.moving;
+        let path = &self.path;
+        self.known.retain(|key, known| {
+            if there.contains(key) {
+                return true;
+            }
+            let (name, id) = key;
+            let stays = match how {
+                Look::Settled(time) => !names.contains(name) && !settled(moving, name, None, time, now),
+                Look::Known => !names.contains(name) && moving.contains_key(name),
+                Look::Anew | Look::Changed => false,
+            };
+            if stays {
+                waiting = true;
+                let slot = Slot {
+                    file: Some(path.join(name)),
+                    id: Ok(id.clone()),
+                    outcome: Some(known.outcome.clone()),
+                };
+                slots.push((name.clone(), slot));
+            }
+            stays
+        });
+        // Where the files stand in the order of their names is where they stood.
+        slots.sort_by(|(one, _), (other, _)| one.cmp(other));
+        waiting
+    }
+}
+
+/// Whether a file has been the same for a while.
+fn settled(
+    moving: &mut BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    name: &OsString,
+    stamp: Option<Stamp>,
+    time: Duration,
+    now: Instant,
+) -> bool {
+    let seen = moving.entry(name.clone()).or_insert((stamp, now));
+    if seen.0 != stamp {
+        *seen = (stamp, now);
+    }
+    now.saturating_duration_since(seen.1) >= time
+}
+
+/// Reads files, several at once; `None` for one that is being written.
+pub(crate) async fn read_all(loader: &Loader, tasks: Vec<Task>) -> Vec<(Key, Option<Known>)> {
+    let at_once = std::thread::available_parallelism().map_or(2, usize::from);
+    futures_util::stream::iter(tasks)
+        .map(|task| async move { (task.key.clone(), read_one(loader, task).await) })
+        .buffered(at_once)
+        .collect()
+        .await
+}
+
+async fn read_one(loader: &Loader, task: Task) -> Option<Known> {
+    let Task { key: (_, id), file, seen, still, known } = task;
+    let (contents, stamp) = match loader.read(id, &file).await {
+        Ok(read) => read,
+        Err(error) => return Some(refused(error, seen, None)),
+    };
+    if still && stamp != seen {
+        return None;
+    }
+    let digest = contents.origin.digest.to_string();
+    // Content decides: what is the same is the same plugin. What was refused for a reason that may pass is not.
+    if let Some(known) = known
+        && known.digest.as_ref() == Some(&digest)
+        && known.again.is_none()
+    {
+        return Some(Known { stamp, ..known });
+    }
+    Some(match loader.prepare(contents).await {
+        Ok(plugin) => Known { stamp, outcome: Ok(plugin), digest: Some(digest), again: None },
+        Err(error) => refused(error, stamp, Some(digest)),
+    })
+}
+
+/// A file that is no plugin, and when it is worth another look without having changed.
+fn refused(error: LoadError, stamp: Option<Stamp>, digest: Option<String>) -> Known {
+    let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));
+    let again = passes.then(|| Instant::now() + RETRY);
+    Known { stamp, outcome: Err(Arc::new(error)), digest, again }
+}

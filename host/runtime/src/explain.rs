@@ -1,0 +1,137 @@
+//! Why a tool may do what it may, and why not what it may not: for people, from the same functions that decide.
+
+use serde::Serialize;
+use toolbay_core::capability::{Capability, CapabilityKind};
+use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::policy::{Key, LimitRow, Policy, Proposal};
+use toolbay_core::quantity;
+use toolbay_core::registry::Entry;
+
+use crate::loader::limits_of;
+use crate::plugin::Plugin;
+
+/// All that decides what one tool may do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// The tool's qualified name.
+    pub tool: String,
+    /// Its plugin.
+    pub plugin: String,
+    /// The version the plugin claims.
+    pub version: Option<String>,
+    /// SHA-256 of the plugin's bytes, in hex.
+    pub digest: String,
+    /// The profile it is explained under.
+    pub profile: Option<String>,
+    /// Why it can not be called; `None`: it can.
+    pub unavailable: Option<String>,
+    /// What becomes of a call before it runs: the rules that can fit, whether it waits for others, whether a result of
+    /// before will do. Where two rules say different things, the stricter holds.
+    pub calls: Vec<String>,
+    /// Each capability that it declares.
+    pub wishes: Vec<Wish>,
+    /// Interfaces that the component imports and no tool of it declares a capability for: there it finds nothing.
+    pub undeclared: Vec<String>,
+    /// The limits of a call.
+    pub limits: Vec<LimitRow>,
+    /// The bounds of all calls together.
+    pub host: Vec<LimitRow>,
+}
+
+/// What became of one declared capability.
+#[derive(Debug, Clone, Serialize)]
+pub struct Wish {
+    /// What is declared.
+    #[serde(flatten)]
+    pub capability: Capability,
+    /// What of it is granted, as a policy would write it.
+    pub granted: Vec<String>,
+    /// The tables and keys of the policy that say so.
+    pub stands: Vec<String>,
+    /// Why nothing is granted, with the lines that would grant it.
+    pub refused: Option<String>,
+    /// The one line that would grant it.
+    pub proposal: Option<Proposal>,
+}
+
+/// What an interface stands for, and by which kinds of capability it is declared.
+const INTERFACES: &[(&str, &[CapabilityKind])] = &[
+    ("toolbay:plugin/files@", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
+    ("wasi:filesystem/", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
+    ("toolbay:plugin/http-client@", &[CapabilityKind::Net]),
+    ("wasi:http/outgoing-handler@", &[CapabilityKind::Net]),
+    ("wasi:sockets/", &[CapabilityKind::Net]),
+    ("toolbay:plugin/process@", &[CapabilityKind::Process]),
+    ("toolbay:plugin/secrets@", &[CapabilityKind::Secret]),
+    ("toolbay:plugin/kv@", &[CapabilityKind::Kv]),
+    ("toolbay:plugin/attachments@", &[CapabilityKind::Attachments]),
+    ("wasi:cli/environment@", &[CapabilityKind::Env]),
+    ("wasi:clocks/wall-clock@", &[CapabilityKind::Clock]),
+    ("wasi:random/random@", &[CapabilityKind::Random]),
+];
+
+/// The imports that lead to something which none of the capabilities asks for.
+pub(crate) fn undeclared(imports: &[String], declared: &[&Capability]) -> Vec<String> {
+    let asked = |kinds: &[CapabilityKind]| declared.iter().any(|wish| kinds.contains(&wish.kind));
+    let leads_nowhere =
+        |import: &String| INTERFACES.iter().any(|(start, kinds)| import.starts_with(start) && !asked(kinds));
+    imports.iter().filter(|import| leads_nowhere(import)).cloned().collect()
+}
+
+/// What the gates of the policy make of calls of a tool.
+fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
+    let (tool, tags): (_, Vec<&str>) = (&entry.def, entry.tags().iter().map(|tag| &**tag).collect());
+    let mut lines = policy.permissions().told(tool, &tags, "the policy");
+    if let Some(profile) = profile.and_then(|name| policy.profile(name)) {
+        let rules = &profile.permissions;
+        if !rules.is_open() {
+            lines.extend(rules.told(tool, &tags, &format!("[profile.{}]", profile.name())));
+        }
+    }
+    let lane = entry.serial.as_ref().map(|lane| format!("one after the other, in the lane `{lane}`"));
+    let cache = entry.cache.map(quantity::show_duration);
+    lines.into_iter().chain(lane).chain(cache.map(|keep| format!("a result is kept for {keep}"))).collect()
+}
+
+/// Explains a tool of a plugin.
+pub(crate) fn explain(
+    policy: &Policy,
+    plugin: &Plugin,
+    entry: &Entry,
+    tool: &ToolName,
+    profile: Option<&str>,
+    unavailable: Option<String>,
+) -> Option<Explanation> {
+    let id: &PluginId = &plugin.id;
+    let descriptor = plugin.descriptor.tools.iter().find(|one| one.name == tool.as_str())?;
+    let (_, def) = descriptor.define(id, plugin.version(), plugin.digest.text()).ok()?;
+    let grants = policy.grant(id, tool, &def.capabilities, profile);
+    let wishes = grants.decisions.into_iter().map(|decision| {
+        let key = Key::of(&decision.capability.kind);
+        let stands = key.map_or_else(Vec::new, |key| policy.stands(id, tool, key, profile));
+        let refused = decision.hint.is_some();
+        Wish {
+            proposal: policy.proposal(id, tool, &decision.capability).filter(|_| refused),
+            granted: decision.granted,
+            refused: decision.hint,
+            capability: decision.capability,
+            stands,
+        }
+    });
+    let declared: Vec<&Capability> =
+        plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities).collect();
+    let limits = limits_of(policy, id, tool, &def);
+    Some(Explanation {
+        tool: def.name.as_str().to_owned(),
+        plugin: id.to_string(),
+        version: plugin.version().map(ToOwned::to_owned),
+        digest: plugin.digest.to_string(),
+        profile: profile.map(ToOwned::to_owned),
+        unavailable,
+        calls: calls(policy, entry, profile),
+        wishes: wishes.collect(),
+        undeclared: undeclared(&plugin.descriptor.imports, &declared),
+        limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
+        host: policy.host_rows(),
+    })
+}

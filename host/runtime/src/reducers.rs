@@ -1,0 +1,104 @@
+//! The built-in reducers, run natively: for a program with a host inside that wants results short and has no need to
+//! load them as a component.
+//!
+//! ```no_run
+//! # fn example(host: &toolbay::Host) -> Result<(), Box<dyn std::error::Error>> {
+//! use toolbay::reducers;
+//!
+//! let handle = host.registry().register_reducer(reducers::native("files__read_file", "read_file")?)?;
+//! host.registry().remove_reducer(&handle);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What each of them does is documented in `toolbay_reducers`; the plugin `reducers` is made of the same functions. They
+//! are trusted code of ours and run in the call's own task, without fuel and without a time-out: they take linear time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use toolbay_core::content::{ToolError, ToolOutput, ToolResult};
+use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::BoxFuture;
+use toolbay_core::reduce::{Reduce, ReduceContext};
+use toolbay_core::registry::ReducerEntry;
+use toolbay_reducers::{Builtin, Context, terminal_error};
+
+/// There is no built-in reducer of this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no reducer `{name}`; known are {known}")]
+pub struct UnknownReducer {
+    name: String,
+    known: String,
+}
+
+/// The names of all built-in reducers, with what they do.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    toolbay_reducers::ALL.into_iter().map(|builtin| (builtin.name, builtin.about))
+}
+
+/// A built-in reducer for the results of one tool, to be given to
+/// [`register_reducer`](toolbay_core::registry::Registry::register_reducer). `tool` is the tool's qualified name, such as
+/// `files__read_file`; whether there is such a tool is not looked at, it may come later.
+///
+/// # Errors
+/// There is no reducer of that name.
+pub fn native(tool: &str, reducer: &str) -> Result<ReducerEntry, UnknownReducer> {
+    let Some(builtin) = toolbay_reducers::named(reducer) else {
+        let known: Vec<&str> = all().map(|(name, _)| name).collect();
+        return Err(UnknownReducer { name: reducer.to_owned(), known: known.join(", ") });
+    };
+    Ok(ReducerEntry {
+        target: tool.to_owned(),
+        declared: builtin.name.to_owned(),
+        owner: None,
+        reducer: Arc::new(Native(builtin)),
+    })
+}
+
+#[derive(Debug)]
+struct Native(Builtin);
+
+impl Native {
+    fn run(&self, input: &ToolResult, ctx: ReduceContext<'_>) -> Option<ToolResult> {
+        let ctx = Context { args: ctx.args, turn: ctx.turn_count, budget_chars: ctx.budget_chars };
+        match input {
+            Ok(output) => {
+                let value = (self.0.reduce)(&output.value, &ctx)?;
+                Some(Ok(ToolOutput { value, ..output.clone() }))
+            }
+            Err(error) if self.0.name == "terminal" => {
+                let message = terminal_error(&error.message, &ctx)?;
+                Some(Err(ToolError { message, ..error.clone() }))
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+impl Reduce for Native {
+    fn reduce<'a>(
+        &'a self,
+        input: &'a ToolResult,
+        ctx: ReduceContext<'a>,
+    ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
+        Box::pin(async move {
+            // A fault of ours must not cost the caller the result, as one of a component does not.
+            catch_unwind(AssertUnwindSafe(|| self.run(input, ctx)))
+                .map_err(|_| Fault::new(FaultKind::Trap, format!("the reducer `{}` panicked", self.0.name)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        let error = native("files__read_file", "read_flie").unwrap_err();
+        let message = error.to_string();
+        assert!(message.starts_with("there is no reducer `read_flie`; known are json_array, "), "{message}");
+        assert!(all().all(|(name, about)| native("x__y", name).is_ok() && !about.is_empty()));
+    }
+}

@@ -1,0 +1,146 @@
+//! Who computes: guests that need more than a moment take turns, as many at once as there are cores.
+//!
+//! Without this, each of sixty-four spinning guests stands in the async runtime's queue and every other task waits for
+//! all of them, and the runtime looks for new input only after sixty-one of their slices. So a guest that was interrupted
+//! once goes on only with a turn, of which there are as many as cores, given in the order in which they were asked for; the
+//! others wait outside the queue. A guest that is done within its first slice never waits, and one that waits for the host
+//! holds no turn.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The turns of one engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Turns {
+    free: Arc<Semaphore>,
+    all: usize,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+impl Turns {
+    fn new(all: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(all)), all }
+    }
+
+    /// Whether a guest computes that was not done within its first slice.
+    pub(crate) fn any_held(&self) -> bool {
+        self.free.available_permits() < self.all
+    }
+}
+
+/// The turn of one guest entry, if it has one.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    all: Turns,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    permit: Option<OwnedSemaphorePermit>,
+    /// It gives way for a moment and keeps its turn.
+    yielding: bool,
+}
+
+impl Turn {
+    pub(crate) fn new(all: &Turns) -> Arc<Self> {
+        Arc::new(Self { all: all.clone(), held: Mutex::default() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Between two slices: lets the runtime look for other work, then waits for the next turn.
+    pub(crate) async fn rest(self: Arc<Self>) {
+        // With the turn still held: whoever gets it next would run before the runtime looks for input.
+        self.held().yielding = true;
+        tokio::task::yield_now().await;
+        *self.held() = Held::default();
+        // The semaphore is never closed; without a permit the guest would go on, and give way at the next tick.
+        let permit = Arc::clone(&self.all.free).acquire_owned().await.ok();
+        self.held().permit = permit;
+    }
+
+    /// Runs a guest, and gives its turn back whenever it waits for something.
+    pub(crate) async fn run<F: Future>(&self, guest: F) -> F::Output {
+        let mut guest = pin!(guest);
+        poll_fn(|cx| {
+            let polled = guest.as_mut().poll(cx);
+            if polled.is_pending() {
+                let mut held = self.held();
+                if !held.yielding {
+                    held.permit = None;
+                }
+            }
+            polled
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// Many that compute and wait in turns: never more between two rests than there are turns, and all come through.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn as_many_compute_as_there_are_turns_and_all_come_through() {
+        let turns = Turns::new(2);
+        let running = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..50)
+            .map(|n| {
+                let (turn, running) = (Turn::new(&turns), Arc::clone(&running));
+                tokio::spawn(async move {
+                    let guest = async {
+                        for round in 0..20 {
+                            Arc::clone(&turn).rest().await;
+                            let now = running.fetch_add(1, Ordering::SeqCst);
+                            assert!(now < 2, "{now} others have a turn");
+                            std::hint::black_box((0..1000).sum::<u64>());
+                            running.fetch_sub(1, Ordering::SeqCst);
+                            if (n + round) % 7 == 0 {
+                                tokio::time::sleep(Duration::from_micros(50)).await;
+                            }
+                        }
+                    };
+                    turn.run(guest).await;
+                })
+            })
+            .collect();
+        for task in tasks {
+            tokio::time::timeout(Duration::from_secs(30), task)
+                .await
+                .expect("somebody never had a turn")
+                .unwrap();
+        }
+        assert_eq!(turns.free.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_holds_no_turn_and_who_goes_gives_it_back() {
+        let turns = Turns::new(1);
+        let turn = Turn::new(&turns);
+        let guest = async {
+            Arc::clone(&turn).rest().await;
+            std::future::pending::<()>().await;
+        };
+        let waits = tokio::time::timeout(Duration::from_millis(50), turn.run(guest)).await;
+        assert!(waits.is_err() && turns.free.available_permits() == 1);
+        let other = Turn::new(&turns);
+        Arc::clone(&other).rest().await;
+        assert_eq!(turns.free.available_permits(), 0);
+        drop(other);
+        assert_eq!(turns.free.available_permits(), 1);
+    }
+}

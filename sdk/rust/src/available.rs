@@ -1,0 +1,22 @@
+//! The export `availability`: a function of the author's that says which tools are available.
+
+use std::marker::PhantomData;
+
+use crate::bindings::availability_world::exports::toolbay::plugin::availability::Guest;
+
+/// Ties the check of a crate to the type `plugin!` makes.
+#[doc(hidden)]
+pub trait AvailabilityPlugin {
+    const CHECK: fn(&str) -> Result<(), String>;
+}
+
+/// The export `availability` of a plugin.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct ExportedAvailability<P>(PhantomData<P>);
+
+impl<P: AvailabilityPlugin> Guest for ExportedAvailability<P> {
+    fn check(tool: String) -> Result<(), String> {
+        (P::CHECK)(&tool)
+    }
+}

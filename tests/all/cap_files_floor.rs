@@ -1,0 +1,235 @@
+//! `files`: the places that no policy opens by itself.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use integration_tests::{TestHost, outcome, refusal};
+use serde_json::json;
+use toolbay::core::floor::Keep;
+use toolbay::{HostBuilder, PluginId};
+
+/// A home folder outside of the workspace, with a key in it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in [".ssh", "docs", ".config/toolbay"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        for file in [".ssh/id", "docs/a.txt", ".bashrc", ".config/toolbay/toolbay.toml"] {
+            fs::write(dir.path().join(file), if file.contains("ssh") { "canary" } else { "plain" }).unwrap();
+        }
+        symlink("../.ssh/id", dir.path().join("docs/key")).unwrap();
+        symlink(".ssh", dir.path().join("keys")).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().canonicalize().unwrap()
+    }
+
+    fn show(&self, path: &str) -> String {
+        self.path().join(path).display().to_string()
+    }
+
+    fn guard(&self, builder: HostBuilder) -> HostBuilder {
+        let builder = builder.keep(self.path().join(".ssh"), Keep::FromAll);
+        let builder = builder.keep(self.path().join(".bashrc"), Keep::FromWriters);
+        builder.keep(self.path().join(".config/toolbay"), Keep::FromWriters)
+    }
+
+    async fn host(&self, policy: &str, more: impl FnOnce(HostBuilder, &Path) -> HostBuilder) -> TestHost {
+        let host = TestHost::built(policy, |builder, root| more(self.guard(builder), root));
+        host.load("f", guest_artifacts::CAP_FILES).await;
+        host
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_in_a_kept_place_is_refused_and_told() {
+    let home = Home::new();
+    let link = home.path().join("link");
+    symlink(home.path().join(".ssh"), &link).unwrap();
+    for granted in [
+        home.show(".ssh"),
+        home.show(".ssh/id"),
+        home.show(".ssh/*.pub"),
+        home.show("docs/../.ssh"),
+        home.show("keys"),
+        home.show("keys/id"),
+        link.display().to_string(),
+        "/proc".to_owned(),
+        "/proc/self/fd".to_owned(),
+        "/sys/kernel".to_owned(),
+        "/dev".to_owned(),
+        "/dev/null".to_owned(),
+        "/etc/shadow".to_owned(),
+        "/etc/ssh".to_owned(),
+        "/boot".to_owned(),
+    ] {
+        if !Path::new(granted.trim_end_matches("/*.pub")).exists() {
+            continue;
+        }
+        for key in ["fs_read", "fs_write"] {
+            let host = home.host(&format!("[plugins.f.grant]\n{key} = [\"{granted}\"]"), |b, _| b).await;
+            let tool = if key == "fs_read" { "f__must_read" } else { "f__must_write" };
+            let delivered = host.call(tool, json!({ "path": granted })).await;
+            assert_eq!(outcome(&delivered), "not_available", "{key} {granted}: {delivered:?}");
+            let message = &refusal(&delivered).message;
+            assert!(message.contains("--allow-floor") && message.contains(key), "{granted}: {message}");
+            // A tool that could do without runs, and has nothing.
+            let said = host.call("f__read", json!({ "path": granted })).await;
+            assert_ne!(outcome(&said), "ok", "{granted}: {said:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_that_is_a_link_into_a_kept_place_is_refused() {
+    let home = Home::new();
+    let link = home.path().join("project");
+    symlink(".ssh", &link).unwrap();
+    let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]";
+    let builder = home.guard(toolbay::Host::builder(integration_tests::policy(policy, &link)));
+    let host = builder.build().unwrap();
+    let id = PluginId::new("f").unwrap();
+    host.load_file(id, Path::new(guest_artifacts::CAP_FILES)).await.unwrap();
+    let view = host.view(toolbay::Filter::default());
+    let call = toolbay::ToolCall::new("1", "f__must_read", r#"{"path": "id"}"#);
+    let results = host.call_all(&view, vec![call], toolbay::TurnContext::default()).await;
+    assert_eq!(outcome(&results[0]), "not_available", "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_around_a_kept_place_is_given_without_it() {
+    let home = Home::new();
+    let all = home.show("");
+    let host = home
+        .host(&format!("[plugins.f.grant]\nfs_read = [\"{all}\"]\nfs_write = [\"{all}\"]"), |b, _| b)
+        .await;
+    assert_eq!(host.ask("f__read", json!({"path": home.show("docs/a.txt")})).await["text"], "plain");
+    assert_eq!(host.ask("f__read", json!({"path": home.show(".bashrc")})).await["text"], "plain");
+    let listed = host.ask("f__read_dir", json!({ "path": all })).await.to_string();
+    assert!(listed.contains(".bashrc") && listed.contains("keys") && !listed.contains(".ssh"), "{listed}");
+    for (tool, path) in [
+        ("read", ".ssh/id"),
+        ("read", "docs/../.ssh/id"),
+        ("read", "docs/key"),
+        ("read", "keys/id"),
+        ("read_dir", "keys"),
+        ("read_dir", ".ssh"),
+        ("stat", ".ssh/id"),
+        ("stat", ".ssh/none"),
+        ("write", ".ssh/authorized_keys"),
+        ("write", "keys/authorized_keys"),
+        ("remove", ".ssh/id"),
+        ("write", ".bashrc"),
+        ("write", ".config/toolbay/toolbay.toml"),
+        ("write", ".config/toolbay/plugins/x.wasm"),
+        ("make_dir", ".config/toolbay/plugins"),
+        ("remove", ".config/toolbay/toolbay.toml"),
+    ] {
+        let said = host.ask(&format!("f__{tool}"), json!({ "path": home.show(path), "text": "x" })).await;
+        assert_eq!(said["error"], "denied", "{tool} {path}: {said}");
+        assert!(!said.to_string().contains("canary"), "{said}");
+    }
+    let said = host.ask("f__read", json!({"path": home.show(".ssh/id")})).await;
+    assert!(said["message"].as_str().unwrap().contains("--allow-floor"), "{said}");
+    assert_eq!(fs::read_to_string(home.path().join(".bashrc")).unwrap(), "plain");
+}
+
+/// A home folder that is a link, and a place that is not there yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_kept_under_the_name_that_its_home_has_behind_links() {
+    let home = Home::new();
+    let alias = home.path().with_extension("alias");
+    symlink(home.path(), &alias).unwrap();
+    let all = home.show("");
+    let policy = format!("[plugins.f.grant]\nfs_read = [\"{all}\"]\nfs_write = [\"{all}\"]");
+    let host = TestHost::built(&policy, |builder, _| {
+        let builder = builder.keep(alias.join(".ssh"), Keep::FromAll);
+        builder.keep(alias.join(".config/new/place"), Keep::FromAll)
+    });
+    host.load("f", guest_artifacts::CAP_FILES).await;
+    assert_eq!(host.ask("f__read", json!({"path": home.show(".ssh/id")})).await["error"], "denied");
+    assert_eq!(host.ask("f__make_dir", json!({"path": home.show(".config/new")})).await, json!({}));
+    assert_eq!(
+        host.ask("f__make_dir", json!({"path": home.show(".config/new/place")})).await["error"],
+        "denied"
+    );
+    fs::remove_file(alias).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_of_everything_has_no_proc() {
+    let home = Home::new();
+    let host = home.host("[plugins.f.grant]\nfs_read = [\"**\"]", |b, _| b).await;
+    let listed = host.ask("f__read_dir", json!({"path": "/"})).await.to_string();
+    for name in ["\"proc\"", "\"sys\"", "\"boot\""] {
+        assert!(!listed.contains(name), "{listed}");
+    }
+    for path in [
+        "/proc/self/environ",
+        concat!("/proc/self/root", "/etc/hosts"),
+        "/proc/self/fd/0",
+        "/proc/1/cmdline",
+        "/dev/zero",
+        "/dev/../proc/version",
+        "/sys/kernel",
+        "/etc/shadow",
+        "/etc/passwd",
+    ] {
+        assert_eq!(host.ask("f__read", json!({ "path": path })).await["error"], "denied", "{path}");
+    }
+    assert!(host.ask("f__read_dir", json!({"path": "/etc"})).await["entries"].is_array());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_opens_a_place_on_the_command_line_only() {
+    let home = Home::new();
+    let key = home.show(".ssh/id");
+    let policy = format!("[plugins.f.grant]\nfs_read = [\"{key}\"]");
+    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh/id"))).await;
+    assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
+    // One file of it opens no other.
+    let policy = format!("[plugins.f.grant]\nfs_read = [\"{}\"]", home.show(".ssh"));
+    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh/id"))).await;
+    assert_eq!(outcome(&host.call("f__must_read", json!({ "path": key })).await), "not_available");
+    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh"))).await;
+    assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
+    // It stays a permission: without a grant there is nothing.
+    let host = home.host("", |builder, _| builder.allow_floor(home.path())).await;
+    assert_eq!(host.ask("f__read", json!({ "path": key })).await["error"], "denied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hosts_own_places_are_kept() {
+    let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]";
+    let host = TestHost::built(policy, |builder, root| {
+        fs::create_dir(root.join("plugins")).unwrap();
+        fs::create_dir(root.join("state")).unwrap();
+        fs::write(root.join("state/kv"), "canary").unwrap();
+        builder.state_dir(root.join("state")).cache_dir(root.join("cache"))
+    });
+    let root = host.root();
+    fs::copy(guest_artifacts::CAP_FILES, root.join("plugins/f.wasm")).unwrap();
+    let report = host.host.load_dir(&root.join("plugins")).await.unwrap();
+    assert_eq!(report.loaded, [PluginId::new("f").unwrap()], "{report:?}");
+    for (tool, path) in [
+        ("write", "plugins/f.wasm"),
+        ("write", "plugins/new.wasm"),
+        ("remove", "plugins/f.wasm"),
+        ("write", "cache/x"),
+        ("make_dir", "cache/x"),
+        ("write", "state/kv"),
+        ("read", "state/kv"),
+        ("read_dir", "state"),
+    ] {
+        let said = host.ask(&format!("f__{tool}"), json!({ "path": path, "text": "x" })).await;
+        assert_eq!(said["error"], "denied", "{tool} {path}: {said}");
+    }
+    assert_eq!(host.ask("f__stat", json!({"path": "plugins/f.wasm"})).await["kind"], "file");
+    assert_eq!(host.ask("f__write", json!({"path": "free", "text": "x"})).await["size"], 1);
+}

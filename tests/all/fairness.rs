@@ -1,0 +1,166 @@
+//! One plugin's calls do not keep another's waiting, and a tool that only faults is left alone for a while.
+
+use std::time::{Duration, Instant};
+
+use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, value};
+use serde_json::json;
+use toolbay::core::content::ErrorCode;
+use toolbay::core::fault::FaultKind;
+use toolbay::{Delivered, Filter, ToolCall, TurnContext};
+
+/// Starts `count` calls of a tool and waits until some of them run.
+async fn start(
+    host: &TestHost,
+    tool: &str,
+    args: &str,
+    count: usize,
+) -> tokio::task::JoinHandle<Vec<Delivered>> {
+    let free = host.host.free_places();
+    let (view, running) = (host.host.view(Filter::default()), host.host.clone());
+    let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, args)).collect();
+    let task = tokio::spawn(async move { running.call_all(&view, calls, TurnContext::default()).await });
+    while host.host.free_places() == free {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    task
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_with_thousands_of_calls_delays_a_neighbour_by_a_round() {
+    let host =
+        TestHost::new(&[("greedy", guest_artifacts::HOSTILE_SLEEP)], "[host]\nparallel_calls = 2").await;
+    let greedy = start(&host, "greedy__sleep", r#"{"ms": 20}"#, 2000).await;
+    for _ in 0..10 {
+        let start = Instant::now();
+        assert_eq!(value(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "{}");
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}; all of them are 20 s", start.elapsed());
+    }
+    assert!(!greedy.is_finished());
+    greedy.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_of_one_does_not_refuse_another() {
+    let policy = "[host]\nparallel_calls = 1\nqueued_calls = 50";
+    let host = TestHost::new(&[("greedy", guest_artifacts::HOSTILE_SLEEP)], policy).await;
+    let greedy = start(&host, "greedy__sleep", r#"{"ms": 20}"#, 200).await;
+    for _ in 0..5 {
+        assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "ok");
+    }
+    let results = greedy.await.unwrap();
+    let busy: Vec<_> = results.iter().filter(|r| outcome(r) == "busy").collect();
+    assert!(
+        results.iter().all(|r| matches!(outcome(r), "ok" | "busy")) && busy.len() >= 149,
+        "{}",
+        busy.len()
+    );
+    for refused in busy {
+        let fault = fault(refused);
+        assert!(fault.retry_after_ms.is_some_and(|ms| (10..=60_000).contains(&ms)), "{fault:?}");
+        assert!(fault.message.contains("try again in") && fault.message.contains("[host] queued_calls = …"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_runs_as_many_calls_at_once_as_it_may() {
+    let policy = "[host]\nqueue_timeout = \"300ms\"\n[plugins.greedy.limits]\nconcurrency = 3";
+    let host = TestHost::new(&[("greedy", guest_artifacts::HOSTILE_SLEEP)], policy).await;
+    let greedy = start(&host, "greedy__sleep", r#"{"ms": 1500}"#, 8).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(host.host.free_places(), 61);
+    let start = Instant::now();
+    assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "ok");
+    assert!(start.elapsed() < Duration::from_secs(1));
+    let results = greedy.await.unwrap();
+    let busy: Vec<_> = results.iter().filter(|r| outcome(r) == "busy").collect();
+    assert_eq!((results.iter().filter(|r| outcome(r) == "ok").count(), busy.len()), (3, 5));
+    assert!(busy.iter().all(|r| fault(r).message.contains("[plugins.greedy.limits] concurrency = …")));
+    assert_eq!(host.host.free_places(), 64);
+}
+
+/// A call gives its place back before its reducer asks for one: with a single place there is no other way.
+#[tokio::test(flavor = "multi_thread")]
+async fn reducers_and_metadata_queries_take_a_place_and_never_wait_for_their_own() {
+    let policy = "[host]\nparallel_calls = 1\n[limits]\nconcurrency = 1";
+    let host = TestHost::new(&[("r", guest_artifacts::REDUCE_GOOD)], policy).await;
+    let view = host.host.view(Filter::default());
+    let calls = (0..20).map(|n| ToolCall::new(n.to_string(), "r__produce", "{}")).collect();
+    let (results, ()) = tokio::join!(
+        host.host.call_all(&view, calls, TurnContext::default()),
+        host.load("late", guest_artifacts::API_ECHO),
+    );
+    assert!(results.iter().all(|r| outcome(r) == "ok"));
+    assert!(host.audit.take().iter().all(|record| record.reducer == Some("reduced")));
+    assert_eq!(host.host.free_places(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_only_faults_is_not_called_for_a_while() {
+    let policy =
+        "[host]\nbreaker_faults = 3\nbreaker_pause = \"2s\"\n[plugins.alloc.limits]\nmemory = \"16MiB\"";
+    let host = TestHost::new(&[("alloc", guest_artifacts::HOSTILE_ALLOC)], policy).await;
+    for _ in 0..3 {
+        assert_eq!(outcome(&host.call("alloc__grow", json!({})).await), "out_of_memory");
+    }
+    let refused = host.call("alloc__grow", json!({})).await;
+    let suspended = fault(&refused);
+    assert_eq!((suspended.kind, refused.usage.fuel), (FaultKind::Suspended, 0), "nothing ran");
+    assert_eq!(refused.result.as_ref().unwrap_err().code(), ErrorCode::NotAvailable);
+    assert!(suspended.retry_after_ms.is_some_and(|ms| ms <= 2000), "{suspended:?}");
+    for part in ["`alloc__grow` faulted 3 times in a row", "`out_of_memory`", "[host] breaker_faults = …"] {
+        assert!(suspended.message.contains(part), "{suspended}");
+    }
+    // Neither the plugin's other tools nor other plugins notice.
+    assert_eq!(outcome(&host.call("alloc__hold", json!({"mib": 1})).await), "ok");
+    assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "ok");
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(outcome(&host.call("alloc__grow", json!({})).await), "out_of_memory", "a probe");
+    let again = host.call("alloc__grow", json!({})).await;
+    assert!(fault(&again).retry_after_ms.is_some_and(|ms| (2001..=4000).contains(&ms)), "{again:?}");
+    // A reload starts anew.
+    host.load("alloc", guest_artifacts::HOSTILE_ALLOC).await;
+    assert_eq!(outcome(&host.call("alloc__grow", json!({})).await), "out_of_memory");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_cancellations_and_good_calls_between_open_no_circuit() {
+    let policy = "[host]\nbreaker_faults = 2\nbreaker_pause = \"1h\"".replace("1h", "60m");
+    let host = TestHost::new(&[("trap", guest_artifacts::HOSTILE_TRAP)], &policy).await;
+    for _ in 0..5 {
+        assert_eq!(outcome(&host.call("trap__trap", json!({"how": "panic"})).await), "trap");
+        assert_eq!(outcome(&host.call("trap__trap", json!({"how": "nothing"})).await), "input_invalid");
+        let turn = TurnContext::default();
+        turn.cancel.cancel();
+        assert_eq!(outcome(&host.call_in("trap__trap", "{}", turn).await), "cancelled");
+    }
+    for _ in 0..5 {
+        let error = host.call("neighbour__error", json!({"code": "execution-failed"})).await;
+        assert_eq!(outcome(&error), "execution_failed");
+    }
+    let off = TestHost::new(&[("trap", guest_artifacts::HOSTILE_TRAP)], "[host]\nbreaker_faults = 0").await;
+    for _ in 0..30 {
+        assert_eq!(outcome(&off.call("trap__trap", json!({})).await), "trap");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reducer_that_only_faults_is_left_out_and_the_results_stay() {
+    let host = TestHost::new(&[("r", guest_artifacts::REDUCE_BAD)], "[host]\nbreaker_faults = 2").await;
+    let mut notes = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(outcome(&host.call("r__produce", json!({"reduce": "trap"})).await), "ok");
+        notes.push(host.audit.take()[0].reducer.unwrap());
+    }
+    assert_eq!(notes, ["trap", "trap", "suspended", "suspended"]);
+}
+
+/// Calls that were waiting when the circuit opened are refused when their turn comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_faults_stops_after_the_first_few() {
+    let policy = "[host]\nparallel_calls = 1\nbreaker_faults = 3";
+    let host = TestHost::new(&[("trap", guest_artifacts::HOSTILE_TRAP)], policy).await;
+    let calls = (0..50).map(|n| ToolCall::new(n.to_string(), "trap__trap", "{}")).collect();
+    let results = host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await;
+    let count = |what| results.iter().filter(|r| outcome(r) == what).count();
+    assert_eq!((count("trap"), count("suspended")), (3, 47));
+}

@@ -1,0 +1,178 @@
+//! Profiles: who calls under one sees less and reaches less, whoever else calls at the same time.
+
+use std::sync::Arc;
+
+use integration_tests::{TestHost, outcome, policy, structured};
+use serde_json::json;
+use toolbay::core::policy::Profile;
+use toolbay::{Delivered, Filter, ToolCall, TurnContext};
+
+const POLICY: &str = r#"
+    [plugins.f.grant]
+    fs_read = ["$workspace"]
+    fs_write = ["$workspace"]
+    [plugins.c.grant]
+    kv = ["tool"]
+    fs_read = ["$workspace/in"]
+    [profile.reader]
+    fs_read = ["$workspace/in"]
+    fs_write = []
+    exclude_tools = ["f__stat"]
+    [profile.nothing]
+    tools = []
+    [profile.f-only]
+    plugins = ["f"]
+    [profile.no-toolset]
+    toolsets = ["web"]
+    [profile.keeps]
+    kv = ["tool"]
+    tools = ["c__keep_anywhere", "c__read"]
+    fs_read = ["$workspace/out"]
+"#;
+
+async fn host() -> TestHost {
+    let host = TestHost::empty(POLICY);
+    for folder in ["in", "out"] {
+        std::fs::create_dir(host.root().join(folder)).unwrap();
+        std::fs::write(host.root().join(folder).join("a"), folder).unwrap();
+    }
+    host.load("f", guest_artifacts::CAP_FILES).await;
+    host.load("c", guest_artifacts::CAP_CONSENT).await;
+    host
+}
+
+fn profile(host: &TestHost, name: &str) -> Arc<Profile> {
+    Arc::clone(host.host.policy().profile(name).unwrap())
+}
+
+async fn call(host: &TestHost, profile: Option<Arc<Profile>>, tool: &str, path: &str) -> Delivered {
+    let view = host.host.view(Filter::of_profile(profile));
+    let calls = vec![ToolCall::new("1", tool, json!({"path": path, "text": "x"}).to_string())];
+    host.host.call_all(&view, calls, TurnContext::default()).await.pop().unwrap()
+}
+
+fn names(host: &TestHost, profile: &Arc<Profile>) -> Vec<String> {
+    let view = host.host.view(Filter::of_profile(Some(Arc::clone(profile))));
+    let of_plugins = view.definitions().filter(|entry| entry.def.source.plugin().is_some());
+    of_plugins.map(|entry| entry.def.name.to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_tool_reaches_less_under_a_profile() {
+    let host = host().await;
+    let reader = profile(&host, "reader");
+    let ok = |delivered: &Delivered| structured(delivered).get("error").is_none();
+    for (profile, tool, path, expect) in [
+        (None, "f__read", "in/a", true),
+        (None, "f__read", "out/a", true),
+        (None, "f__write", "out/new", true),
+        (Some(&reader), "f__read", "in/a", true),
+        (Some(&reader), "f__read", "out/a", false),
+        (Some(&reader), "f__read", "in/../out/a", false),
+        (Some(&reader), "f__write", "in/new", false),
+        (Some(&reader), "f__write", "out/new", false),
+    ] {
+        let delivered = call(&host, profile.cloned(), tool, path).await;
+        assert_eq!(ok(&delivered), expect, "{tool} {path} under {:?}", profile.map(|p| p.name()));
+    }
+    // At the same time, on the same plugin: the turn's profile decides, not the last one.
+    let calls = (0..20).map(|n| {
+        let profile = (n % 2 == 0).then(|| Arc::clone(&reader));
+        let host = &host;
+        async move { (n, structured(&call(host, profile, "f__read", "out/a").await)) }
+    });
+    for (n, answer) in futures_all(calls).await {
+        assert_eq!(answer.get("error").is_some(), n % 2 == 0, "{n}: {answer}");
+    }
+    let records = host.audit.take();
+    assert!(records.iter().any(|r| r.profile.as_deref() == Some("reader")));
+    assert!(records.iter().any(|r| r.profile.is_none()));
+}
+
+async fn futures_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut results = Vec::new();
+    let mut running: Vec<_> = all.map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        running.retain_mut(|one| match one.as_mut().poll(cx) {
+            std::task::Poll::Ready(output) => {
+                results.push(output);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if running.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    results
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_seen_is_what_may_be_called() {
+    let host = host().await;
+    let all = host.host.view(Filter::default()).definitions().count();
+    for (name, sees) in [
+        ("reader", vec!["f__read", "c__keep", "c__read"]),
+        ("nothing", vec![]),
+        ("f-only", vec!["f__read", "f__stat", "f__must_write"]),
+        ("no-toolset", vec![]),
+        // It may not read where the plugin may, and the plugin may not read where it may.
+        ("keeps", vec!["c__keep_anywhere"]),
+    ] {
+        let profile = profile(&host, name);
+        let seen = names(&host, &profile);
+        assert!(seen.len() < all, "{name}");
+        for tool in sees {
+            assert!(seen.iter().any(|name| name == tool), "{name} does not see {tool}: {seen:?}");
+        }
+        let catalog = host.host.registry().snapshot();
+        for entry in catalog.tools().filter(|entry| entry.def.source.plugin().is_some()) {
+            let tool = entry.def.name.as_str();
+            let delivered = call(&host, Some(Arc::clone(&profile)), tool, "in/a").await;
+            let admitted = outcome(&delivered) != "not_available";
+            assert_eq!(admitted, seen.iter().any(|name| name == tool), "{tool} under {name}");
+        }
+    }
+    assert!(
+        !names(&host, &profile(&host, "reader"))
+            .iter()
+            .any(|name| name == "f__stat" || name == "f__must_write")
+    );
+    assert!(names(&host, &profile(&host, "f-only")).iter().all(|name| name.starts_with("f__")));
+    let refused = call(&host, Some(profile(&host, "f-only")), "c__plain", "").await;
+    let text = refused.result.unwrap_err().to_string();
+    assert_eq!(text, "Tool c__plain is not in the profile `f-only`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_of_another_policy_gets_nothing() {
+    let host = host().await;
+    let other = policy("[profile.stranger]\n[profile.reader]\n", &host.root());
+    let stranger = Arc::clone(other.profile("stranger").unwrap());
+    let delivered = call(&host, Some(Arc::clone(&stranger)), "f__read", "in/a").await;
+    assert_eq!(outcome(&delivered), "not_available");
+    let text = delivered.result.unwrap_err().to_string();
+    assert!(text.contains("the policy has no profile `stranger`"), "{text}");
+    assert_eq!(names(&host, &stranger), [""; 0]);
+    // One of the same name is another filter over the same grants: it does not widen them.
+    let same = Arc::clone(other.profile("reader").unwrap());
+    let answer = structured(&call(&host, Some(same), "f__read", "out/a").await);
+    assert_eq!(answer["error"], "denied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_says_what_the_profile_takes_away() {
+    let host = host().await;
+    let reader = profile(&host, "reader");
+    let without = host.host.explain("f__write", None).unwrap();
+    let with = host.host.explain("f__write", Some(&reader)).unwrap();
+    assert_eq!(without.wishes[1].granted, ["$workspace"]);
+    assert_eq!(without.wishes[1].stands, ["[plugins.f.grant] fs_write"]);
+    assert_eq!(with.wishes[1].granted, [""; 0]);
+    assert!(with.wishes[1].refused.as_ref().unwrap().contains("profile `reader`"), "{with:?}");
+    assert_eq!(with.wishes[1].proposal, None, "no line of the plugin's would help");
+    assert_eq!(with.wishes[0].granted, ["$workspace/in"]);
+    let stat = host.host.explain("f__stat", Some(&reader)).unwrap();
+    assert_eq!(stat.unavailable.as_deref(), Some("it is excluded on this surface"));
+    assert!(host.host.explain("nobody__knows", None).is_none());
+    assert_eq!((without.limits.len(), without.host.len()), (29, 11));
+}

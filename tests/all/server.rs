@@ -1,0 +1,237 @@
+//! A peer on the loopback interface that says byte for byte what a test wants, and remembers what it was told.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// What is said to one request.
+pub(crate) enum Reply {
+    /// These bytes; the connection stays open for the next request.
+    Bytes(Vec<u8>),
+    /// These bytes, and the connection is closed.
+    Last(Vec<u8>),
+    /// The first, then the second again and again with a pause between, until nobody listens.
+    Endless(Vec<u8>, Vec<u8>, Duration),
+    /// Nothing, and the connection stays open.
+    Silence,
+}
+
+/// A response with a body and further header lines, each ended.
+pub(crate) fn response(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Reply {
+    let body = body.as_ref();
+    let mut bytes =
+        format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+    bytes.extend(body);
+    Reply::Bytes(bytes)
+}
+
+/// A redirect.
+pub(crate) fn redirect(status: u16, to: &str) -> Reply {
+    response(status, &format!("location: {to}\r\n"), "moved")
+}
+
+/// What came in: the head as text, and the body.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Seen {
+    /// `GET /path`.
+    pub(crate) fn line(&self) -> &str {
+        self.head.split(" HTTP/1.1").next().unwrap()
+    }
+
+    /// The path and query.
+    pub(crate) fn path(&self) -> &str {
+        self.line().split(' ').nth(1).unwrap()
+    }
+
+    /// A header's value.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+type Answer = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
+
+/// A running server; ends when it is dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Mutex<Vec<Seen>>,
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub(crate) async fn new(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        Self::listen(None, Arc::new(answer)).await
+    }
+
+    /// With TLS: a certificate for `names`, and the root to trust as PEM.
+    pub(crate) async fn tls(
+        names: &[&str],
+        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+    ) -> (Self, String) {
+        let (config, pem) = tls_config(names);
+        (Self::listen(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer)).await, pem)
+    }
+
+    async fn listen(tls: Option<TlsAcceptor>, answer: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State::default());
+        let inner = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (state, answer, tls) = (Arc::clone(&inner), Arc::clone(&answer), tls.clone());
+                state.opened.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, &state, &answer).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, &state, &answer).await;
+                            }
+                        }
+                    }
+                    state.closed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, state, task }
+    }
+
+    /// `http://127.0.0.1:port` and what follows.
+    pub(crate) fn url(&self, rest: &str) -> String {
+        format!("http://{}{rest}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.state.seen.lock().unwrap().clone()
+    }
+
+    /// Connections so far.
+    pub(crate) fn opened(&self) -> usize {
+        self.state.opened.load(Ordering::SeqCst)
+    }
+
+    /// Waits until every connection is closed; fails if one is not within `within`.
+    pub(crate) async fn all_closed(&self, within: Duration) {
+        let start = std::time::Instant::now();
+        while self.state.closed.load(Ordering::SeqCst) < self.opened() {
+            assert!(start.elapsed() < within, "a connection is still open");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A server's settings with a certificate for `names`, and the certificate as PEM.
+pub(crate) fn tls_config(names: &[&str]) -> (ServerConfig, String) {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    (config, made.cert.pem())
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &State, answer: &Answer) {
+    while let Some(seen) = receive(&mut stream).await {
+        let reply = answer(&seen);
+        state.seen.lock().unwrap().push(seen);
+        let sent = match reply {
+            Reply::Bytes(bytes) => stream.write_all(&bytes).await,
+            Reply::Last(bytes) => {
+                drop(stream.write_all(&bytes).await);
+                drop(stream.shutdown().await);
+                return;
+            }
+            Reply::Endless(head, part, pause) => endless(&mut stream, &head, &part, pause).await,
+            Reply::Silence => gone(&mut stream).await,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+async fn endless(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    head: &[u8],
+    part: &[u8],
+    pause: Duration,
+) -> std::io::Result<()> {
+    stream.write_all(head).await?;
+    loop {
+        stream.write_all(part).await?;
+        stream.flush().await?;
+        let mut byte = [0];
+        if let Ok(read) = tokio::time::timeout(pause, stream.read(&mut byte)).await
+            && read? == 0
+        {
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+    }
+}
+
+async fn gone(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
+    let mut byte = [0];
+    while stream.read(&mut byte).await? > 0 {}
+    Err(std::io::ErrorKind::ConnectionReset.into())
+}
+
+/// Reads one request; `None` when there is no more.
+async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+    let mut bytes = Vec::new();
+    let mut part = [0; 8192];
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at + 4;
+        }
+        match stream.read(&mut part).await {
+            Ok(n) if n > 0 => bytes.extend(&part[..n]),
+            _ => return None,
+        }
+    };
+    let mut body = bytes.split_off(end);
+    let mut seen = Seen { head: String::from_utf8_lossy(&bytes).into_owned(), body: Vec::new() };
+    let length = seen.header("content-length").map_or(0, |n| n.parse().unwrap());
+    let chunked = seen.header("transfer-encoding") == Some("chunked");
+    while body.len() < length || (chunked && !body.ends_with(b"0\r\n\r\n")) {
+        match stream.read(&mut part).await {
+            Ok(n) if n > 0 => body.extend(&part[..n]),
+            _ => return None,
+        }
+    }
+    seen.body = body;
+    Some(seen)
+}

@@ -1,0 +1,152 @@
+//! What a quiet plugin notices of a loud one, and what a grant costs that is not used, as ratios in one run.
+//!
+//! `cargo bench --bench fairness`. Two workers, whatever the machine has. Targets: the quiet one's p99 beside 64 spinning
+//! calls is within ten times its p99 alone, and no call takes a second; a plugin with every grant costs at most 1.15
+//! times one with none.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a benchmark that fails is to stop"
+)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+
+const CALLS: usize = 2000;
+const ROUNDS: usize = 15;
+
+/// What the guest `bench_granted` declares, as a policy grants it; each line on its own.
+const GRANTS: &[(&str, &str)] = &[
+    ("", "fs_read = [\"$workspace\"]"),
+    ("", "fs_write = [\"$workspace\"]"),
+    ("", "net = [\"https://api.example.com\"]"),
+    ("[programs.git]\npath = \"/usr/bin/git\"", "process = [\"git\"]"),
+    (
+        "[secrets.token]\nfrom = \"env:TOKEN\"\norigins = [\"https://api.example.com\"]",
+        "secrets = [\"token\"]",
+    ),
+    ("", "kv = [\"plugin\"]"),
+    ("", "env = [\"LANG\"]"),
+    ("", "attachments = [\"read\"]"),
+    ("", "clock = true"),
+    ("", "random = true"),
+];
+
+fn main() {
+    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    println!("load average before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    neighbours(&runtime);
+    grants(&runtime);
+}
+
+fn host(runtime: &Runtime, policy: &str, guests: &[(&str, &str)], workspace: &Path) -> (Host, View) {
+    let policy = Policy::parse(&format!("version = 1\n{policy}"), workspace, None).unwrap();
+    let host = Host::builder(policy).build().unwrap();
+    for (id, path) in guests {
+        let bytes = std::fs::read(path).unwrap();
+        runtime.block_on(host.load_bytes(PluginId::new(id).unwrap(), bytes)).unwrap();
+    }
+    let view = host.view(Filter::default());
+    (host, view)
+}
+
+async fn call(host: &Host, view: &View, tool: &str) -> f64 {
+    let start = Instant::now();
+    let calls = vec![ToolCall::new("1", tool, "{}")];
+    let results = host.call_all(view, calls, TurnContext::default()).await;
+    assert!(results[0].result.is_ok(), "{:?}", results[0].result);
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+fn neighbours(runtime: &Runtime) {
+    let policy = "[host]\nparallel_calls = 128\nbreaker_faults = 0\n[plugins.loud.limits]\nfuel = 1_000_000_000_000_000\ntimeout = \"600s\"\nconcurrency = 64";
+    let guests = [("loud", guest_artifacts::HOSTILE_SPIN), ("quiet", guest_artifacts::BENCH_ECHO)];
+    let (host, view) = host(runtime, policy, &guests, Path::new("/"));
+    println!(
+        "\n| spinning calls on two workers | quiet p50 µs | p99 µs | most µs | p99 to alone |\n|---|---|---|---|---|"
+    );
+    let mut alone = 0.0;
+    for spinning in [0, 1, 16, 64] {
+        let turn = TurnContext::default();
+        let cancel = turn.cancel.clone();
+        let loud = (spinning > 0).then(|| {
+            let (host, view) = (host.clone(), view.clone());
+            let calls = (0..spinning).map(|n| ToolCall::new(n.to_string(), "loud__spin", "{}")).collect();
+            runtime.spawn(async move { host.call_all(&view, calls, turn).await })
+        });
+        while host.free_places() > 128 - spinning {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let count = if spinning == 0 { CALLS } else { CALLS / 10 };
+        let (host, view) = (host.clone(), view.clone());
+        let quiet = runtime.spawn(async move {
+            let mut times = Vec::with_capacity(count);
+            for _ in 0..count {
+                // As a request comes: after a pause in which the runtime did something else, in a task of its own.
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                let (start, host, view) = (Instant::now(), host.clone(), view.clone());
+                tokio::spawn(async move { call(&host, &view, "quiet__echo").await }).await.unwrap();
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            times
+        });
+        let mut times = runtime.block_on(quiet).unwrap();
+        cancel.cancel();
+        if let Some(loud) = loud {
+            assert_eq!(runtime.block_on(loud).unwrap().len(), spinning);
+        }
+        times.sort_by(f64::total_cmp);
+        let (p50, p99, most) = (times[count / 2], times[count * 99 / 100], times[count - 1]);
+        alone = if spinning == 0 { p99 } else { alone };
+        println!("| {spinning} | {p50:.0} | {p99:.0} | {most:.0} | {:.1} |", p99 / alone);
+        assert!(most < 1e6, "a call took a second");
+    }
+}
+
+fn grants(runtime: &Runtime) {
+    let workspace = tempfile::tempdir().unwrap();
+    // What this build can not grant is left out.
+    let (mut tables, mut lines) = (String::new(), String::new());
+    for (table, line) in GRANTS {
+        let with = format!("{tables}{table}\n[plugins.granted.grant]\n{lines}{line}\n");
+        if Policy::parse(&format!("version = 1\n{with}"), workspace.path(), None).is_ok() {
+            tables += &format!("{table}\n");
+            lines += &format!("{line}\n");
+        } else {
+            println!("\nnot granted: `{line}`");
+        }
+    }
+    let policy = format!("{tables}[plugins.granted.grant]\n{lines}");
+    let guests = [("bare", guest_artifacts::BENCH_GRANTED), ("granted", guest_artifacts::BENCH_GRANTED)];
+    let (host, view) = host(runtime, &policy, &guests, workspace.path());
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (times, tool) in times.iter_mut().zip(["bare__echo", "granted__echo"]) {
+            let (host, view) = (host.clone(), view.clone());
+            let round = runtime.spawn(async move {
+                let mut times = Vec::with_capacity(CALLS);
+                for _ in 0..CALLS {
+                    times.push(call(&host, &view, tool).await);
+                }
+                times
+            });
+            times.extend(runtime.block_on(round).unwrap());
+        }
+    }
+    let [bare, granted] = times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        (times[times.len() / 2], times[times.len() * 99 / 100])
+    });
+    println!("\n| one plugin, nothing used | p50 µs | p99 µs | ratio of p50 |\n|---|---|---|---|");
+    println!("| nothing granted | {:.1} | {:.1} | 1 |", bare.0, bare.1);
+    println!("| everything granted | {:.1} | {:.1} | {:.2} |", granted.0, granted.1, granted.0 / bare.0);
+}

@@ -1,0 +1,100 @@
+//! What a granted read of a file costs, as a ratio to the same read with cap-std alone, in one run.
+//!
+//! `cargo bench --bench files` prints the table of `docs/reference/capabilities/fs_reach.md`. The sides take turns in
+//! short rounds. One call of the guest reads many times, so that the call itself does not count; what it takes to hand
+//! 64 KiB over to a guest is in the row of the guest and not in the others.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a benchmark that fails is to stop"
+)]
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use integration_tests::median;
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+
+const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
+const READS: u32 = 500;
+const ROUNDS: usize = 41;
+
+fn main() {
+    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    // Beside the build, and not in the folder for temporary files, which may be in memory.
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let workspace = tempfile::tempdir_in(target).unwrap();
+    let root = workspace.path().canonicalize().unwrap();
+    let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();
+    let guest = Guest::new(&runtime, &root);
+    println!("| read of | side | µs, median | ratio |\n|---|---|---|---|");
+    for size in SIZES {
+        let name = format!("{size}.bin");
+        std::fs::write(root.join(&name), vec![7; size]).unwrap();
+        let mut rows = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            rows[0].push(timed(|| (0..READS).for_each(|_| plain(&dir, &name, size))));
+            rows[1].push(timed(|| {
+                (0..READS).for_each(|_| runtime.block_on(async { off_thread(&dir, &name, size).await }));
+            }));
+            rows[2].push(timed(|| runtime.block_on(guest.read(&name, READS, size))));
+        }
+        let [floor, pool, guest] = rows.map(|mut times| median(&mut times));
+        for (side, time) in
+            [("cap-std", floor), ("cap-std in a blocking task", pool), ("guest, `files.read`", guest)]
+        {
+            println!("| {size} bytes | {side} | {time:.1} | {:.2} |", time / floor);
+        }
+    }
+}
+
+fn plain(dir: &Dir, name: &str, size: usize) {
+    let mut data = Vec::with_capacity(size);
+    dir.open(name).unwrap().read_to_end(&mut data).unwrap();
+    assert_eq!(std::hint::black_box(data).len(), size);
+}
+
+async fn off_thread(dir: &Dir, name: &str, size: usize) {
+    let (dir, name) = (dir.try_clone().unwrap(), name.to_owned());
+    tokio::task::spawn_blocking(move || plain(&dir, &name, size)).await.unwrap();
+}
+
+/// Microseconds of one read.
+fn timed(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(READS)
+}
+
+struct Guest {
+    host: Host,
+    view: View,
+}
+
+impl Guest {
+    fn new(runtime: &tokio::runtime::Runtime, root: &Path) -> Self {
+        let policy = "version = 1\n[plugins.bench.grant]\nfs_read = [\"$workspace\", \"!**/.env\"]";
+        let policy = Policy::parse(policy, root, None).unwrap();
+        let host = Host::builder(policy).build().unwrap();
+        let bytes = std::fs::read(guest_artifacts::BENCH_FILES).unwrap();
+        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+        let view = host.view(Filter::default());
+        Self { host, view }
+    }
+
+    async fn read(&self, path: &str, n: u32, size: usize) {
+        let args = format!(r#"{{"path": "{path}", "n": {n}}}"#);
+        let calls = vec![ToolCall::new("1", "bench__read", args)];
+        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
+        assert_eq!(results[0].result.as_ref().unwrap().value, (n as usize * size).to_string());
+    }
+}

@@ -1,0 +1,133 @@
+//! What a request through the host costs a guest, as a ratio to a bare hyper client over one kept connection, in one
+//! run against the same server on the loopback interface.
+//!
+//! `cargo bench --bench http` prints the table. The two sides take turns in short rounds.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a benchmark that fails is to stop"
+)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+
+const ROUNDS: usize = 40;
+const REQUESTS: usize = 200;
+
+fn main() {
+    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    println!("| GET over one kept connection | bare hyper µs | from a guest µs | ratio |\n|---|---|---|---|");
+    for bytes in [100, 10_000, 100_000] {
+        runtime.block_on(compare(bytes));
+    }
+}
+
+async fn compare(bytes: usize) {
+    let address = serve(bytes).await;
+    let mut bare = Bare::new(address).await;
+    let library = Library::new(address).await;
+    let (mut direct, mut guest) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..REQUESTS {
+            assert_eq!(bare.get().await, bytes);
+        }
+        direct.push(start.elapsed());
+        let start = Instant::now();
+        assert_eq!(library.get().await, (bytes * REQUESTS).to_string());
+        guest.push(start.elapsed());
+    }
+    let median = |mut times: Vec<std::time::Duration>| {
+        times.sort();
+        times[times.len() / 2].as_secs_f64() * 1e6 / REQUESTS as f64
+    };
+    let (direct, guest) = (median(direct), median(guest));
+    println!("| {bytes} bytes | {direct:.1} | {guest:.1} | {:.2} |", guest / direct);
+}
+
+/// Answers every request with as many bytes.
+async fn serve(bytes: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let body = Bytes::from(vec![b'x'; bytes]);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let body = body.clone();
+            let service = hyper::service::service_fn(move |_: Request<Incoming>| {
+                let body = body.clone();
+                async move { Ok::<_, hyper::Error>(Response::new(Full::new(body))) }
+            });
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    address
+}
+
+struct Bare {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    host: String,
+}
+
+impl Bare {
+    async fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self { sender, host: address.to_string() }
+    }
+
+    async fn get(&mut self) -> usize {
+        self.sender.ready().await.unwrap();
+        let request = Request::get("/").header("host", &self.host).body(Empty::new()).unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes().len()
+    }
+}
+
+struct Library {
+    host: Host,
+    view: View,
+    args: String,
+}
+
+impl Library {
+    async fn new(address: SocketAddr) -> Self {
+        let policy = format!(
+            "version = 1\n[plugins.bench.grant]\nnet = [\"http://{address}\"]\nnet_private = [\"127.0.0.1\"]\n\
+             [plugins.bench.limits]\nhttp_requests = 1_000_000\nhttp_bytes = \"1GiB\"\ntimeout = \"10m\""
+        );
+        let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
+        let host = Host::builder(policy).build().unwrap();
+        let bytes = std::fs::read(guest_artifacts::BENCH_HTTP).unwrap();
+        host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();
+        let view = host.view(Filter::default());
+        Self { host, view, args: format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}") }
+    }
+
+    async fn get(&self) -> String {
+        let calls = vec![ToolCall::new("1", "bench__fetch", &*self.args)];
+        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
+        results[0].result.as_ref().unwrap().value.clone()
+    }
+}

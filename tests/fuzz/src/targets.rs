@@ -1,0 +1,311 @@
+//! What is fuzzed, and what must hold whatever comes.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use toolbay::core::attachment::AttachmentRule;
+use toolbay::core::environment::EnvRule;
+use toolbay::core::kv::Scope;
+use toolbay::core::name::{QualifiedName, ToolName};
+use toolbay::core::net::NetRule;
+use toolbay::core::program::ProgramRule;
+use toolbay::core::reach::Reach;
+use toolbay::core::rule::{Rule, covers, meet_all};
+use toolbay::core::schema::Schema;
+use toolbay::core::secret::SecretRule;
+use toolbay::core::{json, quantity, text};
+use toolbay::{Host, PluginId, Policy};
+
+use crate::Verdict::{self, Refused, Taken};
+
+/// One thing that reads bytes of others.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name, and that of its folder of seeds.
+    pub name: &'static str,
+    /// Tries one input; the error is a property that does not hold.
+    pub run: fn(&[u8]) -> Result<Verdict, String>,
+    /// Seeds beside those of the folder.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Largest input.
+    pub most_bytes: usize,
+    /// Longest that an input may take.
+    pub most_time: Duration,
+}
+
+const fn target(name: &'static str, run: fn(&[u8]) -> Result<Verdict, String>, most_bytes: usize) -> Target {
+    Target { name, run, seeds: Vec::new, most_bytes, most_time: Duration::from_secs(1) }
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    target("policy", policy, 4096),
+    target("rule-reach", rule::<Reach>, 2048),
+    target("rule-net", rule::<NetRule>, 2048),
+    target("rule-program", rule::<ProgramRule>, 2048),
+    target("rule-secret", rule::<SecretRule>, 2048),
+    target("rule-kv", rule::<Scope>, 2048),
+    target("rule-env", rule::<EnvRule>, 2048),
+    target("rule-attachment", rule::<AttachmentRule>, 2048),
+    target("name", name, 512),
+    target("quantity", quantities, 64),
+    target("text", one_line, 4096),
+    target("json", json_texts, 64 << 10),
+    target("schema", schema, 8192),
+    // A component is compiled for each, so few inputs come through.
+    Target { seeds: tool_lines, most_time: LOAD, ..target("definitions", definitions, 4000) },
+    Target { seeds: components, most_time: LOAD, ..target("load", load, 256 << 10) },
+];
+
+/// Longest that loading may take: compiling a small component takes a second where nothing else runs.
+const LOAD: Duration = Duration::from_secs(20);
+
+fn workspace() -> &'static Path {
+    Path::new("/home/user/work")
+}
+
+fn lossy(input: &[u8]) -> String {
+    String::from_utf8_lossy(input).into_owned()
+}
+
+fn must(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// Errors go to people and models: bounded, and nothing in them that a terminal obeys.
+fn sound_error(error: &str) -> Result<(), String> {
+    must(error.chars().count() <= 20_000, || format!("an error of {} characters", error.chars().count()))?;
+    must(!error.contains('\u{1b}'), || format!("an escape sequence in an error: {error:.200?}"))
+}
+
+fn policy(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let read = || Policy::parse(&source, Path::new("/etc/toolbay"), Some(workspace()));
+    match (read(), read()) {
+        (Ok(first), Ok(again)) => {
+            must(format!("{first:?}") == format!("{again:?}"), || {
+                "it is read otherwise the second time".to_owned()
+            })?;
+            must(first.workspace().is_absolute(), || format!("the workspace is {:?}", first.workspace()))?;
+            must(first.host().check().is_ok(), || "limits that can not be had are taken".to_owned())?;
+            let limits = first.limits(&PluginId::new("p").map_err(|e| e.to_string())?, None);
+            must(limits.memory_bytes <= toolbay::core::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
+            Ok(Taken)
+        }
+        (Err(_), Err(_)) => Ok(Refused),
+        (first, _) => Err(format!("it is taken once: {}", first.is_ok())),
+    }
+}
+
+/// The laws of [`Rule`], for two lines.
+fn rule<R: Rule + Debug>(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let mut lines = source.splitn(3, '\n');
+    let mut next = || R::parse(lines.next().unwrap_or(""), workspace());
+    let (a, b, c) = (next(), next(), next());
+    for error in [&a, &b, &c].into_iter().filter_map(|rule| rule.as_ref().err()) {
+        must(error.len() <= 16 * source.len() + 2000, || format!("{} bytes of error", error.len()))?;
+    }
+    let Ok(a) = a else { return Ok(Refused) };
+    alone(&a)?;
+    // A line of a policy is one line, and holds nothing that a terminal obeys unless the rule does.
+    let controls = |text: &str| text.chars().filter(|c| c.is_control()).count();
+    for shown in [a.show(workspace()), a.ask_for(workspace())] {
+        must(controls(&shown) <= controls(&source), || format!("{a:?} is shown as {shown:?}"))?;
+    }
+    let Ok(b) = b else { return Ok(Taken) };
+    alone(&b)?;
+    let (both, other_way) = (a.meet(&b), b.meet(&a));
+    must(both == other_way, || format!("{a:?} and {b:?} meet in {both:?}, the other way in {other_way:?}"))?;
+    if let Some(both) = &both {
+        alone(both)?;
+        must(covers(&a, both) && covers(&b, both), || format!("{both:?} is not in both of {a:?} and {b:?}"))?;
+    }
+    if let Ok(c) = c {
+        let lists = meet_all(&[a.clone(), b.clone()], std::slice::from_ref(&c));
+        let inside = |rule: &R| covers(&c, rule) && (covers(&a, rule) || covers(&b, rule));
+        must(lists.iter().all(inside), || format!("{lists:?} of {a:?}, {b:?} and {c:?}"))?;
+    }
+    Ok(Taken)
+}
+
+fn alone<R: Rule + Debug>(rule: &R) -> Result<(), String> {
+    let met = rule.meet(rule);
+    must(met.as_ref() == Some(rule), || format!("{rule:?} meets itself in {met:?}"))?;
+    let shown = rule.show(workspace());
+    let read = R::parse(&shown, workspace());
+    must(read.as_ref() == Ok(rule), || format!("{rule:?} is shown as {shown:?} and read back as {read:?}"))
+}
+
+fn name(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let (id, tool) = source.split_once('\n').unwrap_or((&source, "tool"));
+    let (id, tool) = match (PluginId::new(id), ToolName::new(tool)) {
+        (Ok(id), Ok(tool)) => (id, tool),
+        (id, tool) => {
+            let errors = [id.err(), tool.err()].into_iter().flatten();
+            errors.map(|e| e.to_string()).try_for_each(|error| sound_error(&error))?;
+            return Ok(Refused);
+        }
+    };
+    let Ok(name) = QualifiedName::join(&id, &tool) else { return Ok(Refused) };
+    let seam = name.as_str().split_once("__");
+    must(seam == Some((id.as_str(), tool.as_str())), || format!("{name:?} comes apart as {seam:?}"))?;
+    must(name.as_str().len() <= 64 && name.as_str().is_ascii(), || format!("{name:?}"))?;
+    Ok(Taken)
+}
+
+fn quantities(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let (bytes, duration) = (quantity::bytes(&source), quantity::duration(&source));
+    if let Ok(bytes) = bytes {
+        let shown = quantity::show_bytes(bytes);
+        must(quantity::bytes(&shown) == Ok(bytes), || format!("{bytes} is shown as {shown}"))?;
+    }
+    if let Ok(duration) = duration {
+        let shown = quantity::show_duration(duration);
+        must(quantity::duration(&shown) == Ok(duration), || format!("{duration:?} is shown as {shown}"))?;
+    }
+    Ok(if bytes.is_ok() || duration.is_ok() { Taken } else { Refused })
+}
+
+fn one_line(input: &[u8]) -> Result<Verdict, String> {
+    let shown = text::one_line(&lossy(input), 100);
+    must(!shown.chars().any(char::is_control), || format!("{shown:?}"))?;
+    // A character that is written out takes up to ten.
+    must(shown.chars().count() <= 1100, || format!("{} characters", shown.chars().count()))?;
+    Ok(Taken)
+}
+
+fn json_texts(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let (parsed, checked) = (json::parse(&source), json::check(&source));
+    must(parsed.is_ok() == checked.is_ok(), || {
+        format!("parsed: {:?}, checked: {checked:?}", parsed.as_ref().err())
+    })?;
+    let Ok(value) = parsed else { return Ok(Refused) };
+    let written = value.to_string();
+    let again =
+        json::parse(&written).map_err(|e| format!("what was read is written so that it is not read: {e}"))?;
+    must(again == value, || format!("{written:.200} is another value"))?;
+    // Whoever reads less strictly reads the same.
+    let lax: serde_json::Value =
+        serde_json::from_str(&source).map_err(|e| format!("only we read it: {e}"))?;
+    must(lax == value, || "others read another value".to_owned())?;
+    Ok(Taken)
+}
+
+/// A schema, and behind a NUL a value for it.
+fn schema(input: &[u8]) -> Result<Verdict, String> {
+    let source = lossy(input);
+    let (schema, value) = source.split_once('\0').unwrap_or((&source, "{}"));
+    let (input, output) = (Schema::input(schema), Schema::output(schema));
+    must(input.is_err() || output.is_ok(), || "taken for arguments, but not at all".to_owned())?;
+    let schema = match output {
+        Ok(schema) => schema,
+        Err(error) => {
+            sound_error(&error.to_string())?;
+            return Ok(Refused);
+        }
+    };
+    let stored = serde_json::to_string(schema.value()).map_err(|e| e.to_string())?;
+    let again =
+        Schema::accepted_before(json::parse(&stored).map_err(|e| format!("stored, it is not read: {e}"))?);
+    let Ok(value) = json::parse(value) else { return Ok(Taken) };
+    let (first, second) = (schema.check(&value), again.check(&value));
+    must(first == second, || format!("{first:?}, and from the cache {second:?}"))?;
+    if let Err(mismatch) = first {
+        must(mismatch.message.len() <= 8000 && mismatch.pointer.len() <= 4000, || {
+            format!("{mismatch:.200?}")
+        })?;
+    }
+    Ok(Taken)
+}
+
+struct Sandbox {
+    runtime: tokio::runtime::Runtime,
+    host: Host,
+}
+
+/// One host for all inputs: what one leaves behind, the next one meets.
+fn sandbox() -> Result<&'static Sandbox, String> {
+    static SANDBOX: OnceLock<Result<Sandbox, String>> = OnceLock::new();
+    let make = || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
+        let text = "version = 1\n[limits]\nfuel = 100_000_000\ntimeout = \"2s\"";
+        let policy = Policy::parse(text, Path::new("/"), None).map_err(|e| e.to_string())?;
+        let host = Host::builder(policy).build().map_err(|e| e.to_string())?;
+        Ok(Sandbox { runtime, host })
+    };
+    SANDBOX.get_or_init(make).as_ref().map_err(Clone::clone)
+}
+
+fn load(input: &[u8]) -> Result<Verdict, String> {
+    let Sandbox { runtime, host } = sandbox()?;
+    let id = PluginId::new("fuzzed").map_err(|e| e.to_string())?;
+    let loaded = runtime.block_on(host.load_bytes(id.clone(), input.to_vec()));
+    let there = host.plugin("fuzzed").is_some();
+    must(there == loaded.is_ok(), || format!("loaded: {}, registered: {there}", loaded.is_ok()))?;
+    must(host.free_places() == 64, || "a place stays taken".to_owned())?;
+    let tools: Vec<_> = host
+        .registry()
+        .snapshot()
+        .tools()
+        .filter(|entry| entry.def.source.plugin().is_some())
+        .map(|entry| entry.def.name.to_string())
+        .collect();
+    must(tools.iter().all(|name| name.starts_with("fuzzed__")), || format!("{tools:?}"))?;
+    host.unload(&id);
+    match loaded {
+        Ok(_) => Ok(Taken),
+        Err(error) => sound_error(&error.to_string()).map(|()| Refused),
+    }
+}
+
+fn components() -> Vec<Vec<u8>> {
+    let texts = [
+        "(component)",
+        "(component (core module (memory 1) (func (export \"f\") (param i32) (result i32) local.get 0)))",
+        "(component (type (record (field \"a\" (list u8)))) (type (func (param \"a\" 0) (result string))))",
+        "(component (core module $m (func (export \"f\"))) (core instance $i (instantiate $m)) (func (export \"f\") (canon lift (core func $i \"f\"))))",
+        "(component (import \"wasi:cli/stdin@0.2.0\" (instance (export \"get-stdin\" (func)))))",
+    ];
+    let mut seeds: Vec<_> = texts.iter().filter_map(|text| wat::parse_str(text).ok()).collect();
+    seeds.extend(std::fs::read(guest_artifacts::BENCH_ECHO));
+    seeds
+}
+
+/// The buffer of `hostile_metadata_any`.
+const MARK: &[u8] = b"<buffer of hostile_metadata_any>";
+
+fn definitions(input: &[u8]) -> Result<Verdict, String> {
+    static GUEST: OnceLock<(Vec<u8>, usize)> = OnceLock::new();
+    let (guest, at) = GUEST.get_or_init(|| {
+        let bytes = std::fs::read(guest_artifacts::HOSTILE_METADATA_ANY).unwrap_or_default();
+        let at = bytes.windows(MARK.len()).position(|window| window == MARK).unwrap_or(usize::MAX);
+        (bytes, at)
+    });
+    let mut component = guest.clone();
+    // Behind the mark a line of its own; cut to what the buffer holds.
+    let input: Vec<u8> =
+        std::iter::once(b'\n').chain(input.iter().copied()).take(4096 - MARK.len()).collect();
+    let from = at.saturating_add(MARK.len());
+    let place = component.get_mut(from..from.saturating_add(input.len()));
+    place.ok_or("the guest has no buffer")?.copy_from_slice(&input);
+    load(&component)
+}
+
+fn tool_lines() -> Vec<Vec<u8>> {
+    let schema =
+        r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"type":"string"}}}"##;
+    [
+        "one\tA tool.".to_owned(),
+        format!("two\tAnother tool.\t{schema}\t{schema}\tTitle\tset\ttag,other\tfs-read $workspace/**\t{{\"k\":1}}\t1000"),
+        format!("three\tWith\\nlines.\t{schema}\t-\t-\t-\t-\tnet https://example.com\t-\t0\nfour\tMore."),
+    ]
+    .map(String::into_bytes)
+    .to_vec()
+}

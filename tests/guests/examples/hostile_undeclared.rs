@@ -1,0 +1,10 @@
+//! Says that it only computes, and asks for secrets, time and chance all the same.
+
+use guest::host::secrets::get;
+use guest::wasip2::random::random::get_random_u64;
+use guest::{text, tool};
+
+guest::tools!(tool("compute", |_| {
+    let secret = get("shown").map(|secret| secret.text).map_err(|error| error.to_string());
+    text(format!("{secret:?} {:?} {}", std::time::SystemTime::now(), get_random_u64()))
+}));
