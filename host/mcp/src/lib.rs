@@ -15,6 +15,9 @@
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
+//! | [`http`] | how requests come in over HTTP, whose they are and what each may take |
+//! | `auth` | who sent a request, and which profiles are open to them |
+//! | `trace` | which trace a request is part of |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,14 +35,19 @@
 //! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`. Set rmcp's own targets to
 //! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
 
+mod auth;
 mod base64;
 mod convert;
+pub mod http;
 mod legacy;
 mod outputs;
 mod progress;
 pub mod server;
 pub mod stdio;
+mod trace;
 
+pub use auth::FetchKeys;
+pub use http::{Ends, Http};
 pub use server::{Options, Server};
 pub use stdio::{serve, serve_stdio};
 pub use tokio_util::sync::CancellationToken;

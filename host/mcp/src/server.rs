@@ -31,6 +31,7 @@ use toolbay_core::view::{Filter, View};
 use crate::convert::{self, Era};
 use crate::outputs;
 use crate::progress::{self, Meter};
+use crate::trace;
 
 /// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
 /// Shorter than the two seconds rmcp waits for answers when it is stopped.
@@ -90,14 +91,57 @@ struct Shared {
     filter: Arc<Filter>,
     options: Options,
     changes: watch::Sender<u64>,
+    /// Fires when the tools are there.
+    loaded: CancellationToken,
 }
 
 impl Server {
     /// A server for what `filter` lets through of `registry`.
     #[must_use]
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
-        let changes = watch::Sender::new(0);
-        Self { shared: Arc::new(Shared { registry, pipeline, filter: Arc::new(filter), options, changes }) }
+        let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
+        loaded.cancel();
+        let filter = Arc::new(filter);
+        Self { shared: Arc::new(Shared { registry, pipeline, filter, options, changes, loaded }) }
+    }
+
+    /// The same, but what is asked of tools waits until `loaded` fires: clients are greeted while plugins are loaded.
+    #[must_use]
+    pub fn waiting_for(self, loaded: CancellationToken) -> Self {
+        let Shared { registry, pipeline, filter, options, changes, .. } = &*self.shared;
+        let shared = Shared {
+            registry: Arc::clone(registry),
+            pipeline: pipeline.clone(),
+            filter: Arc::clone(filter),
+            options: options.clone(),
+            changes: changes.clone(),
+            loaded,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
+    pub(crate) fn under(&self, profile: Option<&str>) -> Option<Self> {
+        let Some(name) = profile else { return Some(self.clone()) };
+        let Shared { registry, pipeline, filter, options, changes, loaded } = &*self.shared;
+        let profile = Arc::clone(registry.current().profile(name)?);
+        if filter.profile.as_ref().is_some_and(|own| **own.name() != *name) {
+            return None;
+        }
+        let shared = Shared {
+            registry: Arc::clone(registry),
+            pipeline: pipeline.clone(),
+            filter: Arc::new(Filter { profile: Some(profile), ..Filter::clone(filter) }),
+            options: options.clone(),
+            changes: changes.clone(),
+            loaded: loaded.clone(),
+        };
+        Some(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether the tools are there.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.shared.loaded.is_cancelled()
     }
 
     /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
@@ -114,11 +158,15 @@ impl Server {
 
     /// What one connection needs; `closed` fires when the client has gone.
     pub(crate) fn connection(&self, closed: CancellationToken) -> Connection {
+        self.connection_of(Whose::of_session(None), closed)
+    }
+
+    /// The same, for what is known of the client.
+    pub(crate) fn connection_of(&self, whose: Whose, closed: CancellationToken) -> Connection {
         let most = self.shared.options.max_in_flight.min(Semaphore::MAX_PERMITS);
         Connection {
             server: self.clone(),
-            session_id: session_id(),
-            session: Arc::new(Session::fresh()),
+            whose,
             calls: Semaphore::new(most),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
@@ -131,6 +179,24 @@ impl Server {
     }
 }
 
+/// Whom a connection belongs to.
+#[derive(Debug, Clone)]
+pub(crate) struct Whose {
+    /// A name that no other session has.
+    pub(crate) session_id: String,
+    /// Who it is, if they said.
+    pub(crate) agent_id: Option<String>,
+    /// What they may come back to.
+    pub(crate) session: Arc<Session>,
+}
+
+impl Whose {
+    /// A session that begins now.
+    pub(crate) fn of_session(agent_id: Option<String>) -> Self {
+        Self { session_id: session_id(), agent_id, session: Arc::new(Session::fresh()) }
+    }
+}
+
 /// A name for a session that no other has, in this process or the next. It is a key, not a secret.
 fn session_id() -> String {
     let random = || std::hash::RandomState::new().build_hasher().finish();
@@ -140,8 +206,7 @@ fn session_id() -> String {
 /// One client, seen from its connection.
 pub(crate) struct Connection {
     server: Server,
-    session_id: String,
-    session: Arc<Session>,
+    whose: Whose,
     calls: Semaphore,
     listeners: Semaphore,
     announcing: AtomicBool,
@@ -150,13 +215,18 @@ pub(crate) struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("session_id", &self.session_id).finish_non_exhaustive()
+        f.debug_struct("Connection").field("session_id", &self.whose.session_id).finish_non_exhaustive()
     }
 }
 
 impl Connection {
     fn options(&self) -> &Options {
         self.server.options()
+    }
+
+    /// Waits until the tools are there. Whoever gives up waiting drops the request.
+    async fn loaded(&self) {
+        self.server.shared.loaded.cancelled().await;
     }
 
     fn page(&self, request: Option<PaginatedRequestParams>, era: Era) -> Result<ListToolsResult, ErrorData> {
@@ -190,6 +260,7 @@ impl Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
         let era = era(&context);
+        self.loaded().await;
         let mut result = match self.calls.try_acquire() {
             Ok(_permit) => self.run(request, &context, era).await?,
             Err(_) => {
@@ -228,11 +299,13 @@ impl Connection {
             dry_run: false,
             progress: sink,
             identity: Identity {
-                session_id: Some(self.session_id.clone()),
+                session_id: Some(self.whose.session_id.clone()),
                 platform: Some("mcp".to_owned()),
+                agent_id: self.whose.agent_id.clone(),
+                traceparent: trace::of_request(context),
                 ..Identity::default()
             },
-            session: Arc::clone(&self.session),
+            session: Arc::clone(&self.whose.session),
         };
         let view = self.server.view();
         let call = ToolCall::new(context.id.to_string(), request.name.as_ref(), args);
@@ -333,6 +406,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.loaded().await;
         answered(async { self.page(request, era(&context)) }).await
     }
 
@@ -396,7 +470,7 @@ impl ServerHandler for Connection {
         let Some(spool) = self.server.shared.pipeline.spool() else {
             return undeclared::<ListResourcesRequestMethod, _>(&context);
         };
-        let mut list = answered(async { Ok(outputs::list(&**spool, &self.session).await) }).await?;
+        let mut list = answered(async { Ok(outputs::list(&**spool, &self.whose.session).await) }).await?;
         let era = era(&context);
         if era == Era::Modern {
             // A call may add to it at any time.
@@ -415,7 +489,7 @@ impl ServerHandler for Connection {
         let Some(spool) = self.server.shared.pipeline.spool() else {
             return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
         };
-        let mut result = answered(outputs::read(&**spool, &self.session, &request.uri)).await?;
+        let mut result = answered(outputs::read(&**spool, &self.whose.session, &request.uri)).await?;
         let era = era(&context);
         if era == Era::Modern {
             // The same id is the same text, but it may be gone.
