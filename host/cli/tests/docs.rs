@@ -115,6 +115,33 @@ fn the_example_for_embedders_is_the_one_that_compiles() {
     assert!(blocks(&page).contains(&("rust", example.trim_end())));
 }
 
+/// Programs that are compiled, and have in them what the pages show.
+const COMPILED: [&str; 3] =
+    ["host/runtime/examples/embed.rs", "host/runtime/examples/pages.rs", "sdk/rust/tests/pages.rs"];
+/// Pages that are compiled themselves, as documentation of a crate.
+const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/vendors.md"];
+
+#[test]
+fn all_rust_that_is_shown_is_compiled() {
+    let lines =
+        |text: &str| text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let compiled: Vec<Vec<String>> = COMPILED.iter().map(|file| lines(&read(file))).collect();
+    let mut seen = 0;
+    for page in pages(&root().join("docs")).into_iter().chain([root().join("README.md")]) {
+        let text = read(&page);
+        if DOCTESTS.iter().any(|compiled| page.ends_with(compiled)) {
+            continue;
+        }
+        for (_, block) in blocks(&text).into_iter().filter(|(info, _)| info.starts_with("rust")) {
+            let block: Vec<String> = lines(block);
+            let there = compiled.iter().any(|file| file.windows(block.len()).any(|part| part == block));
+            assert!(there, "{}: in none of {COMPILED:?}:\n{}", page.display(), block.join("\n"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 7, "{seen}");
+}
+
 /// The keys that a section of the policy may have, out of the parser's own mouth.
 fn keys(section: &str) -> Vec<String> {
     let text = format!("version = 1\n{section}\nnone_such = 1");
