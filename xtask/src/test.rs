@@ -157,7 +157,7 @@ fn python() -> Command {
 }
 
 /// Runs a command after showing it.
-fn shell(command: &mut Command) -> Result<()> {
+pub(crate) fn shell(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("    {shown}");
     let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
