@@ -26,7 +26,8 @@ async fn neighbour(bridged: &Bridged) {
 async fn a_bad_tool_costs_itself_and_not_the_list() {
     let bridged = Bridged::new(&section("s", "bad-tools", "")).await;
     let tools = bridged.tools();
-    for name in ["mcp__s__good", "mcp__s__no-schema", "mcp__s__bad-output", "mcp__s__hidden", "mcp__s__last"] {
+    for name in ["mcp__s__good", "mcp__s__no-schema", "mcp__s__bad-output", "mcp__s__hidden", "mcp__s__last"]
+    {
         assert!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
     }
     for name in ["array", "list", "text", "remote", "deep", "header"] {
@@ -36,7 +37,15 @@ async fn a_bad_tool_costs_itself_and_not_the_list() {
     assert!(tools.iter().any(|tool| tool.starts_with("mcp__s__xxxx")), "{tools:?}");
     assert!(tools.iter().all(|tool| tool.len() <= 64));
     let problems = bridged.status().problems.join("\n");
-    for part in ["`array`", "`remote`", "`deep`", "`header`", "`good` is listed twice", "can not be read", "without its output schema"] {
+    for part in [
+        "`array`",
+        "`remote`",
+        "`deep`",
+        "`header`",
+        "`good` is listed twice",
+        "can not be read",
+        "without its output schema",
+    ] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
     assert!(!problems.contains('\u{1b}'));
@@ -71,9 +80,17 @@ async fn a_server_that_says_too_much_is_ended_or_not_heard() {
     assert_eq!(garbage.status().state, ServerState::Ready, "a banner is forgiven");
     assert_eq!(words(&garbage.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
     let shout = beside("shout", "").await;
-    assert_eq!(words(&shout.host.call("mcp__s__echo", json!({"text": "x"})).await), "x", "stderr is read and forgotten");
+    assert_eq!(
+        words(&shout.host.call("mcp__s__echo", json!({"text": "x"})).await),
+        "x",
+        "stderr is read and forgotten"
+    );
     let flood = beside("flood", "").await;
-    flood.until("it is ended", |flood| flood.status().reason.is_some_and(|why| why.contains("more notifications"))).await;
+    flood
+        .until("it is ended", |flood| {
+            flood.status().reason.is_some_and(|why| why.contains("more notifications"))
+        })
+        .await;
     neighbour(&flood).await;
 }
 
@@ -86,7 +103,11 @@ async fn a_line_without_end_ends_the_server_and_is_not_kept() {
     assert!(fault(&said).message.contains("a line of more than 24MiB"), "{said:?}");
     assert!(memory() < before + (300 << 20), "{before} {}", memory());
     neighbour(&bridged).await;
-    assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await), "again", "it is begun anew");
+    assert_eq!(
+        words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await),
+        "again",
+        "it is begun anew"
+    );
     assert_eq!(bridged.status().connects, 2);
 }
 
@@ -103,7 +124,10 @@ async fn a_server_that_dies_in_a_call_is_told_and_begun_anew() {
     let said = bridged.host.call("mcp__s__die", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Trap);
     let message = &fault(&said).message;
-    assert!(message.contains("ended in the middle of the call") && message.contains("Weltschmerz"), "{message}");
+    assert!(
+        message.contains("ended in the middle of the call") && message.contains("Weltschmerz"),
+        "{message}"
+    );
     assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await), "again");
     neighbour(&bridged).await;
 }

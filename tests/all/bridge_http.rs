@@ -29,7 +29,9 @@ fn list() -> Value {
 }
 
 /// A server of revision 2025-11-25 with sessions; `call` answers calls.
-fn legacy(call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static) -> impl Fn(&Seen) -> Reply + Send + Sync {
+fn legacy(
+    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply + Send + Sync {
     move |seen| {
         let message = body(seen);
         let id = &message["id"];
@@ -50,7 +52,9 @@ fn legacy(call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static) -> impl
     }
 }
 
-fn modern(call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static) -> impl Fn(&Seen) -> Reply + Send + Sync {
+fn modern(
+    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply + Send + Sync {
     move |seen| {
         let message = body(seen);
         let id = &message["id"];
@@ -58,14 +62,26 @@ fn modern(call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static) -> impl
             && seen.header("mcp-protocol-version") == Some("2026-07-28")
             && message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28";
         if !same {
-            return response(400, JSON, json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32020, "message": "headers"}}).to_string());
+            return response(
+                400,
+                JSON,
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32020, "message": "headers"}})
+                    .to_string(),
+            );
         }
         match message["method"].as_str() {
-            Some("server/discover") => answer(id, json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
-                "capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "4"}})),
+            Some("server/discover") => answer(
+                id,
+                json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "4"}}),
+            ),
             Some("tools/list") => answer(id, list()),
             Some("tools/call") => call(&message, seen),
-            _ => response(404, JSON, json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string()),
+            _ => response(
+                404,
+                JSON,
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string(),
+            ),
         }
     }
 }
@@ -110,7 +126,8 @@ async fn an_answer_may_come_as_an_event_and_a_stream_is_fetched_again() {
         if seen.line().starts_with("GET") {
             counted.fetch_add(1, Ordering::SeqCst);
             assert_eq!(seen.header("last-event-id"), Some("e-7"));
-            let event = json!({"jsonrpc": "2.0", "id": 3, "result": {"content": [{"type": "text", "text": "late"}]}});
+            let event =
+                json!({"jsonrpc": "2.0", "id": 3, "result": {"content": [{"type": "text", "text": "late"}]}});
             return response(200, EVENTS, format!("data: {event}\n\n"));
         }
         let id = &message["id"];
@@ -141,7 +158,9 @@ async fn bodies_and_events_without_end_are_cut() {
         let head = format!("HTTP/1.1 200 X\r\n{kind}\r\n{start}").into_bytes();
         Reply::Endless(head, vec![b'x'; 1 << 20], Duration::ZERO)
     };
-    for (kind, start, part) in [(JSON, "{\"a\":\"", "more than 24MiB"), (EVENTS, "data: ", "an event of more than 24MiB")] {
+    for (kind, start, part) in
+        [(JSON, "{\"a\":\"", "more than 24MiB"), (EVENTS, "data: ", "an event of more than 24MiB")]
+    {
         let (kind, start) = (kind.to_owned(), start.to_owned());
         let server = Server::new(legacy(move |_, _| big(&kind, &start))).await;
         let host = bridged(&server, "").await;
@@ -159,7 +178,13 @@ async fn what_is_no_answer_is_told() {
         (202, "", "", "bad_output", "endpoint of an MCP server"),
         (500, "", "oops", "execution_failed", "status 500: oops"),
         (401, "", "", "execution_failed", "[mcp.s] bearer"),
-        (400, JSON, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad args"}}"#, "input_invalid", "bad args"),
+        (
+            400,
+            JSON,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad args"}}"#,
+            "input_invalid",
+            "bad args",
+        ),
     ] {
         let server = Server::new(legacy(move |_, _| response(status, headers, text))).await;
         let host = bridged(&server, "").await;
@@ -197,7 +222,11 @@ async fn redirects_lead_nowhere_but_home() {
     assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "home");
     let other = Server::new(|_| response(200, JSON, "{}")).await;
     for (status, to, part) in [
-        (307, "http://169.254.169.254/latest/meta-data".to_owned(), "another origin, `http://169.254.169.254`"),
+        (
+            307,
+            "http://169.254.169.254/latest/meta-data".to_owned(),
+            "another origin, `http://169.254.169.254`",
+        ),
         (302, other.url("/steal"), "another origin"),
         (308, "file:///etc/passwd".to_owned(), "no URL of a server"),
         (303, "/elsewhere".to_owned(), "status 303"),
@@ -242,7 +271,9 @@ async fn tokens_go_to_their_origin_and_do_not_come_back() {
     );
     let host = bridged(&server, &more).await;
     assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "you said Bearer [secret T]");
-    assert!(server.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer web-5c1f-canary-88bb")));
+    assert!(
+        server.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer web-5c1f-canary-88bb"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,8 +283,11 @@ async fn more_input_is_asked_for_and_not_for_ever() {
     let server = Server::new(modern(move |message, _| {
         let params = &message["params"];
         match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => answer(&message["id"], json!({"resultType": "input_required", "requestState": "st\"ate",
-                "inputRequests": {"q": {"method": "elicitation/create", "params": {"message": "m"}}}})),
+            0 => answer(
+                &message["id"],
+                json!({"resultType": "input_required", "requestState": "st\"ate",
+                "inputRequests": {"q": {"method": "elicitation/create", "params": {"message": "m"}}}}),
+            ),
             1 => text(message, &format!("{} {}", params["inputResponses"], params["requestState"])),
             _ => answer(&message["id"], json!({"resultType": "input_required", "inputRequests": {}})),
         }
@@ -265,8 +299,11 @@ async fn more_input_is_asked_for_and_not_for_ever() {
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert!(fault(&said).message.contains("asked for more input 8 times"), "{said:?}");
     let server = Server::new(modern(|message, _| {
-        answer(&message["id"], json!({"resultType": "input_required",
-            "inputRequests": {"q": {"method": "sampling/createMessage", "params": {}}}}))
+        answer(
+            &message["id"],
+            json!({"resultType": "input_required",
+            "inputRequests": {"q": {"method": "sampling/createMessage", "params": {}}}}),
+        )
     }))
     .await;
     let host = bridged(&server, "").await;
@@ -280,7 +317,10 @@ async fn a_server_that_does_not_answer_does_not_hold_a_call() {
     let host = bridged(&server, "timeout = \"300ms\"").await;
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Deadline);
-    host.until("it is told", |_| server.seen().iter().any(|seen| body(seen)["method"] == "notifications/cancelled")).await;
+    host.until("it is told", |_| {
+        server.seen().iter().any(|seen| body(seen)["method"] == "notifications/cancelled")
+    })
+    .await;
     let silent = Server::new(|_| Reply::Silence).await;
     let host = bridged(&silent, "start_timeout = \"500ms\"").await;
     assert!(host.status().reason.unwrap().contains("did not begin within 500ms"));

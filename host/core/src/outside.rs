@@ -22,7 +22,11 @@ pub type Body = Pin<Box<dyn Stream<Item = Result<Vec<u8>, String>> + Send>>;
 /// Starts programs and sends requests for a server of the policy.
 pub trait Outside: Send + Sync + fmt::Debug {
     /// Starts a server's program, in its sandbox.
-    fn start<'a>(&'a self, name: &'a PluginId, child: &'a Child) -> BoxFuture<'a, Result<Started, OutsideError>>;
+    fn start<'a>(
+        &'a self,
+        name: &'a PluginId,
+        child: &'a Child,
+    ) -> BoxFuture<'a, Result<Started, OutsideError>>;
 
     /// Sends one request to a server's URL, with the section's own headers, and returns the response as soon as its
     /// head is there. Redirects lead to nowhere but the same origin.

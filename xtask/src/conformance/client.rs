@@ -25,7 +25,8 @@ pub(crate) struct Tally {
 fn scenarios(suite: &[String], revision: &str) -> Result<Vec<String>> {
     let (program, rest) = suite.split_first().context("no command of the suite")?;
     let listed = Command::new(program).args(rest).args(["list", "--requirements", revision]).output()?;
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned() + &String::from_utf8_lossy(&listed.stderr);
+    let text =
+        String::from_utf8_lossy(&listed.stdout).into_owned() + &String::from_utf8_lossy(&listed.stderr);
     let of_client = text.lines().skip_while(|line| !line.to_lowercase().contains("client"));
     let names = of_client.skip(1).take_while(|line| {
         let line = line.to_lowercase();

@@ -24,10 +24,10 @@ pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Verd
         SetupCommand::Cursor(client) => set_up(args, Client::Cursor, client),
         SetupCommand::Zed(client) => set_up(args, Client::Zed, client),
         SetupCommand::Codex(client) => set_up(args, Client::Codex, client),
-        SetupCommand::ServerJson(asked) => {
-            print(&serde_json::to_string_pretty(&bundle::server_json(asked).map_err(Stop::Usage)?)
-                .map_err(|e| Stop::Host(e.into()))?)
-        }
+        SetupCommand::ServerJson(asked) => print(
+            &serde_json::to_string_pretty(&bundle::server_json(asked).map_err(Stop::Usage)?)
+                .map_err(|e| Stop::Host(e.into()))?,
+        ),
         SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
     }
 }
@@ -51,7 +51,8 @@ fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdic
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
-            let error = anyhow!(error).context(format!("`{}` can not be read; nothing was written", file.display()));
+            let error =
+                anyhow!(error).context(format!("`{}` can not be read; nothing was written", file.display()));
             return Err(Stop::Usage(error));
         }
     };
@@ -125,7 +126,9 @@ impl Start {
             let path = here.join(path);
             let path = toolbay_core::reach::normalise(&path).unwrap_or(path);
             let text = path.to_str().map(ToOwned::to_owned);
-            text.ok_or_else(|| Stop::Usage(anyhow!("`{}` is not UTF-8, and the client's file is", path.display())))
+            text.ok_or_else(|| {
+                Stop::Usage(anyhow!("`{}` is not UTF-8, and the client's file is", path.display()))
+            })
         };
         let program = std::env::current_exe().context("this program has no path").map_err(Stop::Host)?;
         let mut words = vec!["serve".to_owned()];

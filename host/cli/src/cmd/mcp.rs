@@ -46,7 +46,9 @@ fn list(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     }
     out.flush()?;
     if policy.mcp_servers().next().is_none() {
-        output::note("the policy names no MCP servers: `toolbay mcp add NAME URL`, or `toolbay mcp add NAME -- PROGRAM`");
+        output::note(
+            "the policy names no MCP servers: `toolbay mcp add NAME URL`, or `toolbay mcp add NAME -- PROGRAM`",
+        );
     }
     Ok(Verdict::Good)
 }
@@ -120,7 +122,10 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict, Stop
     if policy.mcp_server(name).is_none() {
         let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(Stop::Usage(anyhow!("the policy has no server `{}`; it has {known}", one_line(name, 100))));
+        return Err(Stop::Usage(anyhow!(
+            "the policy has no server `{}`; it has {known}",
+            one_line(name, 100)
+        )));
     }
     let attached = servers::attach(&host, |server| server.name.as_str() == name).await;
     let catalog = host.registry().snapshot();

@@ -33,7 +33,8 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool) -> Result<Verdict, Stop> {
     );
     let bridge = Arc::new(servers::bridge(&host));
     bridge.apply(&host.policy());
-    let (changed, follows) = (server.clone(), Follows { host: host.clone(), bridge: Arc::downgrade(&bridge) });
+    let (changed, follows) =
+        (server.clone(), Follows { host: host.clone(), bridge: Arc::downgrade(&bridge) });
     host.events().listen(move |event| {
         tell(event);
         if may_change_lists(event) {

@@ -45,7 +45,12 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
         let line = super::mcp::line(server);
         let style = if server.state == ServerState::Ready { DIM } else { WRONG };
         match output::stdout_is_terminal() {
-            true => writeln!(out, "{NAME}mcp:{}{NAME:#}  {style}{}{style:#}", server.name, line.replace('\t', "  "))?,
+            true => writeln!(
+                out,
+                "{NAME}mcp:{}{NAME:#}  {style}{}{style:#}",
+                server.name,
+                line.replace('\t', "  ")
+            )?,
             false => writeln!(out, "mcp:{}\t{line}", server.name)?,
         }
     }

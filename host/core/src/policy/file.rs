@@ -285,7 +285,8 @@ impl Policy {
             return Err(format!("[mcp]: a policy has at most {MAX_SERVERS} servers"));
         }
         for (name, section) in sections {
-            let server = section.resolve(&name, &self.workspace).map_err(|e| format!("[mcp.{name:?}]: {e}"))?;
+            let server =
+                section.resolve(&name, &self.workspace).map_err(|e| format!("[mcp.{name:?}]: {e}"))?;
             self.permissions.of_sections.extend(server.permissions());
             self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
         }

@@ -113,9 +113,11 @@ impl ServerSection {
                 return Err("write either `command` or `url`: a server is reached in one way".to_owned());
             }
             (None, None) => {
-                return Err("`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
+                return Err(
+                    "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
                             `url = \"https://…\"`"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
         };
         let read = |text: Option<&String>, default: Duration, key: &str| {
@@ -205,8 +207,7 @@ impl ServerSection {
                 ],
             )?;
         }
-        let env: Vec<EnvRule> =
-            Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?;
+        let env: Vec<EnvRule> = Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?;
         for variable in self.env_secrets.keys() {
             let parsed = EnvRule::parse(variable, workspace).map_err(|e| format!("`env_secrets`: {e}"))?;
             if parsed.value.is_some() || env.iter().any(|rule| rule.name == parsed.name) {
@@ -378,7 +379,8 @@ impl Policy {
 
     fn check_endpoint(&self, table: &str, endpoint: &Endpoint) -> Result<(), String> {
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
-        let target = target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("{table}: {e}"))?;
+        let target =
+            target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("{table}: {e}"))?;
         for SecretHeader { header, secret: name, .. } in &endpoint.secrets {
             let secret = self.secret_of(table, "header_secrets", name)?;
             if !secret.headers.contains(header) {
@@ -393,7 +395,8 @@ impl Policy {
                 return Err(format!(
                     "{table}: the secret `{name}` may not be sent to its `url`; to allow it, add to \
                      [secrets.{name:?}] origins = [{:?}]",
-                    Url::parse(origin).map_or_else(|_| origin.to_owned(), |url| url.origin().ascii_serialization())
+                    Url::parse(origin)
+                        .map_or_else(|_| origin.to_owned(), |url| url.origin().ascii_serialization())
                 ));
             }
         }
@@ -401,8 +404,11 @@ impl Policy {
     }
 
     fn secret_of(&self, table: &str, key: &str, name: &str) -> Result<&secret::Secret, String> {
-        self.secrets
-            .get(name)
-            .ok_or_else(|| format!("{table}: `{key}` names `{}`, and there is no [secrets.{name:?}]", one_line(name, MAX_SHOWN)))
+        self.secrets.get(name).ok_or_else(|| {
+            format!(
+                "{table}: `{key}` names `{}`, and there is no [secrets.{name:?}]",
+                one_line(name, MAX_SHOWN)
+            )
+        })
     }
 }

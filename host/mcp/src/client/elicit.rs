@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use toolbay_core::invoke::BoxFuture;
 use toolbay_core::text::visible;
 
@@ -103,7 +103,10 @@ mod tests {
         assert_eq!(ask(Some(&Yes), form.clone()).await, expect);
         let decline = json!({"action": "decline"});
         assert_eq!(ask(None, form).await, decline);
-        assert_eq!(ask(Some(&Yes), json!({"mode": "url", "url": "https://a", "message": "m"})).await, decline);
+        assert_eq!(
+            ask(Some(&Yes), json!({"mode": "url", "url": "https://a", "message": "m"})).await,
+            decline
+        );
         assert_eq!(ask(Some(&Yes), json!([])).await, decline);
     }
 }

@@ -101,7 +101,8 @@ impl Web {
     ) -> Result<Response, LinkError> {
         let known = self.known();
         let mut headers = more;
-        let accept = if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
+        let accept =
+            if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
         headers.push(("accept".to_owned(), accept.to_owned()));
         if method == "POST" {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
@@ -158,16 +159,19 @@ impl Web {
             let session = response.header(SESSION).filter(|id| {
                 !id.is_empty() && id.len() <= MAX_SESSION && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
             });
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).session = session.map(ToOwned::to_owned);
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).session =
+                session.map(ToOwned::to_owned);
         }
         let answer = self.answer(id, response).await;
-        // A stream that is still open is closed with its future: 2026-07-28 takes that for a cancellation. Older
-        // revisions are told by a notification.
-        open.done = !matches!(answer, Err(LinkError::Timeout(_)));
+        open.done = true;
         answer?.map_err(LinkError::Rpc)
     }
 
-    async fn answer(&self, id: u64, response: Response) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
+    async fn answer(
+        &self,
+        id: u64,
+        response: Response,
+    ) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
         if !(200..=299).contains(&response.status) {
             let known = response.status == 404 && self.known().session.is_some();
             if known {
@@ -193,7 +197,10 @@ impl Web {
                         return Ok(result);
                     }
                 }
-                Err(LinkError::Bad(format!("the server's response is no answer to the request{}", said(&body))))
+                Err(LinkError::Bad(format!(
+                    "the server's response is no answer to the request{}",
+                    said(&body)
+                )))
             }
             _ => Err(LinkError::Bad(format!(
                 "the server answered with status {} and no JSON: is `url` the endpoint of an MCP server?",
@@ -214,13 +221,11 @@ impl Web {
                 return Err(LinkError::Bad("the server's stream ended without an answer".to_owned()));
             };
             tokio::time::sleep(parser.retry.unwrap_or(RESUME_PAUSE)).await;
-            let response =
-                self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
+            let response = self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
             if !(200..=299).contains(&response.status) {
                 return Err(self.refused(response).await);
             }
-            let (last_id, retry) = (parser.last_id.take(), parser.retry.take());
-            parser = Parser { last_id, retry, ..Parser::default() };
+            parser = parser.anew();
             body = response.body;
         }
         Err(LinkError::Bad(format!("the server's stream broke off {MAX_RESUMES} times without an answer")))
@@ -235,7 +240,10 @@ impl Web {
         total: &mut usize,
     ) -> Result<End, LinkError> {
         let large = |what: &str, most: usize| {
-            LinkError::Bad(format!("the server sent {what} of more than {}", quantity::show_bytes(most as u64)))
+            LinkError::Bad(format!(
+                "the server sent {what} of more than {}",
+                quantity::show_bytes(most as u64)
+            ))
         };
         while let Some(part) = body.next().await {
             let Ok(part) = part else { return Ok(End::Broken) };

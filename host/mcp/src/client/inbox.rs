@@ -16,7 +16,8 @@ use toolbay_core::outside::Outside;
 use toolbay_core::text::one_line;
 
 use super::bounds::{
-    FLOOD_WINDOW, MAX_LOG_LINE, MAX_LOG_LINES, MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_UNASKED, PROGRESS_PAUSE,
+    FLOOD_WINDOW, MAX_LOG_LINE, MAX_LOG_LINES, MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_UNASKED,
+    PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
 use super::wire::{METHOD_NOT_FOUND, Question};
@@ -142,7 +143,9 @@ impl Inbox {
     }
 
     fn progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| serde_json::from_str::<ProgressParams>(p.get()).ok()) else { return };
+        let Some(told) = params.and_then(|p| serde_json::from_str::<ProgressParams>(p.get()).ok()) else {
+            return;
+        };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(call) = calls.get_mut(&told.progress_token) else { return };
         let soon = call.last.is_some_and(|last| last.elapsed() < PROGRESS_PAUSE);
@@ -155,7 +158,8 @@ impl Inbox {
         drop(calls);
         let percent = told.total.filter(|total| *total > 0.0).map(|total| told.progress / total * 100.0);
         #[expect(clippy::cast_possible_truncation, reason = "from 0 to 100, once it is clamped")]
-        let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
+        let percent =
+            percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
         ctx.progress(told.message.as_deref().unwrap_or_default(), percent, Audience::User);
     }
 

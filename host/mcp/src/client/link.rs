@@ -1,7 +1,6 @@
 //! The way to one server and back, whatever carries it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 use toolbay_core::call::CallContext;
@@ -34,9 +33,6 @@ pub(super) enum LinkError {
     /// Too many requests are under way.
     #[error("{0}")]
     Busy(String),
-    /// It took too long.
-    #[error("no answer within {}", toolbay_core::quantity::show_duration(*.0))]
-    Timeout(Duration),
 }
 
 impl From<OutsideError> for LinkError {

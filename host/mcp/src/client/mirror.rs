@@ -68,7 +68,8 @@ fn collect(
         path.push(name.clone());
         if let Some(mark) = property.get(MARK) {
             let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-            let Some(header) = mark.as_str().filter(|text| !text.is_empty() && text.chars().all(token)) else {
+            let Some(header) = mark.as_str().filter(|text| !text.is_empty() && text.chars().all(token))
+            else {
                 return Err(format!("`{MARK}` is no name of a header"));
             };
             let kind = property.get("type").and_then(Value::as_str);
@@ -124,7 +125,8 @@ mod tests {
         }});
         let mirror = Mirror::of(&schema).unwrap();
         let headers = mirror.headers(&json!({"region": " é", "n": 3, "deep": {"on": false}, "plain": "x"}));
-        let expect = [("mcp-param-region", "=?base64?IMOp?="), ("mcp-param-n", "3"), ("mcp-param-on", "false")];
+        let expect =
+            [("mcp-param-region", "=?base64?IMOp?="), ("mcp-param-n", "3"), ("mcp-param-on", "false")];
         assert_eq!(headers, expect.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(mirror.headers(&json!({"region": null})).is_empty());
     }

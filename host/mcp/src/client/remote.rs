@@ -106,7 +106,8 @@ impl RemoteTool {
                 let text = format!("it wants `{method}` of its client, which this host does not offer");
                 return Err(self.broken(&text).into());
             }
-            let params = request.get("params").and_then(|params| serde_json::value::to_raw_value(params).ok());
+            let params =
+                request.get("params").and_then(|params| serde_json::value::to_raw_value(params).ok());
             let of = session.inbox.elicit.as_deref();
             let answer = elicit::answer(of, self.supervisor.name(), params.as_deref()).await;
             responses.insert(key, answer);
@@ -125,7 +126,10 @@ impl RemoteTool {
     }
 
     fn broken(&self, what: &str) -> Fault {
-        Fault::new(FaultKind::BadOutput, format!("the MCP server `{}` broke the protocol: {what}", self.server()))
+        Fault::new(
+            FaultKind::BadOutput,
+            format!("the MCP server `{}` broke the protocol: {what}", self.server()),
+        )
     }
 
     fn overdue(&self) -> Fault {
@@ -140,17 +144,26 @@ impl RemoteTool {
             value: quantity::show_duration(self.timeout),
             setting: format!("[mcp.{}] timeout = …", self.server()),
         };
-        Fault::by_limit(FaultKind::Deadline, &format!("the MCP server `{}` did not answer in time", self.server()), limit)
+        Fault::by_limit(
+            FaultKind::Deadline,
+            &format!("the MCP server `{}` did not answer in time", self.server()),
+            limit,
+        )
     }
 
     fn failure(&self, error: LinkError) -> Failure {
         let server = self.server();
         match error {
             LinkError::Rpc(error) => {
-                let code = if error.code == INVALID_PARAMS { ErrorCode::InputInvalid } else { ErrorCode::ExecutionFailed };
+                let code = if error.code == INVALID_PARAMS {
+                    ErrorCode::InputInvalid
+                } else {
+                    ErrorCode::ExecutionFailed
+                };
                 // The message is the server's, and goes the way of all that it says.
                 let message: String = error.message.chars().take(16 * MAX_SAID).collect();
-                ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code)).into()
+                ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code))
+                    .into()
             }
             LinkError::Bad(what) => self.broken(&what).into(),
             LinkError::Status(..) => {
@@ -163,11 +176,11 @@ impl RemoteTool {
                 let fault = Fault::new(FaultKind::Busy, format!("the MCP server `{server}` is busy: {why}"));
                 fault.retry_after(Duration::from_secs(1)).into()
             }
-            LinkError::Closed(why) => {
-                Fault::new(FaultKind::Trap, format!("the MCP server `{server}` ended in the middle of the call: {why}"))
-                    .into()
-            }
-            LinkError::Timeout(_) => self.overdue().into(),
+            LinkError::Closed(why) => Fault::new(
+                FaultKind::Trap,
+                format!("the MCP server `{server}` ended in the middle of the call: {why}"),
+            )
+            .into(),
         }
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolbay_core::content::{
-    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink, Role,
-    ToolError, ToolOutput,
+    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
+    Role, ToolError, ToolOutput,
 };
 use toolbay_core::text::one_line;
 
@@ -98,7 +98,9 @@ struct Annotations {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
-    let unread = |error: serde_json::Error| format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_LABEL));
+    let unread = |error: serde_json::Error| {
+        format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
+    };
     let answer: Answer = serde_json::from_str(raw.get()).map_err(unread)?;
     match answer.result_type.as_deref() {
         None | Some("complete") => {}
@@ -143,13 +145,15 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
 }
 
 fn block(block: Block) -> Result<ContentBlock, String> {
-    let lacks = |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_LABEL));
+    let lacks =
+        |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_LABEL));
     let blob = |data: &Option<String>, mime: &Option<String>| -> Result<Blob, String> {
         let data = bytes(data.as_deref().ok_or_else(|| lacks("data"))?)?;
         let mime_type = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
         Ok(Blob { data, mime_type })
     };
-    let annotations = block.annotations.as_ref().map(hints).filter(|hints| *hints != BlockAnnotations::default());
+    let annotations =
+        block.annotations.as_ref().map(hints).filter(|hints| *hints != BlockAnnotations::default());
     let body = match block.kind.as_str() {
         "text" => BlockBody::Text(block.text.clone().ok_or_else(|| lacks("text"))?),
         "image" => BlockBody::Image(blob(&block.data, &block.mime_type)?),
@@ -233,7 +237,8 @@ mod tests {
 
     #[test]
     fn an_error_is_one_and_what_is_no_result_is_told() {
-        let Came::Error(error) = came(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
+        let Came::Error(error) =
+            came(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
         else {
             panic!()
         };

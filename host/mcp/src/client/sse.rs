@@ -49,6 +49,11 @@ impl Parser {
         Ok(events)
     }
 
+    /// For the next stream, which goes on where this one broke off.
+    pub(super) fn anew(self) -> Self {
+        Self { last_id: self.last_id, retry: self.retry, ..Self::default() }
+    }
+
     fn grow(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
         if self.line.len() + self.data.len() + bytes.len() > MAX_MESSAGE {
             return Err(TooLarge);
@@ -82,11 +87,15 @@ impl Parser {
             b"id" => {
                 // It goes back in a header.
                 let plain = value.len() <= MAX_ID && value.iter().all(|b| (b' '..=b'~').contains(b));
-                self.last_id =
-                    if plain { String::from_utf8(value.to_vec()).ok().filter(|id| !id.is_empty()) } else { None };
+                self.last_id = if plain {
+                    String::from_utf8(value.to_vec()).ok().filter(|id| !id.is_empty())
+                } else {
+                    None
+                };
             }
             b"retry" => {
-                let digits = std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
+                let digits =
+                    std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
                 if let Some(ms) = digits.and_then(|digits| digits.parse().ok()) {
                     self.retry = Some(Duration::from_millis(ms).min(MAX_RESUME_PAUSE));
                 }

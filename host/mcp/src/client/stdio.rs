@@ -248,7 +248,9 @@ fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) 
         let head = line.get(..line.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
         shared.inbox.log("wrote no message on stdout", &String::from_utf8_lossy(head));
         if shared.garbage.fetch_add(1, Ordering::AcqRel) >= MAX_GARBAGE {
-            return Err(format!("it wrote {MAX_GARBAGE} lines on stdout that are no messages, and was ended"));
+            return Err(format!(
+                "it wrote {MAX_GARBAGE} lines on stdout that are no messages, and was ended"
+            ));
         }
         return Ok(());
     };

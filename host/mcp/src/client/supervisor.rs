@@ -17,7 +17,8 @@ use toolbay_core::reduce::Reduce;
 use toolbay_core::registry::{Bundle, Entry, ReducerEntry, Registry};
 
 use super::bounds::{
-    BREAK_AFTER, BREAK_PAUSE, MAX_PROBLEMS, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, REFRESH_PAUSE, RETRY_PAUSE, STABLE,
+    BREAK_AFTER, BREAK_PAUSE, MAX_PROBLEMS, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, REFRESH_PAUSE, RETRY_PAUSE,
+    STABLE,
 };
 use super::elicit::Elicit;
 use super::http::Web;
@@ -183,7 +184,9 @@ impl Supervisor {
                     (_, Some(session)) if !session.link.is_over() => return Ok(session),
                     (ServerState::Suspended, _) => return Err(self.suspended()),
                     // It was tried for this call, and failed.
-                    (ServerState::Failed, _) if std::mem::replace(&mut tried, true) => return Err(self.absent()),
+                    (ServerState::Failed, _) if std::mem::replace(&mut tried, true) => {
+                        return Err(self.absent());
+                    }
                     (ServerState::Failed, _) => self.wanted.notify_one(),
                     (ServerState::Connecting | ServerState::Ready, _) => {}
                 }
@@ -212,7 +215,9 @@ impl Supervisor {
         let limit = LimitHit {
             name: "mcp_failures",
             value: BREAK_AFTER.to_string(),
-            setting: "nothing: it is tried again by itself, and at once when its section of the policy changes".to_owned(),
+            setting:
+                "nothing: it is tried again by itself, and at once when its section of the policy changes"
+                    .to_owned(),
         };
         let what = format!(
             "the MCP server `{}` failed {BREAK_AFTER} times in a row and is left alone for another {}",
@@ -344,9 +349,7 @@ impl Supervisor {
                 let started = outside.start(&self.server.name, child).await?;
                 Link::Pipe(Pipe::new(started, Arc::clone(&inbox)))
             }
-            Place::Http(endpoint) => {
-                Link::Web(Arc::new(Web::new((**endpoint).clone(), Arc::clone(&inbox))))
-            }
+            Place::Http(endpoint) => Link::Web(Arc::new(Web::new((**endpoint).clone(), Arc::clone(&inbox)))),
         };
         Ok((link, inbox))
     }
@@ -363,7 +366,8 @@ impl Supervisor {
 
     /// Reads the list and puts its tools in place of those before.
     async fn refresh(self: &Arc<Self>, session: &Arc<Session>) -> Result<(), LinkError> {
-        let listed = if session.known.has_tools { list::tools(session).await? } else { list::Listed::default() };
+        let listed =
+            if session.known.has_tools { list::tools(session).await? } else { list::Listed::default() };
         let supervisor = Arc::clone(self);
         let version = session.known.version.clone();
         // Thousands of schemas are read: not on a thread that others wait for.
@@ -399,7 +403,9 @@ impl Supervisor {
         }
         if !(*placed && self.unchanged(&bundle)) {
             let registered = self.ports.registry.replace_source(&self.label(), bundle);
-            problems.extend(registered.kept.iter().map(|name| format!("`{name}`: the name is taken by another tool")));
+            problems.extend(
+                registered.kept.iter().map(|name| format!("`{name}`: the name is taken by another tool")),
+            );
             *placed = true;
         }
         drop(placed);
@@ -450,7 +456,9 @@ impl Supervisor {
         bundle.tools.push(if self.asks_reason { entry.asking_reason() } else { entry });
         let Some(wanted) = rules.reduce else { return Ok(()) };
         let found = self.ports.reducer.as_ref().and_then(|find| find(&wanted));
-        let reducer = found.ok_or_else(|| format!("`{name}`: there is no reducer `{wanted}`; its results are not reduced"))?;
+        let reducer = found.ok_or_else(|| {
+            format!("`{name}`: there is no reducer `{wanted}`; its results are not reduced")
+        })?;
         bundle.reducers.push(ReducerEntry { target: name, declared: wanted, owner: None, reducer });
         Ok(())
     }

@@ -56,8 +56,9 @@ pub(super) fn take(
     version: Option<&Arc<str>>,
     outside: &dyn Outside,
 ) -> Result<Option<Taken>, String> {
-    let tool: Tool = serde_json::from_str(raw.get())
-        .map_err(|error| format!("a tool that can not be read: {}", one_line(&error.to_string(), MAX_LABEL)))?;
+    let tool: Tool = serde_json::from_str(raw.get()).map_err(|error| {
+        format!("a tool that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
+    })?;
     if !server.takes(&tool.name) {
         return Ok(None);
     }
@@ -71,7 +72,9 @@ pub(super) fn take(
     }
     let mirror = Mirror::of(&input).map_err(refuse)?;
     let input = Schema::input(&input.to_string()).map_err(|e| refuse(format!("its input schema: {e}")))?;
-    let mut warning = combined(&input).then(|| refuse("its input schema has a combinator at its root, which some models refuse".to_owned()));
+    let mut warning = combined(&input).then(|| {
+        refuse("its input schema has a combinator at its root, which some models refuse".to_owned())
+    });
     let output = match tool.output_schema.map(|schema| Schema::output(&schema.to_string())) {
         Some(Err(error)) => {
             warning = Some(refuse(format!("it is taken without its output schema: {error}")));
@@ -82,11 +85,14 @@ pub(super) fn take(
     };
     let rules = server.rules_of(&tool.name);
     let source = ToolSource::Mcp { server: server.name.as_str().into(), version: version.cloned() };
-    let title = tool.title.or_else(|| annotation(tool.annotations.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
+    let title = tool
+        .title
+        .or_else(|| annotation(tool.annotations.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
     let title = title.map(|title| one_line(&outside.redacted(&title), MAX_LABEL));
     let words = tool.description.map(|text| words(&text, outside)).filter(|text| !text.is_empty());
     let description = words.or_else(|| title.clone());
-    let description = description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
+    let description =
+        description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
     let def = ToolDef {
         title,
         output_schema: output,

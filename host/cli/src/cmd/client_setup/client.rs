@@ -32,7 +32,8 @@ impl Client {
 
     /// The file in which it keeps its servers; `here` is the project.
     pub(super) fn file(self, here: &Path) -> Result<PathBuf> {
-        let home = std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: give --file FILE"))?;
+        let home =
+            std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: give --file FILE"))?;
         let given = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
         let config = given.unwrap_or_else(|| home.join(".config"));
         let support = home.join("Library/Application Support");

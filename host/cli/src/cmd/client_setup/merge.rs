@@ -14,7 +14,8 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         return Ok(format!("{}\n", serde_json::to_string_pretty(&fresh)?));
     }
     let options = ParseOptions::default();
-    let there = jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
+    let there =
+        jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
     let there = there.ok_or_else(|| anyhow!("it is no JSON"))?;
     let servers = there.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
     if servers.is_some_and(|servers| !servers.is_object()) {
@@ -126,12 +127,22 @@ mod tests {
             assert!(merged.contains(part), "{part}: {merged}");
         }
         let changed = json(&merged, "servers", "toolbay", &json!({"command": "u"})).unwrap();
-        assert!(changed.contains("\"u\"") && !changed.contains("\"t\"") && changed.contains("// other"), "{changed}");
+        assert!(
+            changed.contains("\"u\"") && !changed.contains("\"t\"") && changed.contains("// other"),
+            "{changed}"
+        );
         assert!(json("{\"a\": 1}", "servers", "t", &json!({})).unwrap().contains("\"a\": 1"));
         let toml_text = "# mine\nmodel = \"o\" # m\n\n[mcp_servers.x]\ncommand = \"x\"\n\n[mcp_servers.toolbay]\ncommand = 't' # ours\nstartup_timeout_sec = 20\n";
         let entry = json!({"command": "t", "args": ["serve"]});
         let merged = toml(toml_text, "mcp_servers", "toolbay", &entry).unwrap();
-        for part in ["# mine", "# m", "[mcp_servers.x]", "startup_timeout_sec = 20", "command = 't' # ours", "args = [\"serve\"]"] {
+        for part in [
+            "# mine",
+            "# m",
+            "[mcp_servers.x]",
+            "startup_timeout_sec = 20",
+            "command = 't' # ours",
+            "args = [\"serve\"]",
+        ] {
             assert!(merged.contains(part), "{part}: {merged}");
         }
         assert_eq!(toml(&merged, "mcp_servers", "toolbay", &entry).unwrap(), merged);

@@ -73,7 +73,8 @@ fn table<'a>(document: &'a mut DocumentMut, name: &str) -> Result<&'a mut Table>
         table.set_implicit(true);
         Item::Table(table)
     });
-    item.as_table_mut().ok_or_else(|| anyhow!("`{name}` of the policy is not written as [{name}.NAME] tables"))
+    item.as_table_mut()
+        .ok_or_else(|| anyhow!("`{name}` of the policy is not written as [{name}.NAME] tables"))
 }
 
 fn list(texts: &[String]) -> Value {
@@ -98,12 +99,19 @@ fn by_command(new: &AddArgs, secrets: &mut Secrets<'_>) -> Result<Table> {
     let command: Vec<String> = std::iter::once(shown.to_owned()).chain(rest.iter().cloned()).collect();
     let mut section = Table::new();
     section.insert("command", Item::Value(list(&command)));
-    let lists =
-        [("env", &new.env), ("fs_read", &new.fs_read), ("fs_write", &new.fs_write), ("execute", &new.execute)];
+    let lists = [
+        ("env", &new.env),
+        ("fs_read", &new.fs_read),
+        ("fs_write", &new.fs_write),
+        ("execute", &new.execute),
+    ];
     for (key, texts) in lists {
         if !texts.is_empty() {
-            let texts: Vec<String> =
-                if key == "env" { texts.clone() } else { texts.iter().map(|path| absolute(path)).collect::<Result<_>>()? };
+            let texts: Vec<String> = if key == "env" {
+                texts.clone()
+            } else {
+                texts.iter().map(|path| absolute(path)).collect::<Result<_>>()?
+            };
             section.insert(key, Item::Value(list(&texts)));
         }
     }
@@ -177,7 +185,8 @@ impl Secrets<'_> {
 fn origin_of(url: &str) -> Result<String> {
     let bad = || anyhow!("`{}` is no URL of a server: write `https://…`", one_line(url, 100));
     let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
-    let authority = rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty()).ok_or_else(bad)?;
+    let authority =
+        rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty()).ok_or_else(bad)?;
     Ok(format!("{scheme}://{authority}"))
 }
 
@@ -191,9 +200,13 @@ fn found(program: &str) -> Result<PathBuf> {
         return Ok(PathBuf::from(absolute(program)?));
     }
     let places = std::env::var_os("PATH").unwrap_or_default();
-    let mut files = std::env::split_paths(&places).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
+    let mut files =
+        std::env::split_paths(&places).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
     files.find(|file| file.is_file()).ok_or_else(|| {
-        anyhow!("there is no program `{}` in the directories of `PATH`: write its path", one_line(program, 100))
+        anyhow!(
+            "there is no program `{}` in the directories of `PATH`: write its path",
+            one_line(program, 100)
+        )
     })
 }
 

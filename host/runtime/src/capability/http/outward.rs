@@ -52,8 +52,7 @@ impl Client {
         let body = Bytes::from(request.body);
         for _ in 0..=MAX_HOPS {
             let target = Target::request(request.method, &url).map_err(bad)?;
-            let response =
-                self.hop(name, endpoint, (&target, &url), headers.clone(), body.clone()).await?;
+            let response = self.hop(name, endpoint, (&target, &url), headers.clone(), body.clone()).await?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return answer(response);
             }
@@ -127,11 +126,7 @@ impl Client {
 }
 
 /// The headers of every hop: those of the protocol, those of the section, the values of secrets.
-fn headers(
-    endpoint: &Endpoint,
-    request: &outside::Request,
-    secrets: &Vault,
-) -> Result<HeaderMap, String> {
+fn headers(endpoint: &Endpoint, request: &outside::Request, secrets: &Vault) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     let written = request.headers.iter().map(|(name, value)| (name, value)).chain(&endpoint.headers);
     for (name, value) in written {

@@ -53,7 +53,10 @@ impl Programs {
         });
         Self {
             written: by_plugins.chain(by_programs).collect(),
-            by_name: policy.programs().map(|(name, one)| (name.to_owned(), Arc::new(Listed::now(one)))).collect(),
+            by_name: policy
+                .programs()
+                .map(|(name, one)| (name.to_owned(), Arc::new(Listed::now(one))))
+                .collect(),
         }
     }
 

@@ -185,8 +185,7 @@ pub(super) fn own_folders(
         (execute, &program.execute, FolderAccess::Execute),
     ];
     let mut folders = Vec::new();
-    for (list, reach, access) in
-        lists.iter().flat_map(|(l, reach, a)| reach.iter().map(move |r| (l, r, *a)))
+    for (list, reach, access) in lists.iter().flat_map(|(l, reach, a)| reach.iter().map(move |r| (l, r, *a)))
     {
         let path = reach.folder();
         if let Some(place) = kept.touches(path, access == FolderAccess::Write) {
