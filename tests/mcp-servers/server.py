@@ -82,7 +82,8 @@ def tools():
     if MODE == "changing":
         return [tool(f"tool_{VERSION}")]
     return [
-        tool("echo", {"text": {"type": "string"}}),
+        {**tool("echo"), "inputSchema": {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+         "properties": {"text": {"type": "string"}}, "additionalProperties": False}},
         tool("fail"),
         tool("env"),
         tool("wait", {"ms": {"type": "integer"}}),

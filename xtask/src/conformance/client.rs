@@ -27,16 +27,9 @@ fn scenarios(suite: &[String], revision: &str) -> Result<Vec<String>> {
     let listed = Command::new(program).args(rest).args(["list", "--requirements", revision]).output()?;
     let text =
         String::from_utf8_lossy(&listed.stdout).into_owned() + &String::from_utf8_lossy(&listed.stderr);
-    let of_client = text.lines().skip_while(|line| !line.to_lowercase().contains("client"));
-    let names = of_client.skip(1).take_while(|line| {
-        let line = line.to_lowercase();
-        !line.contains("server") || line.trim_start().starts_with('-')
-    });
-    let names: Vec<String> = names
-        .filter_map(|line| line.trim().strip_prefix("- "))
-        .filter_map(|line| line.split_whitespace().next())
-        .map(ToOwned::to_owned)
-        .collect();
+    let of_client = text.lines().skip_while(|line| !line.starts_with("Client scenarios")).skip(1);
+    let names: Vec<String> =
+        of_client.map_while(|line| line.strip_prefix("  - ")).map(|name| name.trim().to_owned()).collect();
     if names.is_empty() {
         bail!("the suite lists no client scenarios for {revision}:\n{text}");
     }

@@ -68,7 +68,8 @@ impl Follows {
     /// Starts, ends and begins anew what changed; in a task, since whoever tells may hold what that needs.
     fn policy(&self) {
         let (host, bridge) = (self.host.clone(), Weak::clone(&self.bridge));
-        tokio::spawn(async move {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
             if let Some(bridge) = bridge.upgrade() {
                 bridge.apply(&host.policy());
             }

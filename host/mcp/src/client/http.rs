@@ -153,7 +153,7 @@ impl Web {
             return Err(LinkError::Closed(self.over().await));
         }
         let Ask { id, method, body, headers } = ask;
-        let mut open = Open { web: Arc::clone(self), id, tells: method != "initialize", done: false };
+        let mut open = Open { web: Arc::clone(self), id, tells: !matches!(method, "initialize" | "server/discover"), done: false };
         let response = self.send("POST", body, headers).await?;
         if method == "initialize" {
             let session = response.header(SESSION).filter(|id| {

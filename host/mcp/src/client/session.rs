@@ -164,7 +164,7 @@ impl Session {
                 }
                 // Whatever an older server makes of it.
                 Err(LinkError::Rpc(_) | LinkError::Bad(_)) => break None,
-                Err(LinkError::Status(status, _)) if !matches!(status, 401 | 403 | 429 | 500..=599) => {
+                Err(LinkError::Status(status, _)) if !matches!(status, 401 | 403 | 429) => {
                     break None;
                 }
                 Err(error) => return Err(error),

@@ -247,6 +247,8 @@ impl Supervisor {
                     (ended.map_or(why.clone(), |how| format!("{why} ({how})")), false)
                 }
                 Err(error) => {
+                    // What was learnt of its era may have been the failure itself.
+                    protocol = self.server.protocol;
                     let denied = matches!(error, LinkError::Denied(_));
                     (error.to_string(), denied)
                 }

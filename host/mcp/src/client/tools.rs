@@ -56,9 +56,7 @@ pub(super) fn take(
     version: Option<&Arc<str>>,
     outside: &dyn Outside,
 ) -> Result<Option<Taken>, String> {
-    let tool: Tool = serde_json::from_str(raw.get()).map_err(|error| {
-        format!("a tool that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
-    })?;
+    let tool: Tool = serde_json::from_str(raw.get()).map_err(|error| unread(raw, &error))?;
     if !server.takes(&tool.name) {
         return Ok(None);
     }
@@ -102,6 +100,19 @@ pub(super) fn take(
         ..ToolDef::new(name, description, input, source)
     };
     Ok(Some(Taken { own_name: tool.name, def, rules, mirror, warning }))
+}
+
+/// Why a tool can not be read, with its name if that can.
+fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let what = one_line(&error.to_string(), MAX_LABEL);
+    match serde_json::from_str::<Named>(raw.get()) {
+        Ok(Named { name }) => format!("the tool `{}` can not be read: {what}", one_line(&name, MAX_LABEL)),
+        Err(_) => format!("a tool that can not be read: {what}"),
+    }
 }
 
 /// The words of a server about its tool: data for a model to read, so without secrets, without what is not seen, without
