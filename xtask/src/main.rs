@@ -7,6 +7,7 @@ mod demo;
 mod hostile;
 mod limits;
 mod parity;
+mod peers;
 mod plugins;
 mod test;
 mod tidy;
@@ -29,6 +30,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
@@ -68,6 +70,7 @@ fn run(args: &[&str]) -> Result<()> {
         }
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
+        ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }
