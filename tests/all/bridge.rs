@@ -124,7 +124,7 @@ async fn blocks_progress_and_many_calls_at_once() {
     let seen = Arc::new(Seen::default());
     let turn = TurnContext { progress: Some(Arc::clone(&seen) as _), ..TurnContext::default() };
     assert_eq!(words(&bridged.host.call_in("mcp__s__steps", "{}", turn).await), "done");
-    let seen = seen.0.lock().unwrap();
+    let seen = seen.0.lock().unwrap().clone();
     assert!(seen.len() >= 2 && seen[0].message == "step 0" && seen[0].percent == Some(20.0), "{seen:?}");
     let calls: Vec<ToolCall> = (0..200)
         .map(|n| ToolCall::new(n.to_string(), "mcp__s__echo", json!({"text": n.to_string()}).to_string()))
@@ -141,8 +141,8 @@ async fn a_server_reaches_what_its_section_says_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     std::fs::write(folder.join("open"), "open").unwrap();
-    let lines = format!("env = [\"FIXED=yes\"]\n[mcp.s2]\nurl = \"http://127.0.0.1:1/\"\ntools = []\n");
-    let bridged = Bridged::new(&section("s", "good", &lines)).await;
+    let lines = "env = [\"FIXED=yes\"]\n[mcp.s2]\nurl = \"http://127.0.0.1:1/\"\ntools = []\n";
+    let bridged = Bridged::new(&section("s", "good", lines)).await;
     let env: Value = serde_json::from_str(words(&bridged.host.call("mcp__s__env", json!({})).await)).unwrap();
     let names: Vec<&String> = env.as_object().unwrap().keys().filter(|name| *name != "LC_CTYPE").collect();
     assert_eq!(names, ["FIXED"], "nothing of ours is passed on");

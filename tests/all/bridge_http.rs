@@ -20,7 +20,9 @@ fn body(seen: &Seen) -> Value {
 }
 
 fn answer(id: &Value, result: Value) -> Reply {
-    response(200, JSON, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+    let mut message = json!({"jsonrpc": "2.0", "id": id});
+    message["result"] = result;
+    response(200, JSON, message.to_string())
 }
 
 fn list() -> Value {

@@ -29,6 +29,14 @@ struct Running {
     task: JoinSet<()>,
 }
 
+impl Drop for Running {
+    /// Its tools are held by the registry, and hold it: what it drives must be let go of by itself.
+    fn drop(&mut self) {
+        self.supervisor.end();
+        self.supervisor.let_go();
+    }
+}
+
 impl fmt::Debug for Bridge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bridge").field("servers", &self.held().keys()).finish_non_exhaustive()

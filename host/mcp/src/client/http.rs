@@ -32,6 +32,8 @@ pub(super) struct Web {
     known: Mutex<Known>,
     over: CancellationToken,
     why: Mutex<String>,
+    /// The stream of what the server says by itself, opened before anything is called.
+    ear: Mutex<Option<Response>>,
 }
 
 /// What the handshake settled.
@@ -57,6 +59,7 @@ impl Web {
             known: Mutex::default(),
             over: CancellationToken::new(),
             why: Mutex::default(),
+            ear: Mutex::default(),
         }
     }
 
@@ -116,14 +119,14 @@ impl Web {
         }
         let request = Request { method, headers, body };
         let response = self.outside.send(&self.inbox.name, &self.endpoint, request).await;
-        Ok(response.map_err(|error| match LinkError::from(error) {
+        response.map_err(|error| match LinkError::from(error) {
             // A server that can not be reached now may be reached the next time: each request is its own.
             LinkError::Closed(why) => {
                 self.end(&why);
                 LinkError::Closed(why)
             }
             other => other,
-        })?)
+        })
     }
 
     pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
@@ -153,7 +156,12 @@ impl Web {
             return Err(LinkError::Closed(self.over().await));
         }
         let Ask { id, method, body, headers } = ask;
-        let mut open = Open { web: Arc::clone(self), id, tells: !matches!(method, "initialize" | "server/discover"), done: false };
+        let mut open = Open {
+            web: Arc::clone(self),
+            id,
+            tells: !matches!(method, "initialize" | "server/discover"),
+            done: false,
+        };
         let response = self.send("POST", body, headers).await?;
         if method == "initialize" {
             let session = response.header(SESSION).filter(|id| {
@@ -279,10 +287,23 @@ impl Web {
         Ok(End::Broken)
     }
 
+    /// Opens that stream, so that what a server says during the first call is heard. One that does not answer at once is
+    /// waited for later.
+    pub(super) async fn listen(&self) {
+        let asked = tokio::time::timeout(FAREWELL, self.send("GET", Vec::new(), Vec::new())).await;
+        if let Ok(Ok(response)) = asked {
+            *self.ear.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+        }
+    }
+
     /// Hears what the server says by itself, as revisions with a handshake have it: a GET that stays open. Returns when
     /// the stream ends; an error: there is none.
     pub(super) async fn hear(&self) -> Result<Duration, LinkError> {
-        let response = self.send("GET", Vec::new(), Vec::new()).await?;
+        let opened = self.ear.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let response = match opened {
+            Some(response) => response,
+            None => self.send("GET", Vec::new(), Vec::new()).await?,
+        };
         let kind = response.header("content-type").unwrap_or_default();
         if response.status != 200 || !kind.to_ascii_lowercase().starts_with("text/event-stream") {
             return Err(LinkError::Status(response.status, String::new()));

@@ -136,6 +136,9 @@ impl Session {
         }
         let known = session.initialize().await.map_err(Begin::Failed)?;
         session.known = known;
+        if let (Link::Web(web), true) = (&session.link, session.has_ear()) {
+            web.listen().await;
+        }
         Ok(session)
     }
 
@@ -262,9 +265,16 @@ impl Session {
         self.places.acquire().await.map_err(|_| LinkError::Closed("the connection is over".to_owned()))
     }
 
+    /// Whether there may be something to be heard: changes of the list, and, from servers of older revisions behind a URL,
+    /// questions to a person.
+    fn has_ear(&self) -> bool {
+        let asks = self.inbox.elicit.is_some() && !self.known.modern && matches!(self.link, Link::Web(_));
+        self.known.tells_changes || asks
+    }
+
     /// Waits for what the server says by itself, until it can not any more. Returns at once where it never does.
     pub(super) async fn hear(&self) {
-        if !self.known.tells_changes {
+        if !self.has_ear() {
             return std::future::pending().await;
         }
         let mut pause = Duration::from_secs(1);

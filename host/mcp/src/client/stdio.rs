@@ -142,7 +142,12 @@ impl Pipe {
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
         let (sender, answer) = oneshot::channel();
         self.shared.pending().insert(ask.id, sender);
-        let mut open = Open { pipe: self, id: ask.id, tells: !matches!(ask.method, "initialize" | "server/discover"), done: false };
+        let mut open = Open {
+            pipe: self,
+            id: ask.id,
+            tells: !matches!(ask.method, "initialize" | "server/discover"),
+            done: false,
+        };
         if self.is_over() {
             return Err(self.closed());
         }

@@ -242,7 +242,7 @@ impl Supervisor {
                 Ok(session) => {
                     self.put(ServerState::Ready, Some(Arc::clone(&session)));
                     let why = self.attend(&session).await;
-                    self.put_gone();
+                    self.let_go();
                     let ended = session.link.close().await;
                     (ended.map_or(why.clone(), |how| format!("{why} ({how})")), false)
                 }
@@ -262,7 +262,7 @@ impl Supervisor {
                 failures = 0;
             }
         }
-        self.put_gone();
+        self.let_go();
     }
 
     /// Waits before the next attempt: longer with each failure; not at all for what no attempt can change.
@@ -305,7 +305,7 @@ impl Supervisor {
     }
 
     /// The conversation is over; its tools stay listed, and a call has it begun again.
-    fn put_gone(&self) {
+    pub(super) fn let_go(&self) {
         self.state.send_modify(|(_, session)| *session = None);
     }
 
@@ -318,10 +318,9 @@ impl Supervisor {
                 match Session::begin(link, inbox, *protocol).await {
                     Ok(session) => {
                         // The next time it is not asked for what it does not know.
-                        if *protocol == Protocol::Auto && !session.known.modern {
-                            if matches!(session.link, Link::Pipe(_)) {
-                                *protocol = Protocol::Legacy;
-                            }
+                        let older = !session.known.modern && matches!(session.link, Link::Pipe(_));
+                        if *protocol == Protocol::Auto && older {
+                            *protocol = Protocol::Legacy;
                         }
                         let session = Arc::new(session);
                         self.took(&session);
