@@ -1,9 +1,13 @@
 //! The command line.
 
+mod mcp;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
+
+pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -197,6 +201,16 @@ pub(crate) enum Command {
         /// List only tools that find, describe and call others, and those that are always listed.
         #[arg(long)]
         lazy: bool,
+    },
+    /// Take tools of other MCP servers: write them into the policy, list and check them.
+    Mcp {
+        #[command(subcommand)]
+        command: McpCommand,
+    },
+    /// Print, or write, how an MCP client starts `toolbay serve` with the plugins and the policy of this command line.
+    Setup {
+        #[command(subcommand)]
+        command: SetupCommand,
     },
     /// Look at what plugins keep, and remove it.
     Kv {

@@ -100,8 +100,14 @@ pub(crate) fn without(text: &str, plugin: &PluginId, only: &[String]) -> Result<
     Ok((document.to_string(), taken))
 }
 
-/// Puts a new text in the place of the old one: whole, or not at all, and only if the old one still is there.
+/// Puts a new policy in the place of the old one; see [`replace`].
 pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
+    replace(file, old, new, "policy")
+}
+
+/// Puts a new text in the place of the old one: whole, or not at all, and only if the old one still is there. `what` it
+/// is stands in errors.
+pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> Result<()> {
     // A link to the policy stays one.
     let file = match old {
         Some(_) => file.canonicalize()?,
@@ -125,13 +131,13 @@ pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
             Err(error) => return Err(error.into()),
         };
         if now.as_deref() != old {
-            bail!("the policy was changed meanwhile; nothing was written");
+            bail!("the {what} was changed meanwhile; nothing was written");
         }
         fs::rename(temporary, &file)?;
         File::open(dir)?.sync_all()?;
         Ok(())
     };
-    let done = put().with_context(|| format!("policy `{}`", file.display()));
+    let done = put().with_context(|| format!("{what} `{}`", file.display()));
     if done.is_err() {
         fs::remove_file(temporary).ok();
     }

@@ -45,7 +45,7 @@ pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
 fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
     let mut builder = Host::builder(policy).on_load(Arc::new(tell_compiling));
     match own_executable() {
-        Ok(program) => builder = builder.compile_worker(program),
+        Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
         Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
     }
     if !args.no_cache

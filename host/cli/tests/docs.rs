@@ -169,6 +169,8 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[programs.x]", "programs.NAME"),
         ("[secrets.x]", "secrets.NAME"),
         ("[profile.x]", "profile.NAME"),
+        ("[mcp.x]", "mcp.NAME"),
+        ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
         ("[host]", "host"),
         ("[limits]", "limits"),
     ] {
@@ -220,6 +222,8 @@ fn every_error_and_every_flag_has_its_row() {
         "log",
         "check",
         "serve",
+        "mcp",
+        "setup",
         "kv",
         "completions",
     ] {

@@ -7,6 +7,7 @@
 mod explain;
 mod file;
 mod grant;
+mod servers;
 
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
@@ -24,6 +25,7 @@ use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::kv::Scope;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
+use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
 use crate::net::NetRule;
 use crate::permission::Permissions;
@@ -47,6 +49,7 @@ pub struct Policy {
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
+    servers: BTreeMap<PluginId, Arc<McpServer>>,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
@@ -107,6 +110,10 @@ pub struct Profile {
     pub toolsets: Option<BTreeSet<String>>,
     /// Qualified names of tools it sees; `None`: all.
     pub tools: Option<BTreeSet<String>>,
+    /// MCP servers whose tools it sees; `None`: all.
+    pub mcp_servers: Option<BTreeSet<String>>,
+    /// For an MCP server the tools that it sees, by their names without prefix; a server that is not in it: all.
+    pub mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Qualified names of tools it does not see, whatever lets them in.
     pub exclude_tools: BTreeSet<String>,
     /// It lists only what is always included; the rest is found by search.
@@ -263,6 +270,7 @@ impl Policy {
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            servers: BTreeMap::new(),
         }
     }
 
@@ -307,6 +315,7 @@ impl Policy {
                 self.check_variable(&table, rule)?;
             }
         }
+        self.check_servers()?;
         Ok(())
     }
 

@@ -170,7 +170,7 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     }
 }
 
-fn header_name(text: &str) -> Result<String, String> {
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
     let name = text.to_ascii_lowercase();
     // RFC 9110, section 5.6.2: a token.
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);

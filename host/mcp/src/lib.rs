@@ -1,4 +1,5 @@
-//! Toolbay as an MCP server: a registry and a pipeline in, the Model Context Protocol out.
+//! Toolbay as an MCP server: a registry and a pipeline in, the Model Context Protocol out. And as a client of other
+//! servers, whose tools it takes ([`client`]).
 //!
 //! Both eras of the protocol are served by the same object: the handshake of 2024-11-05 to 2025-11-25 (here:
 //! *legacy*) and the stateless requests of 2026-07-28 (*modern*). Most clients still speak the first.
@@ -14,6 +15,7 @@
 //! | `outputs` | how what was cut from results can be read |
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
+//! | [`client`] | how other servers become sources of tools |
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
 //!
 //! ```
@@ -33,6 +35,7 @@
 //! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
 
 mod base64;
+pub mod client;
 mod convert;
 mod legacy;
 mod outputs;
@@ -40,6 +43,7 @@ mod progress;
 pub mod server;
 pub mod stdio;
 
+pub use client::Bridge;
 pub use server::{Options, Server};
 pub use stdio::{serve, serve_stdio};
 pub use tokio_util::sync::CancellationToken;

@@ -36,6 +36,7 @@ use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
 use crate::loader::LoadListener;
+use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::spool::FileSpool;
@@ -66,6 +67,7 @@ pub struct HostBuilder {
     cache_bounds: cache::Bounds,
     state: Option<PathBuf>,
     worker: Option<PathBuf>,
+    guard: Option<PathBuf>,
     floor: Floor,
     tls_roots: Option<Vec<u8>>,
     kv: Option<Arc<dyn KvStore>>,
@@ -144,6 +146,15 @@ impl HostBuilder {
     #[must_use]
     pub fn compile_worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = Some(program.into());
+        self
+    }
+
+    /// Ends the programs of other MCP servers also when this process is killed: `program` is started beside each with
+    /// [`crate::PROGRAM_GUARD`] as its only argument and must then call [`crate::run_program_guard`]. Give the path of
+    /// your own executable. Without it, such a server is told by the end of its stdin.
+    #[must_use]
+    pub fn program_guard(mut self, program: impl Into<PathBuf>) -> Self {
+        self.guard = Some(program.into());
         self
     }
 
@@ -268,6 +279,7 @@ impl HostBuilder {
         let mut services =
             Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
         services.process.kept = folders.kept();
+        services.process.guard = self.guard;
         if let Some(store) = self.kv {
             services.kv = kv::Store(store);
         }
@@ -332,6 +344,7 @@ impl Host {
             state: None,
             kv: None,
             worker: None,
+            guard: None,
             floor,
             tls_roots: None,
             consents: None,
@@ -479,6 +492,12 @@ impl Host {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.installed.registry
+    }
+
+    /// The world, for what reaches other MCP servers of the policy: under the policy as it is at the time.
+    #[must_use]
+    pub fn outside(&self) -> Arc<dyn toolbay_core::outside::Outside> {
+        Arc::new(Outward(Arc::clone(&self.installed)))
     }
 
     /// The pipeline, for adapters.

@@ -58,6 +58,7 @@ mod instance;
 mod limiter;
 mod loader;
 mod native;
+mod outside;
 mod plugin;
 mod private;
 mod reducer;
@@ -85,6 +86,7 @@ mod pages {
 
 pub use audit::{FileAudit, Rotation};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
+pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
 pub use consent::{Agreement, FileConsents};
 pub use descriptor::About;
 pub use error::{HostError, LoadError};

@@ -41,6 +41,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("kv", &["name", "rule"]),
             ("lane", &["fault", "limits", "quantity"]),
             ("limits", &["fault", "name", "quantity"]),
+            ("mcp_server", &["delivery", "name", "permission", "program", "wildcard"]),
             ("name", &["text"]),
             (
                 "native",
@@ -50,6 +51,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 ],
             ),
             ("net", &["rule", "text"]),
+            ("outside", &["invoke", "mcp_server", "name"]),
             ("permission", &["tool", "wildcard"]),
             (
                 "pipeline",
@@ -91,6 +93,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "environment",
                     "kv",
                     "limits",
+                    "mcp_server",
                     "name",
                     "net",
                     "permission",
@@ -100,6 +103,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "rule",
                     "secret",
                     "session",
+                    "text",
                 ],
             ),
             ("program", &["environment", "reach", "rule", "wildcard"]),
@@ -198,6 +202,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "explain",
                     "installed",
                     "loader",
+                    "outside",
                     "plugin",
                     "report",
                     "spool",
@@ -225,6 +230,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 ],
             ),
             ("native", &["engine"]),
+            ("outside", &["capability", "installed"]),
             (
                 "plugin",
                 &[

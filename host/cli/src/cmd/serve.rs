@@ -1,15 +1,17 @@
 //! `toolbay serve`: MCP over stdin and stdout.
 
+use std::sync::{Arc, Weak};
+
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use toolbay::{Filter, Host, Watch, WatchOptions};
 use toolbay_core::event::Event;
-use toolbay_mcp::{Options, Server};
+use toolbay_mcp::{Bridge, Options, Server};
 
 use crate::args::SetupArgs;
 use crate::output;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, servers};
 
 /// What the client may tell the model of a list that has nearly nothing in it.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
@@ -29,11 +31,17 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool) -> Result<Verdict, Stop> {
             ..Options::default()
         },
     );
-    let changed = server.clone();
+    let bridge = Arc::new(servers::bridge(&host));
+    bridge.apply(&host.policy());
+    let (changed, follows) =
+        (server.clone(), Follows { host: host.clone(), bridge: Arc::downgrade(&bridge) });
     host.events().listen(move |event| {
         tell(event);
         if may_change_lists(event) {
             changed.notify_changed();
+        }
+        if matches!(event, Event::PolicyReloaded { .. }) {
+            follows.policy();
         }
     });
     let options = WatchOptions { files: watched, ..WatchOptions::default() };
@@ -44,8 +52,29 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool) -> Result<Verdict, Stop> {
         wait_for_signal(&watch).await;
         stop.cancel();
     });
-    toolbay_mcp::serve_stdio(server, cancel).await.map_err(Stop::Host)?;
+    let served = toolbay_mcp::serve_stdio(server, cancel).await.map_err(Stop::Host);
+    bridge.close().await;
+    served?;
     Ok(Verdict::Good)
+}
+
+/// What the bridge does when the policy is read again.
+struct Follows {
+    host: Host,
+    bridge: Weak<Bridge>,
+}
+
+impl Follows {
+    /// Starts, ends and begins anew what changed; in a task, since whoever tells may hold what that needs.
+    fn policy(&self) {
+        let (host, bridge) = (self.host.clone(), Weak::clone(&self.bridge));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Some(bridge) = bridge.upgrade() {
+                bridge.apply(&host.policy());
+            }
+        });
+    }
 }
 
 /// Tells the operator what became of a change, on stderr.

@@ -7,10 +7,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::servers::ServerSection;
 use super::{PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
+use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::permission::{self, Action, Permissions};
 use crate::program::{self, Program, Sandbox};
@@ -96,6 +98,8 @@ struct PolicyFile {
     profile: BTreeMap<String, ProfileSection>,
     #[serde(default)]
     plugins: BTreeMap<String, PluginSection>,
+    #[serde(default)]
+    mcp: BTreeMap<String, ServerSection>,
 }
 
 #[derive(Deserialize)]
@@ -175,6 +179,8 @@ with_rules! {
         plugins: Option<BTreeSet<String>>,
         toolsets: Option<BTreeSet<String>>,
         tools: Option<BTreeSet<String>>,
+        mcp_servers: Option<BTreeSet<String>>,
+        mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
         exclude_tools: BTreeSet<String>,
         lazy: bool,
         rule: Vec<permission::Rule>,
@@ -268,8 +274,24 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
         let plugin = section.resolve(&workspace).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
         policy.plugins.insert(id, plugin);
     }
+    policy.add_servers(file.mcp).map_err(error)?;
     policy.check_names().map_err(error)?;
     Ok(policy)
+}
+
+impl Policy {
+    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), String> {
+        if sections.len() > MAX_SERVERS {
+            return Err(format!("[mcp]: a policy has at most {MAX_SERVERS} servers"));
+        }
+        for (name, section) in sections {
+            let server =
+                section.resolve(&name, &self.workspace).map_err(|e| format!("[mcp.{name:?}]: {e}"))?;
+            self.permissions.of_sections.extend(server.permissions());
+            self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
+        }
+        Ok(())
+    }
 }
 
 impl Reduction {
@@ -346,6 +368,8 @@ impl ProfileSection {
             plugins: self.plugins,
             toolsets: self.toolsets,
             tools: self.tools,
+            mcp_servers: self.mcp_servers,
+            mcp_tools: self.mcp_tools,
             exclude_tools: self.exclude_tools,
             lazy: self.lazy,
         })

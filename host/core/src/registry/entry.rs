@@ -209,7 +209,7 @@ impl Entry {
         match &self.def.source {
             ToolSource::Builtin => owner(None),
             ToolSource::Plugin { id, .. } => owner(Some(id)),
-            ToolSource::Mcp { server } => format!("the MCP server `{server}`"),
+            ToolSource::Mcp { server, .. } => format!("the MCP server `{server}`"),
             ToolSource::OpenApi { document } => format!("the OpenAPI document `{document}`"),
         }
     }

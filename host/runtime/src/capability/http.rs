@@ -9,6 +9,7 @@ mod body;
 mod connect;
 mod exchange;
 mod headers;
+mod outward;
 mod resolve;
 mod seam;
 pub(super) mod session;

@@ -77,6 +77,18 @@ impl Vault {
         self.held.get(name)?.as_ref().ok()
     }
 
+    /// The value of a secret, for what the operator himself sends it to: a server of the policy.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn value(&self, name: &str) -> Result<&str, String> {
+        match self.held.get(name) {
+            Some(Ok(held)) => Ok(held.value.expose_secret()),
+            Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
+            None => Err(format!("there is no [secrets.{name:?}]")),
+        }
+    }
+
     /// Why a granted secret can not be had, for each declaration of which that is true: whether the tool can do
     /// without, and the reason.
     pub(crate) fn missing(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, String)> {
