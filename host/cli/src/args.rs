@@ -1,9 +1,13 @@
 //! The command line.
 
+mod openapi;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
+
+pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -197,6 +201,12 @@ pub(crate) enum Command {
         /// List only tools that find, describe and call others, and those that are always listed.
         #[arg(long)]
         lazy: bool,
+    },
+    /// Use a service that an OpenAPI document describes: its operations become tools.
+    #[command(name = "openapi")]
+    OpenApi {
+        #[command(subcommand)]
+        command: OpenApiCommand,
     },
     /// Look at what plugins keep, and remove it.
     Kv {

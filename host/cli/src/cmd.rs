@@ -11,6 +11,7 @@ mod inspect;
 mod kv;
 mod list;
 mod log;
+mod openapi;
 mod output;
 mod revoke;
 mod schemas;
@@ -62,6 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
         Command::Serve { lazy } => serve::run(setup, lazy).await,
+        Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());

@@ -7,10 +7,13 @@
 mod explain;
 mod file;
 mod grant;
+mod openapi;
 
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
 pub use grant::{Decision, Grants};
+pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
+pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,6 +50,7 @@ pub struct Policy {
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
+    openapi: BTreeMap<PluginId, Arc<OpenApi>>,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
@@ -263,6 +267,7 @@ impl Policy {
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            openapi: BTreeMap::new(),
         }
     }
 

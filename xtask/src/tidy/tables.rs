@@ -86,6 +86,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 "policy",
                 &[
                     "attachment",
+                    "budget",
                     "capability",
                     "delivery",
                     "environment",
@@ -100,6 +101,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "rule",
                     "secret",
                     "session",
+                    "text",
                 ],
             ),
             ("program", &["environment", "reach", "rule", "wildcard"]),
@@ -180,7 +182,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("directory", &["error", "file", "installed", "loader"]),
             ("engine", &["error", "turn"]),
             ("error", &[]),
-            ("explain", &["loader", "plugin"]),
+            ("explain", &["loader", "openapi", "plugin"]),
             ("file", &["error"]),
             (
                 "host",
@@ -198,6 +200,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "explain",
                     "installed",
                     "loader",
+                    "openapi",
                     "plugin",
                     "report",
                     "spool",
@@ -225,6 +228,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 ],
             ),
             ("native", &["engine"]),
+            ("openapi", &["capability", "digest", "private", "reducers"]),
             (
                 "plugin",
                 &[
@@ -249,6 +253,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("reducers", &[]),
             ("reload", &["directory", "error", "host", "installed", "report"]),
             ("report", &["error"]),
+            ("services", &["capability", "host", "openapi"]),
             ("spool", &["digest", "private"]),
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
@@ -267,11 +272,11 @@ pub(super) const MODULES: &[(&str, Table)] = &[
 pub(super) const PACKAGES: Table = &[
     ("host/core", &[]),
     ("host/reducers", &[]),
-    ("host/runtime", &["toolbay-core", "toolbay-reducers"]),
+    ("host/runtime", &["toolbay-core", "toolbay-openapi", "toolbay-reducers"]),
     // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
     ("host/mcp", &["toolbay-core"]),
     ("host/openapi", &["toolbay-core"]),
-    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp"]),
+    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-openapi"]),
     ("sdk/rust-macros", &[]),
     ("sdk/rust", &["toolbay-sdk-macros"]),
     // The same reducers, native and as a component.
