@@ -57,7 +57,11 @@ fn parameter(name: &str, place: &str, more: &Value) -> Value {
 
 /// Says what it heard.
 pub(crate) fn echo(seen: &Seen) -> crate::server::Reply {
-    response(200, "content-type: text/plain\r\n", format!("{}\n{}", seen.line(), String::from_utf8_lossy(&seen.body)))
+    response(
+        200,
+        "content-type: text/plain\r\n",
+        format!("{}\n{}", seen.line(), String::from_utf8_lossy(&seen.body)),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,15 +113,13 @@ async fn headers_cookies_and_json_parameters_arrive() {
         parameter("id", "path", &json!({})),
     ]});
     let written = Written::new(&document(&json!({"/a/{id}/b": {"get": operation}})));
-    let host = host(&written.section(&server, "headers = { X-Team = \"blue\", accept = \"text/csv\" }")).await;
+    let host =
+        host(&written.section(&server, "headers = { X-Team = \"blue\", accept = \"text/csv\" }")).await;
     let args = json!({"X-List": [1, "b"], "X-Object": {"k": "v"}, "sid": "a b;c", "theme": "dark",
         "filter": {"a": [1]}, "raw": "a/b?c&d", "id": "ü/%2e"});
     assert_eq!(outcome(&host.call("api__op", args).await), "ok");
     let seen = server.seen().pop().unwrap();
-    assert_eq!(
-        seen.line(),
-        "GET /v1/a/%C3%BC%2F%252e/b?filter=%7B%22a%22%3A%5B1%5D%7D&raw=a/b?c%26d"
-    );
+    assert_eq!(seen.line(), "GET /v1/a/%C3%BC%2F%252e/b?filter=%7B%22a%22%3A%5B1%5D%7D&raw=a/b?c%26d");
     for (name, expected) in [
         ("x-list", "1,b"),
         ("x-object", "k=v"),
@@ -171,10 +173,15 @@ async fn every_kind_of_body_arrives() {
         assert_eq!(String::from_utf8(seen.body).unwrap(), expected);
     }
     let args = json!({"body": {"file": {"base64": "AAH/", "filename": "a\"\r\nX: y.bin", "mime_type": "image/png"}, "note": "hello"}});
-    assert_eq!(outcome(&host.call("api__multipart_form-data", args.clone()).await), "not_available", "its name has no `-`");
+    assert_eq!(
+        outcome(&host.call("api__multipart_form-data", args.clone()).await),
+        "not_available",
+        "its name has no `-`"
+    );
     assert_eq!(outcome(&host.call("api__multipart_form_data", args).await), "ok");
     let seen = server.seen().pop().unwrap();
-    let boundary = seen.header("content-type").unwrap().strip_prefix("multipart/form-data; boundary=").unwrap();
+    let boundary =
+        seen.header("content-type").unwrap().strip_prefix("multipart/form-data; boundary=").unwrap();
     let mut expected = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a%22%0D%0AX: y.bin\"\r\nContent-Type: image/png\r\n\r\n"
     )
@@ -197,8 +204,8 @@ pub(crate) fn secret(dir: &Path, name: &str, value: &str) -> String {
     file.display().to_string()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn secrets_go_where_the_document_and_the_policy_say_and_nowhere_else() {
+/// A server that says what it heard, and a policy for a service with every kind of security scheme.
+async fn secured() -> (Server, Written, String) {
     let server = Server::new(|seen| {
         let echo = format!("{}\n{}", seen.line(), seen.head);
         response(200, &format!("x-echo: {}\r\n", seen.header("authorization").unwrap_or("-")), echo)
@@ -214,16 +221,21 @@ async fn secrets_go_where_the_document_and_the_policy_say_and_nowhere_else() {
         "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://a.example"}});
     let mut paths = json!({});
     for name in schemes.as_object().unwrap().keys() {
-        let parameters = json!([parameter("theme", "cookie", &json!({})), parameter("X-Key", "header", &json!({})),
-            parameter("q", "query", &json!({}))]);
+        let parameters = json!([
+            parameter("theme", "cookie", &json!({})),
+            parameter("X-Key", "header", &json!({})),
+            parameter("q", "query", &json!({}))
+        ]);
         paths[format!("/{name}")] =
             json!({"get": {"operationId": name, "security": [{ name: [] }], "parameters": parameters}});
     }
     let mut document = document(&paths);
     document["components"] = json!({ "securitySchemes": schemes });
     let written = Written::new(&document);
-    let (key, user) =
-        (secret(written.dir.path(), "key", VALUE), secret(written.dir.path(), "user", &format!("me:{VALUE}")));
+    let (key, user) = (
+        secret(written.dir.path(), "key", VALUE),
+        secret(written.dir.path(), "user", &format!("me:{VALUE}")),
+    );
     let origin = server.url("");
     let policy = format!(
         "[secrets.KEY]\nfrom = \"file:{key}\"\norigins = [{origin:?}]\nheaders = [\"x-key\", \"cookie\", \"authorization\"]\nquery = [\"api_key\"]\n\
@@ -233,6 +245,12 @@ async fn secrets_go_where_the_document_and_the_policy_say_and_nowhere_else() {
             "secrets = { head = \"KEY\", query = \"KEY\", cookie = \"KEY\", basic = \"USER\", bearer = \"KEY\", oauth = \"KEY\", oidc = \"KEY\" }"
         )
     );
+    (server, written, policy)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_go_where_the_document_and_the_policy_say() {
+    let (server, _written, policy) = secured().await;
     let host = host(&policy).await;
     // "me:canary…" in base64.
     let basic = "Basic bWU6Y2FuYXJ5LXZhbHVlLTAxMjM0NTY3ODk=";
@@ -253,7 +271,12 @@ async fn secrets_go_where_the_document_and_the_policy_say_and_nowhere_else() {
         let seen = server.seen().pop().unwrap();
         assert_eq!(seen.header(header), Some(expected), "{tool}: {}", seen.head);
         assert!(!value(&said).contains(VALUE) && value(&said).contains("[secret "), "{tool}: {said:?}");
-        assert_eq!(seen.head.to_ascii_lowercase().matches(header).count(), 1, "{tool}: {}", seen.head);
+        assert_eq!(
+            seen.head.to_ascii_lowercase().matches(&format!("\n{header}:")).count(),
+            1,
+            "{tool}: {}",
+            seen.head
+        );
     }
     let said = host.call("api__query", json!({"q": "a b"})).await;
     assert_eq!(server.seen().last().unwrap().path(), format!("/v1/query?q=a%20b&api_key={VALUE}"));
@@ -265,25 +288,29 @@ async fn secrets_go_where_the_document_and_the_policy_say_and_nowhere_else() {
         assert!(!format!("{record:?}").contains(VALUE), "{record:?}");
         assert!(record.uses.iter().any(|one| one.key == "secrets" && one.allowed) || record.outcome != "ok");
     }
-    // A document that puts the value elsewhere than the policy says gets nothing.
-    for (change, part) in [
-        ("headers = [\"x-key\", \"cookie\"", "headers = [\"authorization\"]"),
-        ("query = [\"other\"", "query = [\"api_key\"]"),
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_puts_a_secret_elsewhere_than_the_policy_says_gets_nothing() {
+    let (server, _written, policy) = secured().await;
+    let origin = server.url("");
+    for (tool, from, to, part) in [
+        ("bearer", ", \"authorization\"]", "]", "headers = [\"authorization\"]"),
+        ("query", "query = [\"api_key\"]", "query = [\"other\"]", "query = [\"api_key\"]"),
+        (
+            "bearer",
+            &*format!("origins = [{origin:?}]"),
+            "origins = [\"https://api.example.com\"]",
+            "origins = [",
+        ),
     ] {
-        let narrow = policy
-            .replace("headers = [\"x-key\", \"cookie\", \"authorization\"]", if change.starts_with("headers") { "headers = [\"x-key\", \"cookie\"]" } else { "headers = [\"x-key\", \"cookie\", \"authorization\"]" })
-            .replace("query = [\"api_key\"]", if change.starts_with("query") { "query = [\"other\"]" } else { "query = [\"api_key\"]" });
-        let host = self::host(&narrow).await;
-        let tool = if change.starts_with("query") { "api__query" } else { "api__bearer" };
-        let before = server.seen().len();
-        let said = host.call(tool, json!({})).await;
+        let narrow = policy.replace(from, to);
+        assert_ne!(narrow, policy);
+        let said = host(&narrow).await.call(&format!("api__{tool}"), json!({})).await;
         let message = &refusal(&said).message;
         assert!(message.contains(part), "{message}");
-        assert_eq!(server.seen().len(), before, "nothing was sent");
+        assert!(server.seen().is_empty(), "nothing was sent");
     }
-    let elsewhere = policy.replace(&format!("origins = [{origin:?}]"), "origins = [\"https://api.example.com\"]");
-    let said = self::host(&elsewhere).await.call("api__bearer", json!({})).await;
-    assert!(refusal(&said).message.contains("origins = ["), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,7 +329,9 @@ async fn what_comes_back_is_text_structure_picture_file_or_an_error() {
         ),
         "/v1/r/busy" => response(429, "retry-after: 30\r\ncontent-type: text/plain\r\n", "slow down"),
         "/v1/r/down" => response(503, "retry-after: Wed, 21 Oct 2026 07:28:00 GMT\r\n", ""),
-        "/v1/r/wrong" => response(422, "content-type: application/json\r\n", r#"{"message": "n is no number"}"#),
+        "/v1/r/wrong" => {
+            response(422, "content-type: application/json\r\n", r#"{"message": "n is no number"}"#)
+        }
         path => panic!("{path}"),
     })
     .await;
@@ -312,11 +341,17 @@ async fn what_comes_back_is_text_structure_picture_file_or_an_error() {
     let get = async |what: &str| host.call("api__get", json!({ "what": what })).await;
     let said = get("json").await;
     assert_eq!((words(&said).trim(), structured(&said)), (r#"{"a": [1, 2]}"#, json!({"a": [1, 2]})));
-    assert!(said.mark.is_some() && value(&said).contains("openapi:api"), "what others wrote is marked: {said:?}");
+    assert!(
+        said.mark.is_some() && value(&said).contains("openapi:api"),
+        "what others wrote is marked: {said:?}"
+    );
     assert_eq!(words(&get("empty").await).trim(), "The service answered 204 without a body.");
     assert_eq!(words(&get("html").await).trim(), "<p>hi</p>");
     assert!(matches!(output(&get("png").await).content[0].body, BlockBody::Image(_)));
-    assert!(matches!(output(&get("lie").await).content[0].body, BlockBody::Embedded(_)), "a picture that is none");
+    assert!(
+        matches!(output(&get("lie").await).content[0].body, BlockBody::Embedded(_)),
+        "a picture that is none"
+    );
     for (what, code, parts) in [
         ("problem", ErrorCode::ExecutionFailed, ["answered 404", "no pet 7"]),
         ("busy", ErrorCode::NotAvailable, ["answered 429: slow down", "after 30"]),
@@ -334,9 +369,15 @@ async fn what_comes_back_is_text_structure_picture_file_or_an_error() {
     let files = std::sync::Arc::new(MemoryAttachments::new());
     let turn = TurnContext { attachments: Some(files.clone()), ..TurnContext::default() };
     let said = host.call_in("api__get", r#"{"what": "pdf"}"#, turn).await;
-    assert!(matches!(&output(&said).content[0].body, BlockBody::Link(link) if link.uri == "attachment:a1"), "{said:?}");
+    assert!(
+        matches!(&output(&said).content[0].body, BlockBody::Link(link) if link.uri == "attachment:a1"),
+        "{said:?}"
+    );
     let (about, data) = files.created().remove(0);
-    assert_eq!((about.name.as_str(), about.media_type.as_str(), &*data), ("pdf", "application/pdf", &b"%PDF\xff\xfe"[..]));
+    assert_eq!(
+        (about.name.as_str(), about.media_type.as_str(), &*data),
+        ("pdf", "application/pdf", &b"%PDF\xff\xfe"[..])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,7 +417,10 @@ async fn tools_are_found_explained_and_listed_like_all_others() {
     assert!(find.has_tag("read_only") && find.has_tag("network") && !find.has_tag("destructive"));
     assert!(catalog.get("api__addZebra").unwrap().has_tag("destructive"));
     let explained = host.host.explain("api__findZebras", None).unwrap();
-    assert_eq!((explained.plugin.as_str(), explained.version.as_deref()), ("openapi:api", Some("GET /zebras")));
+    assert_eq!(
+        (explained.plugin.as_str(), explained.version.as_deref()),
+        ("openapi:api", Some("GET /zebras"))
+    );
     let wish = &explained.wishes[0];
     assert_eq!(wish.capability.target, format!("GET {}", server.url("/v1/zebras")));
     assert_eq!((wish.refused.as_ref(), wish.granted.len()), (None, 1));

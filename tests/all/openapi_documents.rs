@@ -18,7 +18,10 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn section(name: &str, file: &Path, server: &str) -> String {
-    format!("[openapi.{name}]\ndocument = {:?}\nserver = {server:?}\nnet_private = [\"127.0.0.1\"]\n", file.display().to_string())
+    format!(
+        "[openapi.{name}]\ndocument = {:?}\nserver = {server:?}\nnet_private = [\"127.0.0.1\"]\n",
+        file.display().to_string()
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +56,9 @@ async fn real_documents_become_tools_that_every_client_takes() {
 async fn the_petstore_works() {
     let server = Server::new(|seen| match seen.line() {
         "GET /v2/pet/7" => response(200, "content-type: application/json\r\n", r#"{"id": 7, "name": "Rex"}"#),
-        "GET /v2/pet/findByStatus?status=sold&status=pending" => response(200, "content-type: application/json\r\n", "[]"),
+        "GET /v2/pet/findByStatus?status=sold&status=pending" => {
+            response(200, "content-type: application/json\r\n", "[]")
+        }
         "POST /v2/pet" => response(200, "content-type: application/json\r\n", &seen.body),
         "DELETE /v2/pet/7" => response(204, "", ""),
         line => panic!("{line}"),
@@ -76,7 +81,10 @@ async fn the_petstore_works() {
         assert_eq!(outcome(&found), "ok", "{file}: {found:?}");
         let added = host.call("pets__addPet", json!({"body": {"name": "Tom", "photoUrls": []}})).await;
         assert!(value(&added).contains("Tom"), "{file}: {added:?}");
-        assert_eq!(server.seen().last().unwrap().header("authorization"), Some("Bearer canary-value-0123456789"));
+        assert_eq!(
+            server.seen().last().unwrap().header("authorization"),
+            Some("Bearer canary-value-0123456789")
+        );
         assert_eq!(outcome(&host.call("pets__deletePet", json!({"petId": 7})).await), "ok", "{file}");
         let wrong = host.call("pets__addPet", json!({"body": {"name": 7}})).await;
         assert_eq!(outcome(&wrong), "input_invalid", "{file}: {wrong:?}");
@@ -95,7 +103,7 @@ async fn loaded(text: &str, more: &str) -> OpenApiInfo {
     info
 }
 
-fn with_paths(paths: Value, components: Value) -> String {
+fn with_paths(paths: &Value, components: &Value) -> String {
     json!({"openapi": "3.1.0", "paths": paths, "components": components}).to_string()
 }
 
@@ -128,23 +136,22 @@ async fn what_is_no_document_is_told_in_a_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn references_that_lead_in_circles_or_fan_out_cost_their_operation_only() {
     let reference = |to: &str| json!({"$ref": format!("#/components/schemas/{to}")});
-    let body = |schema: Value| {
-        json!({"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}})
-    };
+    let body = |schema: Value| json!({"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}});
     let mut schemas = json!({
         "Loop": reference("Loop"), "A": reference("B"), "B": reference("A"),
         "Node": {"type": "object", "properties": {"next": reference("Node")}}});
     // Two to the power of forty, in eighty lines.
     for n in 0..40 {
-        schemas[format!("F{n}")] = json!({"allOf": [reference(&format!("F{}", n + 1)), reference(&format!("F{}", n + 1))]});
+        schemas[format!("F{n}")] =
+            json!({"allOf": [reference(&format!("F{}", n + 1)), reference(&format!("F{}", n + 1))]});
     }
     schemas["F40"] = json!({"type": "string"});
     let deep = format!("{}{}", "{\"items\": ".repeat(3000), "{}".to_owned() + &"}".repeat(3000));
     let text = with_paths(
-        json!({"/loop": body(reference("Loop")), "/ab": body(reference("A")), "/node": body(reference("Node")),
+        &json!({"/loop": body(reference("Loop")), "/ab": body(reference("A")), "/node": body(reference("Node")),
             "/fan": body(reference("F0")), "/gone": body(reference("Gone")), "/far": body(json!({"$ref": "https://a.example/x"})),
             "/fine": {"get": {"operationId": "fine"}}, "/item": {"$ref": "#/paths/~1item"}}),
-        json!({ "schemas": schemas }),
+        &json!({ "schemas": schemas }),
     );
     let info = loaded(&text, "").await;
     assert_eq!(info.error, None);
@@ -167,7 +174,7 @@ async fn ten_thousand_operations_are_refused_with_the_way_out_and_five_thousand_
             .map(|n| (format!("/p{n}/{{id}}"), json!({"get": {"operationId": "same", "tags": [format!("t{}", n % 10)],
                 "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}]}})))
             .collect();
-        with_paths(Value::Object(all), json!({}))
+        with_paths(&Value::Object(all), &json!({}))
     };
     let text = paths(10_000);
     let info = loaded(&text, "").await;
@@ -178,19 +185,30 @@ async fn ten_thousand_operations_are_refused_with_the_way_out_and_five_thousand_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_schema_in_a_thousand_operations_is_not_a_thousand_schemas() {
-    let fields: Map<String, Value> =
-        (0..9000).map(|n| (format!("f{n}"), json!({"type": "string", "description": "x".repeat(20)}))).collect();
+    let fields: Map<String, Value> = (0..9000)
+        .map(|n| (format!("f{n}"), json!({"type": "string", "description": "x".repeat(20)})))
+        .collect();
     let paths: Map<String, Value> = (0..2000)
         .map(|n| {
             let schema = json!({"$ref": "#/components/schemas/Big"});
-            (format!("/p{n}"), json!({"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}))
+            (
+                format!("/p{n}"),
+                json!({"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}),
+            )
         })
         .collect();
-    let text = with_paths(Value::Object(paths), json!({"schemas": {"Big": {"type": "object", "properties": fields}}}));
+    let text = with_paths(
+        &Value::Object(paths),
+        &json!({"schemas": {"Big": {"type": "object", "properties": fields}}}),
+    );
     let info = loaded(&text, "").await;
     assert_eq!(info.error, None);
     assert_eq!(info.tools.len() + info.problems.len(), 2000);
-    assert!(info.problems.iter().any(|(_, why)| why.contains("choose some operations")), "{:?}", info.problems.first());
+    assert!(
+        info.problems.iter().any(|(_, why)| why.contains("choose some operations")),
+        "{:?}",
+        info.problems.first()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,7 +232,9 @@ async fn no_text_of_a_document_gets_out_of_its_place() {
     let host = host(&written.section(&server, "")).await;
     let info = host.host.openapi().remove(0);
     let refused: BTreeSet<&str> = info.problems.iter().map(|(operation, _)| operation.as_str()).collect();
-    for operation in ["GET /a/../../admin", "GET /a/%2e%2e/admin", "GET /a?admin=1", "GET /{a", "GET /h", "POST /m"] {
+    for operation in
+        ["GET /a/../../admin", "GET /a/%2e%2e/admin", "GET /a?admin=1", "GET /{a", "GET /h", "POST /m"]
+    {
         assert!(refused.contains(operation), "{operation}: {refused:?}");
     }
     let hidden = |text: &str| text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}');
@@ -258,7 +278,8 @@ async fn what_a_document_calls_its_server_is_no_way_into_the_network() {
         ("/v1", "give one as `server`"),
         ("https://{a}.example", "without a value"),
     ] {
-        let text = json!({"openapi": "3.0.0", "servers": [{"url": url}], "paths": {"/x": {"get": {}}}}).to_string();
+        let text =
+            json!({"openapi": "3.0.0", "servers": [{"url": url}], "paths": {"/x": {"get": {}}}}).to_string();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("api.json");
         std::fs::write(&file, text).unwrap();

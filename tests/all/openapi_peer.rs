@@ -34,7 +34,9 @@ async fn a_service_that_hangs_or_never_ends_is_given_up_and_closed() {
     let server = Server::new(|seen| match seen.path() {
         "/v1/r/silent" => Reply::Silence,
         "/v1/r/slow" => Reply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
-        "/v1/r/head" => Reply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50)),
+        "/v1/r/head" => {
+            Reply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50))
+        }
         "/v1/r/continue" => {
             Reply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
         }
@@ -81,7 +83,9 @@ async fn a_flood_or_a_bomb_is_cut_where_the_limit_says() {
             Duration::from_micros(1),
         ),
         "/v1/r/bomb" => response(200, "content-type: text/plain\r\ncontent-encoding: gzip\r\n", &bomb),
-        "/v1/r/json" => response(200, "content-type: application/json\r\n", format!("[{}1]", "1,".repeat(1 << 20))),
+        "/v1/r/json" => {
+            response(200, "content-type: application/json\r\n", format!("[{}1]", "1,".repeat(1 << 20)))
+        }
         path => panic!("{path}"),
     })
     .await;
@@ -205,7 +209,9 @@ async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
             "/v1/r/short" => Reply::Last(format!("{head}content-length: 50\r\n\r\nhello").into_bytes()),
             "/v1/r/many" => Reply::Last(format!("{head}{}\r\n", "x: y\r\n".repeat(1000)).into_bytes()),
             "/v1/r/gzip" => response(200, "content-encoding: gzip\r\n", "plain"),
-            "/v1/r/upgrade" => Reply::Last(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec()),
+            "/v1/r/upgrade" => {
+                Reply::Last(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec())
+            }
             "/v1/r/no-json" => response(200, json, "<html>"),
             "/v1/r/twice" => response(200, json, r#"{"a": 1, "a": 2}"#),
             "/v1/r/deep" => response(200, json, "[".repeat(100_000)),
@@ -228,7 +234,10 @@ async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
     }
     for what in ["no-json", "twice", "deep", "binary"] {
         let said = get(&host, what).await;
-        assert!(outcome(&said) == "ok" && integration_tests::output(&said).structured.is_none(), "{what}: {said:?}");
+        assert!(
+            outcome(&said) == "ok" && integration_tests::output(&said).structured.is_none(),
+            "{what}: {said:?}"
+        );
     }
     let said = get(&host, "forged").await;
     let text = integration_tests::value(&said);
@@ -247,7 +256,9 @@ async fn many_calls_at_once_take_no_more_than_the_section_allows() {
     let host = host(&written.section(&server, "limits = { concurrency = 2 }")).await;
     let view = host.host.view(toolbay::Filter::default());
     let calls = (0..12)
-        .map(|n| toolbay::ToolCall::new(n.to_string(), "api__get", json!({"what": n.to_string()}).to_string()))
+        .map(|n| {
+            toolbay::ToolCall::new(n.to_string(), "api__get", json!({"what": n.to_string()}).to_string())
+        })
         .collect();
     let all = host.host.call_all(&view, calls, TurnContext::default()).await;
     assert!(all.iter().all(|one| outcome(one) == "ok"), "{all:?}");

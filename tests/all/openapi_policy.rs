@@ -44,7 +44,10 @@ async fn operations_are_chosen_and_a_slip_of_the_pen_is_told() {
         ("", vec!["api__delete_dogs", "api__get_dogs_all", "api__get_pets", "api__post_cats"]),
         ("include = [\"tag:dogs\"]", vec!["api__delete_dogs", "api__get_dogs_all"]),
         ("include = [\"/dogs*\"]\nexclude = [\"DELETE\"]", vec!["api__get_dogs_all"]),
-        ("include = [\"op:get_*\", \"POST /cats\"]", vec!["api__get_dogs_all", "api__get_pets", "api__post_cats"]),
+        (
+            "include = [\"op:get_*\", \"POST /cats\"]",
+            vec!["api__get_dogs_all", "api__get_pets", "api__post_cats"],
+        ),
         ("include = [\"GET\"]\nexclude = [\"tag:pets\"]", vec!["api__get_dogs_all"]),
     ] {
         let host = host(&written.section(&server, lines)).await;
@@ -167,10 +170,14 @@ async fn a_policy_that_is_read_again_takes_away_and_gives() {
     reload(&written.section(&server, "")).await;
     assert_eq!(outcome(&host.call("api__post_cats", json!({})).await), "ok");
     // A section that can not be used takes its tools with it; what is broken costs the others nothing.
-    let broken = format!("{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"", written.section(&server, "exclude = [\"op:nope\"]"));
+    let broken = format!(
+        "{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"",
+        written.section(&server, "exclude = [\"op:nope\"]")
+    );
     reload(&broken).await;
     assert!(names(&host.host).is_empty(), "{:?}", host.host.openapi());
-    reload(&format!("{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"", written.section(&server, ""))).await;
+    reload(&format!("{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"", written.section(&server, "")))
+        .await;
     assert_eq!(names(&host.host).len(), 2);
     let gone = host.host.openapi().into_iter().find(|info| info.name == "gone").unwrap();
     assert!(gone.error.unwrap().contains("can not be read"));

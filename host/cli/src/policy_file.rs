@@ -104,7 +104,8 @@ pub(crate) fn without(text: &str, plugin: &PluginId, only: &[String]) -> Result<
 pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let sections = section(document.as_item_mut(), kind)?;
-    let sections = sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is no table"))?;
+    let sections =
+        sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is no table"))?;
     sections.insert(name, Item::Table(table));
     Ok(document.to_string())
 }

@@ -1,6 +1,11 @@
 //! `toolbay openapi` on the command line.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed fixture is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -77,7 +82,10 @@ fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
                 }
             }
             let body = answer(&String::from_utf8_lossy(&head));
-            let head = format!("HTTP/1.1 200 X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
             drop(stream.write_all(format!("{head}{body}").as_bytes()));
         }
     });
@@ -97,7 +105,10 @@ fn a_service_is_added_listed_called_and_removed_and_the_rest_of_the_policy_stays
     let (code, _, err) = cli.run(&["openapi", "add", "pets", "pets.json", "--yes"]);
     assert!(code == Some(2) && err.contains("openapi remove pets"), "{err}");
     let list: Value = serde_json::from_str(&cli.good(&["openapi", "list", "--json"])).unwrap();
-    assert_eq!((&list[0]["name"], &list[0]["tools"]["pets__listPets"]), (&json!("pets"), &json!("GET /pets")));
+    assert_eq!(
+        (&list[0]["name"], &list[0]["tools"]["pets__listPets"]),
+        (&json!("pets"), &json!("GET /pets"))
+    );
     assert_eq!(list[0]["problems"][0][0], "GET /broken/{x}");
     assert!(cli.good(&["openapi", "list"]).contains("1 operations are no tools"));
     assert!(cli.good(&["list"]).contains("pets__listPets\tLists pets"));

@@ -166,10 +166,14 @@ impl Secret {
     /// One of them is no name.
     pub fn with_query(self, query: Vec<String>) -> Result<Self, String> {
         let sound = |name: &String| {
-            !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(|b| (0x21..0x7f).contains(&b))
+            !name.is_empty()
+                && name.len() <= MAX_NAME_BYTES
+                && name.bytes().all(|b| (0x21..0x7f).contains(&b))
         };
         match query.iter().find(|name| !sound(name)) {
-            Some(name) => Err(format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN))),
+            Some(name) => {
+                Err(format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN)))
+            }
             None => Ok(Self { query, ..self }),
         }
     }

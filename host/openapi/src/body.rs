@@ -86,13 +86,15 @@ impl Body {
                 (Kind::Multipart(encodings(shape)), with_files(document, &whole, converted))
             }
             3 => (Kind::Text, json!({"type": "string"})),
-            _ => (Kind::Binary, json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))})),
+            _ => (
+                Kind::Binary,
+                json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))}),
+            ),
         };
         let mut schema = if schema.is_object() { schema } else { json!({}) };
-        if let (Some(description), Some(schema)) = (map.get("description"), schema.as_object_mut()) {
-            if let Some(text) = description.as_str() {
-                schema.entry("description").or_insert_with(|| Value::from(plain(text, MAX_DESCRIPTION)));
-            }
+        let description = map.get("description").and_then(Value::as_str);
+        if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
+            schema.entry("description").or_insert_with(|| Value::from(plain(text, MAX_DESCRIPTION)));
         }
         // A range of types (`image/*`) is no type.
         let media = if media.contains('*') { "application/octet-stream" } else { media };
@@ -145,7 +147,9 @@ fn encodings(shape: &Value) -> BTreeMap<String, Encoding> {
             encoding.get("style").and_then(Value::as_str).and_then(Style::parse).unwrap_or(Style::Form);
         let flag = |key: &str| encoding.get(key).and_then(Value::as_bool);
         Encoding {
-            media: media.filter(|media| media.len() <= MAX_MEDIA && !media.contains(['*', ','])).and_then(header_text),
+            media: media
+                .filter(|media| media.len() <= MAX_MEDIA && !media.contains(['*', ',']))
+                .and_then(header_text),
             style,
             explode: flag("explode").unwrap_or(matches!(style, Style::Form | Style::Deep)),
             escape: if flag("allowReserved") == Some(true) { Escape::Reserved } else { Escape::Strict },
@@ -269,7 +273,9 @@ mod tests {
     fn body(request: &Value) -> (Body, Value) {
         let document = Document::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
         let operation = json!({ "requestBody": request });
-        Body::read(&document, &operation, &mut Schemas::new(&document, 20, &mut Known::default())).unwrap().unwrap()
+        Body::read(&document, &operation, &mut Schemas::new(&document, 20, &mut Known::default()))
+            .unwrap()
+            .unwrap()
     }
 
     fn written(body: &Body, argument: &str) -> Result<(String, String), String> {

@@ -38,7 +38,9 @@ pub(crate) struct Named<'a> {
 impl Named<'_> {
     fn spoken(&self) -> String {
         let id = self.id.map(|id| legal(id, usize::MAX)).filter(|name| !name.is_empty());
-        id.unwrap_or_else(|| legal(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path), usize::MAX))
+        id.unwrap_or_else(|| {
+            legal(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path), usize::MAX)
+        })
     }
 }
 
@@ -46,9 +48,11 @@ impl Named<'_> {
 /// too long keeps its beginning; a hash tells it from others. Of two that would be the same, each gets the hash of its
 /// method and path: whichever stands first, and whichever others there are, a name means the same operation.
 pub(crate) fn of_all(namespace: &PluginId, all: &[Named<'_>]) -> Vec<String> {
-    let most = MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(SEAM.len() + namespace.as_str().len())).max(8);
+    let most =
+        MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(SEAM.len() + namespace.as_str().len())).max(8);
     let spoken: Vec<String> = all.iter().map(Named::spoken).collect();
-    let short = |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
+    let short =
+        |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
     let wanted: Vec<String> = spoken.iter().map(short).collect();
     let mut counts: HashMap<String, usize> = HashMap::new();
     for name in &wanted {
@@ -92,10 +96,20 @@ mod tests {
     #[test]
     fn names_are_legal_and_differ() {
         let long = "listEverythingThatWasEverSeenByAnybodyAnywhereInTheWorld";
-        let ids =
-            [Some("getPet"), Some("pets/find one!"), None, Some("GetPet"), Some("üöä"), Some(long), Some("one")];
+        let ids = [
+            Some("getPet"),
+            Some("pets/find one!"),
+            None,
+            Some("GetPet"),
+            Some("üöä"),
+            Some(long),
+            Some("one"),
+        ];
         let names = named("pets", &ids);
-        assert_eq!((&*names[1], &*names[2], &*names[4], &*names[6]), ("pets_find_one", "get_a_b_2", "get_a_b_4", "one"));
+        assert_eq!(
+            (&*names[1], &*names[2], &*names[4], &*names[6]),
+            ("pets_find_one", "get_a_b_2", "get_a_b_4", "one")
+        );
         assert!(names[0].starts_with("getPet_") && names[0].len() == 13, "{names:?}");
         assert!(names[3].starts_with("GetPet_") && names[3].len() == 13, "{names:?}");
         assert!(names[5].starts_with("listEverything") && names[5].len() == 39, "{names:?}");

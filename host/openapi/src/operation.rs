@@ -209,7 +209,14 @@ pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> R
             let text = format!("it has more than {MAX_OPERATIONS} operations: choose some with `include`");
             return Err(DocumentError(text));
         }
-        let site = Site { document, options, item: one.item, path: one.path, method: one.method, operation: one.operation };
+        let site = Site {
+            document,
+            options,
+            item: one.item,
+            path: one.path,
+            method: one.method,
+            operation: one.operation,
+        };
         match site.tool(namespace, tool, tags, (&mut known, &mut bytes)) {
             Ok(operation) => came.operations.push(operation),
             Err(reason) => came.problems.push(problem(one.method, one.path, reason)),
@@ -218,7 +225,9 @@ pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> R
     // Who excludes something wants it gone: that nothing is, is most likely a slip of the pen.
     if let Some(line) = exclude.unused(&options.exclude).next() {
         let shown = one_line(line, 100);
-        return Err(DocumentError(format!("`exclude` has `{shown}`, which no operation of the document fits")));
+        return Err(DocumentError(format!(
+            "`exclude` has `{shown}`, which no operation of the document fits"
+        )));
     }
     came.unused = include.unused(&options.include).cloned().collect();
     Ok(came)
@@ -457,8 +466,10 @@ components:
 
     #[test]
     fn operations_become_tools_and_a_bad_one_costs_no_other() {
-        let found =
-            imported(&Options { secrets: [("key".to_owned(), "PETS".to_owned())].into(), ..Options::default() });
+        let found = imported(&Options {
+            secrets: [("key".to_owned(), "PETS".to_owned())].into(),
+            ..Options::default()
+        });
         let names: Vec<_> = found.operations.iter().map(|one| one.def.name.as_str()).collect();
         assert_eq!(names, ["pets__listPets", "pets__createPet", "pets__delete_pets_petId"]);
         let problems: Vec<_> =

@@ -82,7 +82,8 @@ pub(crate) struct Fixed(pub(crate) Place, pub(crate) String);
 
 impl Fixed {
     fn is(&self, place: Place, name: &str) -> bool {
-        self.0 == place && if place == Place::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
+        self.0 == place
+            && if place == Place::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
     }
 }
 

@@ -126,7 +126,9 @@ impl Plan {
         }
         let head = url.len() + headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if head > MAX_HEAD {
-            let text = format!("the arguments make an address and headers of {head} bytes; at most {MAX_HEAD} are sent");
+            let text = format!(
+                "the arguments make an address and headers of {head} bytes; at most {MAX_HEAD} are sent"
+            );
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
         Ok(Request { method: self.method, url, headers, body, credentials: self.credentials.clone() })
@@ -188,8 +190,12 @@ impl Parameter {
     /// one is not the same any more once it was read.
     fn value(&self, value: &Value, raw: Option<&RawValue>) -> Value {
         match value {
-            Value::Number(_) => Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned())),
-            _ if self.json => Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned())),
+            Value::Number(_) => {
+                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
+            }
+            _ if self.json => {
+                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
+            }
             Value::Array(_) => {
                 let items: Option<Vec<&RawValue>> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
                 let Some((items, Value::Array(values))) = items.map(|items| (items, value)) else {
@@ -272,7 +278,9 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InputInvalid);
             assert!(error.message.contains(part), "{args}: {}", error.message);
         }
-        for template in ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"] {
+        for template in
+            ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"]
+        {
             assert!(pieces(template).is_err(), "{template}");
         }
         let long = json!({"q": "x".repeat(40_000)});
@@ -281,9 +289,13 @@ mod tests {
             parameters: vec![Parameter { style: Style::Matrix, ..parameter("id", Place::Path) }],
             ..plan("/pets/{id}")
         };
-        assert_eq!(matrix.request("{}", &json!({"id": ".."})).unwrap().url, "https://a.example/v1/pets/;id=..");
+        assert_eq!(
+            matrix.request("{}", &json!({"id": ".."})).unwrap().url,
+            "https://a.example/v1/pets/;id=.."
+        );
         let glued = Plan { path: pieces("/pets/{more}{id}").unwrap(), ..matrix };
-        let glued = Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
+        let glued =
+            Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
         assert!(error.message.contains("`.` or `..`"), "{}", error.message);
     }

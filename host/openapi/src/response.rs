@@ -79,9 +79,12 @@ pub(crate) fn result(url: &str, response: Response, budget: usize) -> Result<Ans
     let kind = media.split('/').next().filter(|_| size <= MAX_BYTES && !response.truncated);
     let body = match kind {
         Some("image") if is_picture(&media, &response.body) => BlockBody::Image(blob(response.body)),
-        Some("audio") if std::str::from_utf8(&response.body).is_err() => BlockBody::Audio(blob(response.body)),
+        Some("audio") if std::str::from_utf8(&response.body).is_err() => {
+            BlockBody::Audio(blob(response.body))
+        }
         _ => {
-            let media = attachment::media_type(&media).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
+            let media =
+                attachment::media_type(&media).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
             let (name, url) = (file_name(&response, url), without_query(url).to_owned());
             return Ok(Answer::File(File { note, name, media, data: response.body, url }));
         }

@@ -93,12 +93,18 @@ mod tests {
     use crate::request::pieces;
 
     fn plan(method: &'static str, path: &str) -> Plan {
-        Plan { method, base: "https://a.example/v1".to_owned(), path: pieces(path).unwrap(), ..Plan::default() }
+        Plan {
+            method,
+            base: "https://a.example/v1".to_owned(),
+            path: pieces(path).unwrap(),
+            ..Plan::default()
+        }
     }
 
     #[test]
     fn what_is_a_request_of_an_operation() {
-        let plans = [plan("GET", "/pets"), plan("GET", "/pets/{id}.json"), plan("POST", "/pets/{id}/toys/{toy}")];
+        let plans =
+            [plan("GET", "/pets"), plan("GET", "/pets/{id}.json"), plan("POST", "/pets/{id}/toys/{toy}")];
         let routes = Routes::of(plans.iter());
         for (method, url, expected) in [
             ("GET", "https://a.example/v1/pets", true),
@@ -119,6 +125,9 @@ mod tests {
             assert_eq!(routes.include(method, &Url::parse(url).unwrap()), expected, "{method} {url}");
         }
         let (with, without) = rules(&plans[1]).unwrap();
-        assert_eq!((with.as_str(), without.as_str()), ("GET https://a.example/v1/pets/*", "GET https://a.example"));
+        assert_eq!(
+            (with.as_str(), without.as_str()),
+            ("GET https://a.example/v1/pets/*", "GET https://a.example")
+        );
     }
 }

@@ -231,8 +231,11 @@ impl<'a> Schemas<'a> {
             let own = schema.get("readOnly") == Some(&Value::Bool(true));
             own || self.document.resolve(schema).is_ok_and(|m| m.get("readOnly") == Some(&Value::Bool(true)))
         };
-        let gone: HashSet<&str> =
-            properties.iter().filter(|(_, schema)| is_read_only(schema)).map(|(name, _)| name.as_str()).collect();
+        let gone: HashSet<&str> = properties
+            .iter()
+            .filter(|(_, schema)| is_read_only(schema))
+            .map(|(name, _)| name.as_str())
+            .collect();
         if gone.is_empty() {
             return;
         }
@@ -453,9 +456,13 @@ mod tests {
         );
         let many: Map<String, Value> =
             (0..=MAX_PARTS).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
-        let error = Schemas::new(&document, 9, &mut Known::default()).convert(&json!({"properties": many})).unwrap_err();
+        let error = Schemas::new(&document, 9, &mut Known::default())
+            .convert(&json!({"properties": many}))
+            .unwrap_err();
         assert!(error.contains("more than 20000 parts"), "{error}");
-        let error = Schemas::new(&document, 9, &mut Known::default()).convert(&json!({"$ref": "x.yaml"})).unwrap_err();
+        let error = Schemas::new(&document, 9, &mut Known::default())
+            .convert(&json!({"$ref": "x.yaml"}))
+            .unwrap_err();
         assert!(error.contains("not fetched"), "{error}");
     }
 }

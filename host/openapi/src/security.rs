@@ -108,7 +108,9 @@ fn placement(document: &Document, scheme: &Value) -> Result<Placement, String> {
         ("apiKey", place, _) if !is_name(place, said("name")) => {
             Err("one whose `name` can not be sent".to_owned())
         }
-        ("apiKey", "header", _) => Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() }),
+        ("apiKey", "header", _) => {
+            Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() })
+        }
         ("apiKey", "query", _) => Ok(Placement::Query(said("name").to_owned())),
         ("apiKey", "cookie", _) => Ok(Placement::Cookie(said("name").to_owned())),
         ("http", _, "basic") => Ok(Placement::Basic),
@@ -144,7 +146,10 @@ mod tests {
         let secrets = |names: &[&str]| {
             names.iter().map(|name| ((*name).to_owned(), name.to_uppercase())).collect::<BTreeMap<_, _>>()
         };
-        let header = |name: &str, prefix: &str| Placement::Header { name: name.to_owned(), prefix: String::from(prefix) };
+        let header = |name: &str, prefix: &str| Placement::Header {
+            name: name.to_owned(),
+            prefix: String::from(prefix),
+        };
         for (operation, given, expected) in [
             (json!({}), vec!["key"], Ok(vec![("KEY", header("X-Key", ""))])),
             (json!({"security": []}), vec![], Ok(vec![])),

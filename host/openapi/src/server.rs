@@ -113,8 +113,9 @@ mod tests {
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
         assert!(base(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
         // Variables that hold each other would double the URL with each.
-        let bomb: serde_json::Map<String, Value> =
-            (0..60).map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)}))).collect();
+        let bomb: serde_json::Map<String, Value> = (0..60)
+            .map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)})))
+            .collect();
         let bomb = json!([{"url": "https://a.example/{v0}", "variables": bomb}]);
         assert_eq!(
             base(None, None, &none, [None, None, Some(&bomb)]).unwrap(),

@@ -207,7 +207,12 @@ mod tests {
             (Style::Space, false, &object, "color=R%20100%20G%20200%20B%20150"),
             (Style::Pipe, false, &list, "color=blue%7Cblack%7Cbrown"),
             (Style::Deep, true, &object, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
-            (Style::Deep, true, &json!({"a": {"b": 1}, "c": [1, 2]}), "color%5Ba%5D%5Bb%5D=1&color%5Bc%5D=1&color%5Bc%5D=2"),
+            (
+                Style::Deep,
+                true,
+                &json!({"a": {"b": 1}, "c": [1, 2]}),
+                "color%5Ba%5D%5Bb%5D=1&color%5Bc%5D=1&color%5Bc%5D=2",
+            ),
             (Style::Form, true, &json!(""), "color="),
             (Style::Form, true, &json!([]), ""),
         ] {

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::net::NetRule;
 use toolbay_core::policy::{Key, LimitRow, Policy, Proposal};
 use toolbay_core::quantity;
-use toolbay_core::net::NetRule;
 use toolbay_core::registry::Entry;
 use toolbay_core::rule::Rule as _;
 

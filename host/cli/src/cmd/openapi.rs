@@ -67,7 +67,8 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets that are named have to be there; the tools of others are of no interest.
-    let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML").map_err(Stop::Usage)?;
+    let mut policy: toml_edit::DocumentMut =
+        base.parse().context("the policy is no TOML").map_err(Stop::Usage)?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let info = planned.info;
@@ -92,7 +93,9 @@ async fn add(
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
     if file.parse(&text).map_err(Stop::Usage)?.openapi_named(name).is_some() {
-        let text = format!("the policy has [openapi.{name}]: take it out first with `toolbay openapi remove {name}`");
+        let text = format!(
+            "the policy has [openapi.{name}]: take it out first with `toolbay openapi remove {name}`"
+        );
         return Err(Stop::Usage(anyhow!(text)));
     }
     let Planned { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
@@ -112,7 +115,8 @@ async fn add(
         output::note("nothing was changed");
         return Ok(if decision.dry_run { Verdict::Good } else { Verdict::Bad });
     }
-    let place = file.file.as_deref().ok_or_else(|| Stop::Usage(anyhow!("no policy: give one with --config FILE")))?;
+    let place =
+        file.file.as_deref().ok_or_else(|| Stop::Usage(anyhow!("no policy: give one with --config FILE")))?;
     policy_file::write(place, file.text.as_deref(), &with).map_err(Stop::Host)?;
     output::note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
     Ok(Verdict::Good)
@@ -171,7 +175,8 @@ async fn plan(
     let about = named(&first, name)?;
     let host = setup::host_for(args, first, Purpose::Look)?;
     let read = host.read_openapi(&about).await;
-    let (read, digest) = read.map_err(|why| Stop::Usage(anyhow!("`{place}`: {}{}", why, hint(&why, &about))))?;
+    let (read, digest) =
+        read.map_err(|why| Stop::Usage(anyhow!("`{place}`: {}{}", why, hint(&why, &about))))?;
     let mut section = table(&place, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
@@ -219,7 +224,9 @@ fn place(text: &str) -> anyhow::Result<String> {
         return Ok(text.to_owned());
     }
     let path = Path::new(text).canonicalize().with_context(|| format!("`{text}`"))?;
-    path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
 }
 
 fn table(place: &str, document: &DocumentArgs) -> Result<Table, Stop> {
@@ -228,8 +235,11 @@ fn table(place: &str, document: &DocumentArgs) -> Result<Table, Stop> {
     if let Some(server) = &document.server {
         table.insert("server", value(server));
     }
-    let lists =
-        [("include", &document.include), ("exclude", &document.exclude), ("net_private", &document.net_private)];
+    let lists = [
+        ("include", &document.include),
+        ("exclude", &document.exclude),
+        ("net_private", &document.net_private),
+    ];
     for (key, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
         table.insert(key, value(lines.iter().collect::<Array>()));
     }
@@ -259,7 +269,12 @@ fn show(info: &OpenApiInfo) -> std::io::Result<()> {
         writeln!(out, "  {DIM}sha256  {DIM:#} {digest}")?;
     }
     let (tools, problems) = (info.tools.len(), info.problems.len());
-    let counts = [(tools, "tools"), (info.unavailable.len(), "of them not available"), (problems, "no tools"), (info.left_out, "left out")];
+    let counts = [
+        (tools, "tools"),
+        (info.unavailable.len(), "of them not available"),
+        (problems, "no tools"),
+        (info.left_out, "left out"),
+    ];
     let counts: Vec<String> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
     writeln!(out, "  {}", counts.join(", "))?;
     tell(&mut out, info)?;

@@ -98,9 +98,9 @@ fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
 /// # Errors
 /// Names the key, and those that there are.
 pub(crate) fn check_service(patch: &LimitsPatch) -> Result<(), String> {
-    let set = fields(&Limits::default(), None).into_iter().find(|(key, _, sets)| {
-        sets(patch) && !SERVICE_KEYS.contains(key)
-    });
+    let set = fields(&Limits::default(), None)
+        .into_iter()
+        .find(|(key, _, sets)| sets(patch) && !SERVICE_KEYS.contains(key));
     match set {
         Some((key, ..)) => Err(format!(
             "`{key}` bounds the code of a plugin, and a service runs none; there are {}",

@@ -408,6 +408,7 @@ impl ProgramSection {
 impl SecretSection {
     fn resolve(self, workspace: &Path) -> Result<Secret, String> {
         let origins = Rule::parse_list(&self.origins, workspace).map_err(|e| format!("`origins`: {e}"))?;
-        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?.with_query(self.query)
+        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
+            .with_query(self.query)
     }
 }

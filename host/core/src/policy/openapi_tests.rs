@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::written::{MAX_HEADERS, MAX_SECTIONS};
 use super::*;
 use crate::capability::CapabilityKind;
 use crate::limits::Limit;
@@ -78,7 +79,10 @@ fn every_key_of_a_section_holds() {
     assert_eq!((results.untrusted, results.strip_blobs), (Some(true), Some(true)), "always marked");
     assert!(results.truncate.is_some());
     let (own, all) = (policy.openapi_limits(pets, Some(&add)), policy.openapi_limits(pets, None));
-    assert_eq!((own.timeout, all.timeout, all.http_bytes), (Duration::from_secs(2), Duration::from_secs(5), 1 << 20));
+    assert_eq!(
+        (own.timeout, all.timeout, all.http_bytes),
+        (Duration::from_secs(2), Duration::from_secs(5), 1 << 20)
+    );
     assert_eq!(all.hit(Limit::HttpBytes, &pets.name).setting, "[openapi.pets.limits] http_bytes = …");
     assert_eq!(own.hit(Limit::Timeout, &pets.name).setting, "[openapi.pets.tools.addPet.limits] timeout = …");
     let rows = policy.openapi_limit_rows(pets, &add);
@@ -102,7 +106,8 @@ fn a_profile_narrows_what_a_service_reaches() {
         reason: None,
     };
     let reached = [rule("GET https://api.example.com"), rule("POST https://api.example.com")];
-    let of = |wishes: &[Capability], profile| policy.openapi_grant(pets, &tool("x"), wishes, &reached, profile);
+    let of =
+        |wishes: &[Capability], profile| policy.openapi_grant(pets, &tool("x"), wishes, &reached, profile);
     let (get, post) =
         (wish("net", "GET https://api.example.com/pets"), wish("net", "POST https://api.example.com/pets"));
     assert_eq!(of(std::slice::from_ref(&post), None).unavailable(), None);

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use toolbay_core::capability::CapabilityKind;
+use toolbay_core::net::Target;
 use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::redact::{self, Redactor};
 use toolbay_core::rule::Rule as _;
-use toolbay_core::net::Target;
 use toolbay_core::secret::{self, SecretRule, Spot};
 use url::Url;
 
@@ -136,7 +136,12 @@ impl Held {
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) fn put_into_query(&self, target: &Target, parameter: &str, url: &mut Url) -> Result<(), String> {
+    pub(crate) fn put_into_query(
+        &self,
+        target: &Target,
+        parameter: &str,
+        url: &mut Url,
+    ) -> Result<(), String> {
         if let Some(why) = self.rule.refusal(&self.name, target, Spot::Query(parameter)) {
             return Err(why);
         }

@@ -18,8 +18,8 @@ use toolbay_core::rule::Rule as _;
 use url::Url;
 
 use crate::capability::environment::Environment;
-use crate::capability::http::service::{Sender, Service, ServiceRequest};
 use crate::capability::http::NetError;
+use crate::capability::http::service::{Sender, Service, ServiceRequest};
 use crate::capability::{Granted, Services};
 use crate::digest::sha256;
 use crate::private;

@@ -12,7 +12,9 @@ use toolbay_core::policy::{Grants, Header, OpenApi};
 use toolbay_core::registry::{Bundle, Entry};
 use toolbay_core::rule::Rule as _;
 use toolbay_core::secret::{DEFAULT_HEADER, Spot};
-use toolbay_openapi::{Credential, Document, Exchange, Import, Operation, Options, Placement, Routes, import};
+use toolbay_openapi::{
+    Credential, Document, Exchange, Import, Operation, Options, Placement, Routes, import,
+};
 use url::Url;
 
 use super::wire::Wire;
@@ -47,7 +49,8 @@ pub(super) fn plan(section: &Arc<OpenApi>, services: &Arc<Services>, text: &str)
     let operations = came.operations.iter();
     let operations =
         operations.map(|one| (one.def.name.as_str().to_owned(), one.spoken().to_owned())).collect();
-    let (title, left_out) = (document.title().map(|title| toolbay_core::text::one_line(title, 100)), came.left_out);
+    let (title, left_out) =
+        (document.title().map(|title| toolbay_core::text::one_line(title, 100)), came.left_out);
     Ok(Planned { bundle: bundle(section, services, came)?, title, operations, problems, left_out, unused })
 }
 
@@ -100,7 +103,9 @@ fn bundle(section: &Arc<OpenApi>, services: &Arc<Services>, came: Import) -> Res
         section: Arc::clone(section),
         granted: granted(section, services, &reached, &routes)?,
         of_tools: of_tools.collect(),
-        places: Semaphore::new(usize::try_from(limits.concurrency).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)),
+        places: Semaphore::new(
+            usize::try_from(limits.concurrency).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+        ),
         limits: Arc::new(limits),
     });
     let tools = came.operations.into_iter().map(|operation| entry(section, services, operation, &wire));
@@ -111,7 +116,8 @@ fn bundle(section: &Arc<OpenApi>, services: &Arc<Services>, came: Import) -> Res
 fn origins(came: &Import) -> Vec<NetRule> {
     let mut reached: Vec<NetRule> = Vec::new();
     for rule in came.operations.iter().map(|operation| &operation.reaches) {
-        let same = |one: &&mut NetRule| (one.scheme, &one.host, one.port) == (rule.scheme, &rule.host, rule.port);
+        let same =
+            |one: &&mut NetRule| (one.scheme, &one.host, one.port) == (rule.scheme, &rule.host, rule.port);
         match (reached.iter_mut().find(same).map(|one| &mut one.methods), &rule.methods) {
             (Some(Some(known)), Some(more)) => known.extend(more.iter().cloned()),
             (Some(_), _) => {}
@@ -132,14 +138,24 @@ fn granted(
     let tool = ToolName::new("any").map_err(|e| e.to_string())?;
     let wish = |kind, target| Capability { kind, target, optional: true, reason: None };
     let nets = |rules: &[NetRule]| -> Vec<Capability> {
-        NetRule::show_list(rules, policy.workspace()).into_iter().map(|t| wish(CapabilityKind::Net, t)).collect()
+        NetRule::show_list(rules, policy.workspace())
+            .into_iter()
+            .map(|t| wish(CapabilityKind::Net, t))
+            .collect()
     };
     let secrets: Vec<Capability> =
         section.named_secrets().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
     let join = |grants: Grants, own, more| {
         let service = Service { about: Arc::clone(section), own, more, routes: Arc::clone(routes) };
         let (services, tool, environment) = (Arc::clone(services), tool.clone(), Environment::new(&grants));
-        Arc::new(Granted { services, tool, grants, files: None, environment, service: Some(Arc::new(service)) })
+        Arc::new(Granted {
+            services,
+            tool,
+            grants,
+            files: None,
+            environment,
+            service: Some(Arc::new(service)),
+        })
     };
     let under = |profile: Option<&str>| {
         let of = |declared: &[Capability]| policy.openapi_grant(section, &tool, declared, reached, profile);
@@ -174,7 +190,8 @@ fn entry(
         broken.clone().or_else(|| grants.unavailable()).or_else(missing)
     };
     let unavailable = under(None);
-    let under_profiles = policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
+    let under_profiles =
+        policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
     let mut operation = operation;
     operation.def.traits.needs_approval = section.needs_approval(&tool, operation.changes());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));

@@ -38,7 +38,12 @@ impl Wire {
         self.granted.under(ctx.profile.as_deref())
     }
 
-    async fn send(&self, request: Request, ctx: &Arc<CallContext>, deadline: Instant) -> Result<Response, NetError> {
+    async fn send(
+        &self,
+        request: Request,
+        ctx: &Arc<CallContext>,
+        deadline: Instant,
+    ) -> Result<Response, NetError> {
         let gone = |_| NetError::Transport("the host is shutting down".to_owned());
         let _place = self.places.acquire().await.map_err(gone)?;
         let limits = Arc::clone(self.limits(&ctx.tool));
@@ -53,7 +58,12 @@ impl Wire {
         let sender =
             Sender { granted: Arc::clone(self.under(ctx)), limits, ctx: Some(Arc::clone(ctx)), deadline };
         let answer = sender.send(request).await?;
-        Ok(Response { status: answer.status, headers: answer.headers, body: answer.body, truncated: answer.truncated })
+        Ok(Response {
+            status: answer.status,
+            headers: answer.headers,
+            body: answer.body,
+            truncated: answer.truncated,
+        })
     }
 
     /// The time is up: the service's doing, and the policy's to change.

@@ -169,9 +169,7 @@ impl Session {
     pub(super) fn admit(&self, target: &Target, url: &Url) -> Result<Allowed, NetError> {
         let judged = match &self.granted.service {
             None => net::judge(&self.granted.grants.net, target),
-            Some(service) => {
-                service.judge(target, url, self.is_own(target, url))
-            }
+            Some(service) => service.judge(target, url, self.is_own(target, url)),
         };
         match judged {
             Ok(allowed) => {
