@@ -6,6 +6,7 @@ mod demo;
 mod hostile;
 mod limits;
 mod parity;
+mod peers;
 mod plugins;
 mod test;
 mod tidy;
@@ -28,6 +29,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     demo                 builds the host and the plugins, and shows what they do
 ";
@@ -65,6 +67,7 @@ fn run(args: &[&str]) -> Result<()> {
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
         ["limits"] => limits::run(&workspace),
+        ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }

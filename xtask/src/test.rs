@@ -111,7 +111,7 @@ fn vendor_types(workspace: &Path) -> Result<()> {
 }
 
 /// The Python of a virtual environment with what the folder's `requirements.txt` names, made if it is not there.
-fn environment(venv: &Path, folder: &Path) -> Result<PathBuf> {
+pub(crate) fn environment(venv: &Path, folder: &Path) -> Result<PathBuf> {
     let requirements = folder.join("requirements.txt");
     let wanted =
         std::fs::read(&requirements).with_context(|| format!("can not read `{}`", requirements.display()))?;
@@ -146,7 +146,7 @@ pub(crate) fn cargo(workspace: &Path, args: &[&str]) -> Result<()> {
     shell(native_cargo(workspace).args(args))
 }
 
-fn native_cargo(workspace: &Path) -> Command {
+pub(crate) fn native_cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace);
     command
@@ -157,7 +157,7 @@ fn python() -> Command {
 }
 
 /// Runs a command after showing it.
-fn shell(command: &mut Command) -> Result<()> {
+pub(crate) fn shell(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("    {shown}");
     let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
