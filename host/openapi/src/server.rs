@@ -58,7 +58,9 @@ fn filled(
     let mut url = String::new();
     let mut rest = template;
     while let Some((text, after)) = rest.split_once('{') {
-        let Some((name, after)) = after.split_once('}') else { break };
+        let Some((name, after)) = after.split_once('}') else {
+            return Err(format!("its server `{}` has a `{{` without a `}}`", one_line(template, 200)));
+        };
         let shown = one_line(name, 60);
         let variable = variables.and_then(|all| all.get(name));
         let default = variable.and_then(|variable| variable.get("default")).and_then(Value::as_str);
@@ -131,7 +133,7 @@ mod tests {
             ("https://a.example/?x=1", "query"),
             ("https://{x}.example", "without a value"),
             ("https://[", "no URL"),
-            ("https://{a", "no URL"),
+            ("https://{a", "without a `}`"),
         ] {
             let error = base(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");
