@@ -1,7 +1,7 @@
 //! Runs the documentation: what it shows is what happens.
 //!
 //! In `docs/**/*.md`, a `toml` block that starts with `version = 1` is a policy and must parse; the `console` blocks
-//! after it on the page run under it. Of a `console` block, `$ toolbay …` and `$ … | toolbay …` run in a shell, and
+//! after it on the page run under it; a `json FILE` block is written there. Of a `console` block, `$ toolbay …` and `$ … | toolbay …` run in a shell, and
 //! the lines below must stand in the output, in their order; `…` stands for anything. `console,ignore` is not run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
@@ -55,7 +55,7 @@ fn shell(dir: &Path, command: &str) -> String {
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
     shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
-    shell.env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
+    shell.env("NOTES_TOKEN", "0123456789").env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
@@ -100,6 +100,8 @@ fn what_the_pages_show_happens() {
                 std::fs::write(dir.path().join("toolbay.toml"), block).unwrap();
             } else if info == "console" {
                 run(dir.path(), &page, block);
+            } else if let Some(file) = info.strip_prefix("json ") {
+                std::fs::write(dir.path().join(file), block).unwrap();
             }
         }
         for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
@@ -171,6 +173,8 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[profile.x]", "profile.NAME"),
         ("[mcp.x]", "mcp.NAME"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
+        ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
+        ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
         ("[host]", "host"),
         ("[limits]", "limits"),
     ] {
@@ -225,12 +229,17 @@ fn every_error_and_every_flag_has_its_row() {
         "mcp",
         "setup",
         "kv",
+        "openapi check",
+        "openapi add",
+        "openapi list",
+        "openapi remove",
         "completions",
     ] {
         let help = shell(&root(), &format!("toolbay {command} --help"));
         let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
         for flag in flags.filter(|flag| !["--help", "--version"].contains(flag)) {
-            let shown = page.contains(&format!("\n## {command}\n")) && page.contains(&format!("`{flag}"));
+            let heading = command.split(' ').next().unwrap();
+            let shown = page.contains(&format!("\n## {heading}\n")) && page.contains(&format!("`{flag}"));
             assert!(shown, "`{command}` has `{flag}`");
         }
     }

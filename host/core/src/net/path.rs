@@ -179,9 +179,14 @@ mod tests {
 
     #[test]
     fn what_is_no_escape_is_a_percent_sign() {
-        for (segment, text) in
-            [("%+8x", "%25+8x"), ("%", "%25"), ("%4", "%254"), ("%41%2b", "A%2B"), ("%g1", "%25g1"), ("%-1", "%25-1")]
-        {
+        for (segment, text) in [
+            ("%+8x", "%25+8x"),
+            ("%", "%25"),
+            ("%4", "%254"),
+            ("%41%2b", "A%2B"),
+            ("%g1", "%25g1"),
+            ("%-1", "%25-1"),
+        ] {
             assert_eq!(normal(segment), text);
         }
     }
