@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod conformance;
 mod demo;
 mod hostile;
 mod limits;
@@ -31,6 +32,7 @@ TASK is one of
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
+    conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
 ";
 
@@ -67,6 +69,7 @@ fn run(args: &[&str]) -> Result<()> {
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
         ["limits"] => limits::run(&workspace),
+        ["conformance", "client"] => conformance::run_client(&workspace),
         ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
