@@ -1,6 +1,7 @@
 //! The command line.
 
 mod mcp;
+mod openapi;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
 
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
+pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -211,6 +213,12 @@ pub(crate) enum Command {
     Setup {
         #[command(subcommand)]
         command: SetupCommand,
+    },
+    /// Use a service that an OpenAPI document describes: its operations become tools.
+    #[command(name = "openapi")]
+    OpenApi {
+        #[command(subcommand)]
+        command: OpenApiCommand,
     },
     /// Look at what plugins keep, and remove it.
     Kv {

@@ -13,6 +13,7 @@ mod kv;
 mod list;
 mod log;
 mod mcp;
+mod openapi;
 mod output;
 mod revoke;
 mod schemas;
@@ -66,6 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Serve { lazy } => serve::run(setup, lazy).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
+        Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());

@@ -188,6 +188,11 @@ impl QualifiedName {
         &self.0
     }
 
+    /// The name, shared.
+    pub(crate) fn shared(&self) -> &Arc<str> {
+        &self.0
+    }
+
     /// The part behind the plugin, or all of it.
     #[must_use]
     pub fn bare(&self) -> &str {

@@ -7,11 +7,14 @@
 mod explain;
 mod file;
 mod grant;
+mod openapi;
 mod servers;
 
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
 pub use grant::{Decision, Grants};
+pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
+pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,6 +53,7 @@ pub struct Policy {
     profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
     servers: BTreeMap<PluginId, Arc<McpServer>>,
+    openapi: BTreeMap<PluginId, Arc<OpenApi>>,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
@@ -271,6 +275,7 @@ impl Policy {
             profiles: BTreeMap::new(),
             plugins: BTreeMap::new(),
             servers: BTreeMap::new(),
+            openapi: BTreeMap::new(),
         }
     }
 

@@ -20,6 +20,7 @@ use toolbay_core::policy::{Policy, Profile};
 use toolbay_core::read_output;
 use toolbay_core::registry::{Bundle, Collision, Registered, Registry, Switches};
 use toolbay_core::spool::{MemorySpool, Quota, Spool};
+use toolbay_core::tool::ToolSource;
 use toolbay_core::view::{Filter, View};
 
 use crate::admission::Admission;
@@ -36,6 +37,7 @@ use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
 use crate::loader::LoadListener;
+use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
@@ -52,6 +54,8 @@ pub struct Host {
     pub(crate) scanning: Arc<tokio::sync::Mutex<()>>,
     /// The file in which consents are kept, where that is the host's own.
     pub(crate) consents_file: Option<PathBuf>,
+    /// The services that documents describe.
+    pub(crate) openapi: Arc<Sources>,
 }
 
 impl std::fmt::Debug for Host {
@@ -270,6 +274,7 @@ impl HostBuilder {
         }
         folders.keep_secrets(&self.policy);
         let linker = code::linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
+        let openapi = Sources::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
         let cache = self.cache.and_then(|dir| {
             Cache::open(&dir, &engine, self.cache_bounds)
                 .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
@@ -328,6 +333,7 @@ impl HostBuilder {
             directories: Arc::default(),
             scanning: Arc::default(),
             consents_file,
+            openapi: Arc::new(openapi),
         })
     }
 }
@@ -440,12 +446,17 @@ impl Host {
         self.installed.loaded().problems.clone()
     }
 
-    /// All that decides what a plugin's tool may do, under a profile or without one; `None` if there is no such tool
-    /// or it is native code, which nothing bounds.
+    /// All that decides what a tool of a plugin or of a service may do, under a profile or without one; `None` if there is
+    /// no such tool or it is native code, which nothing bounds.
     #[must_use]
     pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
         let (view, loaded) = (self.view(Filter::of_profile(profile.cloned())), self.installed.loaded());
         let entry = view.catalog().get(tool)?;
+        if let ToolSource::OpenApi { document } = &entry.def.source {
+            let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
+            let profile = profile.map(|profile| &**profile.name());
+            return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));
+        }
         let plugin = &loaded.plugins.get(entry.def.source.plugin()?)?.plugin;
         let name = ToolName::new(entry.def.name.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());

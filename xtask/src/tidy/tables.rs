@@ -88,6 +88,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 "policy",
                 &[
                     "attachment",
+                    "budget",
                     "capability",
                     "delivery",
                     "environment",
@@ -184,7 +185,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("directory", &["error", "file", "installed", "loader"]),
             ("engine", &["error", "turn"]),
             ("error", &[]),
-            ("explain", &["loader", "plugin"]),
+            ("explain", &["loader", "openapi", "plugin"]),
             ("file", &["error"]),
             (
                 "host",
@@ -203,6 +204,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "installed",
                     "loader",
                     "outside",
+                    "openapi",
                     "plugin",
                     "report",
                     "spool",
@@ -231,6 +233,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ),
             ("native", &["engine"]),
             ("outside", &["capability", "installed"]),
+            ("openapi", &["capability", "digest", "private", "reducers"]),
             (
                 "plugin",
                 &[
@@ -255,6 +258,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("reducers", &[]),
             ("reload", &["directory", "error", "host", "installed", "report"]),
             ("report", &["error"]),
+            ("services", &["capability", "host", "openapi"]),
             ("spool", &["digest", "private"]),
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
@@ -273,11 +277,11 @@ pub(super) const MODULES: &[(&str, Table)] = &[
 pub(super) const PACKAGES: Table = &[
     ("host/core", &[]),
     ("host/reducers", &[]),
-    ("host/runtime", &["toolbay-core", "toolbay-reducers"]),
+    ("host/runtime", &["toolbay-core", "toolbay-openapi", "toolbay-reducers"]),
     // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
     ("host/mcp", &["toolbay-core"]),
     ("host/openapi", &["toolbay-core"]),
-    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp"]),
+    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-openapi"]),
     ("sdk/rust-macros", &[]),
     ("sdk/rust", &["toolbay-sdk-macros"]),
     // The same reducers, native and as a component.

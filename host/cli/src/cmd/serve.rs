@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use toolbay::{Filter, Host, Watch, WatchOptions};
+use toolbay::{Filter, Host, Watch, WatchOptions, Watched};
 use toolbay_core::event::Event;
 use toolbay_mcp::{Bridge, Options, Server};
 
@@ -19,8 +19,10 @@ const LAZY: &str = "Most tools of this server are not listed. Find them with too
 
 pub(crate) async fn run(args: &SetupArgs, lazy: bool) -> Result<Verdict, Stop> {
     // Before they are read: what changes from here on is noticed.
-    let watched = setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
+    let mut watched: Vec<Watched> =
+        setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
     let host = setup::loaded(args, Tell::Warnings, Purpose::Run).await?;
+    watched.extend(setup::watched_documents(&host));
     let server = Server::new(
         host.registry().clone(),
         host.pipeline().clone(),

@@ -100,6 +100,7 @@ struct PolicyFile {
     plugins: BTreeMap<String, PluginSection>,
     #[serde(default)]
     mcp: BTreeMap<String, ServerSection>,
+    openapi: BTreeMap<String, super::openapi::Section>,
 }
 
 #[derive(Deserialize)]
@@ -221,6 +222,8 @@ struct SecretSection {
     #[serde(default)]
     headers: Vec<String>,
     #[serde(default)]
+    query: Vec<String>,
+    #[serde(default)]
     reveal: bool,
 }
 
@@ -275,7 +278,10 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
         policy.plugins.insert(id, plugin);
     }
     policy.add_servers(file.mcp).map_err(error)?;
+    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace).map_err(error)?;
+    policy.permissions.of_sections.extend(policy.openapi_permissions());
     policy.check_names().map_err(error)?;
+    policy.check_openapi().map_err(error)?;
     Ok(policy)
 }
 
@@ -346,7 +352,7 @@ impl PluginSection {
     }
 }
 
-fn cache_time(text: &str) -> Result<Duration, String> {
+pub(super) fn cache_time(text: &str) -> Result<Duration, String> {
     let keep = quantity::duration(text)?;
     if keep.is_zero() || keep > MAX_TIMEOUT {
         return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
@@ -425,6 +431,7 @@ impl ProgramSection {
 impl SecretSection {
     fn resolve(self, workspace: &Path) -> Result<Secret, String> {
         let origins = Rule::parse_list(&self.origins, workspace).map_err(|e| format!("`origins`: {e}"))?;
-        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)
+        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
+            .with_query(self.query)
     }
 }

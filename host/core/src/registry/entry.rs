@@ -80,6 +80,8 @@ pub struct Entry {
     pub effects: Option<Effects>,
     /// Asked whether it is available, beyond what the grants say; see [`Check`].
     pub check: Option<Arc<dyn Check>>,
+    /// What shortens its results where nobody registered another reducer for them.
+    pub reducer: Option<Arc<ReducerEntry>>,
     /// What the registry works out by itself.
     pub derived: Derived,
 }
@@ -118,6 +120,7 @@ impl Entry {
             on_collision: None,
             effects: None,
             check: None,
+            reducer: None,
         }
     }
 

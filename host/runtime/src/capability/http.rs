@@ -12,6 +12,7 @@ mod headers;
 mod outward;
 mod resolve;
 mod seam;
+pub(crate) mod service;
 pub(super) mod session;
 pub(crate) mod wasi;
 
@@ -23,8 +24,7 @@ use toolbay_core::policy::{Key, Policy};
 
 use super::Capabilities;
 use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
-pub(crate) use session::Meter;
-use session::NetError;
+pub(crate) use session::{Meter, NetError};
 
 /// The one client of a host.
 #[derive(Debug)]

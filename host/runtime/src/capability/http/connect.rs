@@ -46,6 +46,8 @@ pub(super) enum User {
     Plugin(PluginId),
     /// The host itself, as a client of a server of the policy.
     Server(PluginId),
+    /// A service that an OpenAPI document describes.
+    Service(PluginId),
 }
 
 /// Who may use a connection again: it was checked for this user, this place and these private networks.
