@@ -229,7 +229,7 @@ fn each_client_is_set_up_once_and_nothing_is_lost() {
     let binary = binary.to_str().unwrap();
     for (client, file, there) in [
         ("claude-desktop", ".config/Claude/claude_desktop_config.json", "{\"globalShortcut\": \"x\"}"),
-        ("claude-code", ".mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"o\"}}}"),
+        ("claude-code", ".mcp.json", "{\n  \"mcpServers\": {\n    \"other\": {\"command\": \"o\"}\n  }\n}\n"),
         ("vscode", ".vscode/mcp.json", "// mine\n{\n  \"servers\": {}, // none\n}\n"),
         ("cursor", ".cursor/mcp.json", "{}"),
         ("zed", ".config/zed/settings.json", "// Zed\n{\n  \"theme\": \"One\",\n}\n"),

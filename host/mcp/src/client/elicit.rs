@@ -9,6 +9,7 @@ use toolbay_core::invoke::BoxFuture;
 use toolbay_core::text::visible;
 
 use super::bounds::MAX_DESCRIPTION;
+use super::wire;
 
 /// A question.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +55,7 @@ struct Params {
 /// nobody here opens one.
 pub(super) async fn answer(of: Option<&dyn Elicit>, server: &str, params: Option<&RawValue>) -> Value {
     let decline = json!({"action": "decline"});
-    let read = params.and_then(|params| serde_json::from_str::<Params>(params.get()).ok());
+    let read = params.and_then(|params| wire::object::<Params>(params).ok());
     let (Some(of), Some(Params { mode, message, requested_schema: Some(schema) })) = (of, read) else {
         return decline;
     };

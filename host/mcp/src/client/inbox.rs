@@ -20,7 +20,7 @@ use super::bounds::{
     PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
-use super::wire::{METHOD_NOT_FOUND, Question};
+use super::wire::{self, METHOD_NOT_FOUND, Question};
 
 /// Where the unasked messages of one connection go.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Inbox {
     }
 
     fn progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| serde_json::from_str::<ProgressParams>(p.get()).ok()) else {
+        let Some(told) = params.and_then(|p| wire::object::<ProgressParams>(p).ok()) else {
             return;
         };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);

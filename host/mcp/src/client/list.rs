@@ -10,6 +10,7 @@ use toolbay_core::quantity;
 use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_TOOLS};
 use super::link::LinkError;
 use super::session::{Extra, Session};
+use super::wire;
 
 /// What a server listed.
 #[derive(Debug, Default)]
@@ -54,7 +55,7 @@ pub(super) async fn tools(session: &Session) -> Result<Listed, LinkError> {
             listed.problems.push(format!("its list has more than {most}; the rest is left out"));
             return Ok(listed);
         }
-        let page: Page<'_> = serde_json::from_str(result.get())
+        let page: Page<'_> = wire::object(&result)
             .map_err(|error| LinkError::Bad(format!("its list of tools can not be read: {error}")))?;
         let room = MAX_TOOLS - listed.tools.len();
         if page.tools.len() > room {

@@ -26,7 +26,7 @@ impl Mirror {
     /// # Errors
     /// What is wrong with one of them.
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
-        if astray(schema, true) {
+        if schema.get(MARK).is_some() || astray(schema, true) {
             return Err(format!("`{MARK}` stands where no argument is"));
         }
         let mut found = Vec::new();

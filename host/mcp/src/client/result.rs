@@ -12,6 +12,7 @@ use toolbay_core::content::{
 use toolbay_core::text::one_line;
 
 use super::bounds::{MAX_INPUTS, MAX_LABEL};
+use super::wire;
 
 /// Blocks of one result that are taken.
 const MAX_BLOCKS: usize = 1_000;
@@ -101,7 +102,7 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     let unread = |error: serde_json::Error| {
         format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
     };
-    let answer: Answer = serde_json::from_str(raw.get()).map_err(unread)?;
+    let answer: Answer = wire::object(raw).map_err(unread)?;
     match answer.result_type.as_deref() {
         None | Some("complete") => {}
         Some("input_required") if answer.input_requests.len() <= MAX_INPUTS => {
@@ -115,7 +116,7 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     }
     let (mut value, mut content) = (String::new(), Vec::new());
     for raw in &answer.content {
-        let block = block(serde_json::from_str(raw.get()).map_err(unread)?)?;
+        let block = block(wire::object(raw).map_err(unread)?)?;
         match block {
             // The text, as far as nothing else stands before it.
             ContentBlock { body: BlockBody::Text(text), annotations: None } if content.is_empty() => {

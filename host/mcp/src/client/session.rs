@@ -75,7 +75,7 @@ struct Info {
 
 impl Hello {
     fn read(result: &RawValue) -> Result<Self, LinkError> {
-        serde_json::from_str(result.get())
+        wire::object(result)
             .map_err(|e| LinkError::Bad(format!("what the server says of itself can not be read: {e}")))
     }
 

@@ -17,6 +17,7 @@ use toolbay_core::untrusted;
 
 use super::bounds::{MAX_DESCRIPTION, MAX_LABEL};
 use super::mirror::Mirror;
+use super::wire;
 
 /// A tool that can be called, if somebody runs it.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(super) fn take(
     version: Option<&Arc<str>>,
     outside: &dyn Outside,
 ) -> Result<Option<Taken>, String> {
-    let tool: Tool = serde_json::from_str(raw.get()).map_err(|error| unread(raw, &error))?;
+    let tool: Tool = wire::object(raw).map_err(|error| unread(raw, &error))?;
     if !server.takes(&tool.name) {
         return Ok(None);
     }
@@ -109,7 +110,7 @@ fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
         name: String,
     }
     let what = one_line(&error.to_string(), MAX_LABEL);
-    match serde_json::from_str::<Named>(raw.get()) {
+    match wire::object::<Named>(raw) {
         Ok(Named { name }) => format!("the tool `{}` can not be read: {what}", one_line(&name, MAX_LABEL)),
         Err(_) => format!("a tool that can not be read: {what}"),
     }

@@ -81,6 +81,9 @@ pub(super) fn read(text: &[u8]) -> Option<Vec<Message>> {
 }
 
 fn message(text: &str) -> Option<Message> {
+    if !text.starts_with('{') {
+        return None;
+    }
     let Envelope { id, method, params, result, error } = serde_json::from_str(text).ok()?;
     let params = params.map(ToOwned::to_owned);
     match (method, id) {
@@ -99,6 +102,14 @@ fn message(text: &str) -> Option<Message> {
             })
         }
     }
+}
+
+/// Reads an object. What has the fields of one in a row, without their names, is none: serde would take it for one.
+pub(super) fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> serde_json::Result<T> {
+    if raw.get().starts_with('{') {
+        return serde_json::from_str(raw.get());
+    }
+    Err(serde::de::Error::custom("it is no object"))
 }
 
 /// A request on the wire.
@@ -184,6 +195,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, "tell"),
             (r#"[{"method":"a"},{"id":1,"result":{}}]"#, "several"),
             ("[]", "none"),
+            (r#"[[7, "ping"]]"#, "none"),
             ("{}", "none"),
             ("hello", "none"),
             ("", "none"),

@@ -10,7 +10,7 @@ use toolbay_core::net::{Scheme, Target};
 use url::Url;
 
 use super::body::{self, Inbound};
-use super::connect::{Connection, Key, Outgoing, User};
+use super::connect::{Connection, Key, Outgoing};
 use super::session::{NetError, Session};
 use super::{headers, seam};
 use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
