@@ -2,7 +2,10 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod clients;
+mod conformance;
 mod demo;
+mod foreign;
 mod hostile;
 mod limits;
 mod parity;
@@ -28,6 +31,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    conformance          runs the official conformance suite of MCP against a fixture server
     limits               writes the table of constants in `docs/reference/limits.md`
     demo                 builds the host and the plugins, and shows what they do
 ";
@@ -64,6 +68,7 @@ fn run(args: &[&str]) -> Result<()> {
             let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
+        ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),

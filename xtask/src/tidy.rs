@@ -406,7 +406,10 @@ mod tests {
         let sources = [source("x/src/new.rs", ""), source("x/src/lib.rs", "use crate::new;")];
         let found = errors(|report| check_modules("x", &[("old", &[])], &sources, report));
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy/tables.rs`")), "{found:?}");
+        assert!(
+            found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy/tables.rs`")),
+            "{found:?}"
+        );
     }
 
     #[test]
