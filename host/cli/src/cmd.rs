@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
-        Command::Serve { lazy } => serve::run(setup, lazy).await,
+        Command::Serve { lazy, http } => serve::run(setup, lazy, &http).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());

@@ -43,6 +43,7 @@ pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
 }
 
 fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
+    let kept = served_files(&policy);
     let mut builder = Host::builder(policy).on_load(Arc::new(tell_compiling));
     match own_executable() {
         Ok(program) => builder = builder.compile_worker(program),
@@ -52,6 +53,9 @@ fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host
         && let Some(dir) = args.cache_dir.clone().or_else(|| user_dir("XDG_CACHE_HOME", ".cache"))
     {
         builder = builder.cache_dir(dir);
+    }
+    for file in kept {
+        builder = builder.keep(file, Keep::FromAll);
     }
     let state = state_dir(args)?;
     builder = builder.switches(switches(args)?.load().map_err(|e| Stop::Usage(anyhow!(e)))?);
@@ -66,6 +70,12 @@ fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host
         builder = builder.audit(sink);
     }
     builder.build().map_err(|e| Stop::Host(e.into()))
+}
+
+/// The files that say who is let in over HTTP: what a plugin reads there is half a key, and what it writes is one.
+fn served_files(policy: &Policy) -> Vec<PathBuf> {
+    let keys = policy.serve().oauth.as_ref().map(|oauth| PathBuf::from(&oauth.jwks));
+    policy.serve().tokens.iter().cloned().chain(keys.filter(|file| file.is_absolute())).collect()
 }
 
 /// This program, also after its file was replaced: on Linux the link leads to what runs.
@@ -101,7 +111,7 @@ pub(crate) async fn named(
 ) -> Result<Result<(Host, PluginId), String>, Stop> {
     let (file, host) = (Path::new(plugin), host_under(args, policy, Purpose::Look)?);
     if !file.is_file() && !plugin.ends_with(".wasm") {
-        let host = load(args, host, Tell::Warnings).await?;
+        load(args, &host, Tell::Warnings).await?;
         return Ok(match host.plugin(plugin) {
             Some(info) => Ok((host, info.id)),
             None => Err("no plugin of this id is loaded, and there is no such file".to_owned()),
@@ -180,12 +190,15 @@ pub(crate) enum Tell {
 
 /// Makes the host and loads the plugin directory; bad files are told on stderr, a line each.
 pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Result<Host, Stop> {
-    load(args, host(args, purpose)?, tell).await
+    let host = host(args, purpose)?;
+    load(args, &host, tell).await?;
+    Ok(host)
 }
 
-async fn load(args: &SetupArgs, host: Host, tell: Tell) -> Result<Host, Stop> {
-    profile(args, &host)?;
-    let Some(dir) = plugin_dir(args)? else { return Ok(host) };
+/// Loads the plugin directory into a host.
+pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
+    profile(args, host)?;
+    let Some(dir) = plugin_dir(args)? else { return Ok(()) };
     let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
     for problem in &report.problems {
         output::complain(&problem.to_string());
@@ -193,7 +206,7 @@ async fn load(args: &SetupArgs, host: Host, tell: Tell) -> Result<Host, Stop> {
     for warning in report.warnings.iter().filter(|_| tell == Tell::Warnings) {
         output::complain(&format!("plugin `{}`: {}", warning.plugin, warning.message));
     }
-    Ok(host)
+    Ok(())
 }
 
 /// Where plugins are, or would be.

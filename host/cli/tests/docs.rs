@@ -14,6 +14,7 @@ use toolbay_core::fault::FaultKind;
 use toolbay_core::limits::{HostLimits, Limits};
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Policy;
+use toolbay_core::serve::ServeLimits;
 
 /// The workspace of a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
@@ -142,16 +143,20 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[programs.x]", "programs.NAME"),
         ("[secrets.x]", "secrets.NAME"),
         ("[profile.x]", "profile.NAME"),
+        ("[serve]", "serve"),
+        ("[serve.oauth]", "serve.oauth"),
         ("[host]", "host"),
         ("[limits]", "limits"),
+        ("[serve.limits]", "serve"),
     ] {
-        let limits = section == "[host]" || section == "[limits]";
+        let limits = ["[host]", "[limits]", "[serve.limits]"].contains(&section);
         let (chapter, keys) = match section {
             "[limits]" | "[host]" => {
                 let (of_limits, of_host) =
                     chapter(&limits_page, "What the policy sets").split_once("\n`[host]` bounds").unwrap();
                 (if section == "[host]" { of_host } else { of_limits }, keys(section))
             }
+            "[serve.limits]" => (chapter(&limits_page, heading), keys(section)),
             _ => (chapter(&policy, heading), keys(section)),
         };
         defaults += if limits { section } else { "" };
@@ -168,6 +173,7 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
     let policy = Policy::parse(&defaults, Path::new("/"), None).unwrap();
     assert_eq!(policy.limits(&PluginId::new("x").unwrap(), None), Limits::default());
     assert_eq!(policy.host(), &HostLimits::default());
+    assert_eq!(policy.serve().limits, ServeLimits::default());
     assert!(defaults.lines().count() >= 36, "the defaults were read: {defaults}");
 }
 

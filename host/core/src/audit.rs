@@ -45,6 +45,9 @@ pub struct AuditRecord {
     pub platform: Option<String>,
     /// The profile under which it ran.
     pub profile: Option<String>,
+    /// The trace that it is part of (`traceparent` of W3C Trace Context), if the caller told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]), in hex: its identity, whoever
     /// made it; absent when the arguments were not parsed.
     pub call_sha256: Option<String>,
@@ -288,6 +291,7 @@ mod tests {
             agent_id: some(),
             platform: some(),
             profile: some(),
+            traceparent: some(),
             call_sha256: Some("1".repeat(64)),
             args_sha256: Some("0".repeat(64)),
             permission: None,

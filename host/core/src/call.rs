@@ -80,6 +80,9 @@ pub struct Identity {
     pub turn: Option<u32>,
     /// Messages so far.
     pub message_count: Option<u32>,
+    /// The trace that the call is part of, as the caller told: `traceparent` of W3C Trace Context, checked by whoever
+    /// took it in.
+    pub traceparent: Option<String>,
     /// Further attributes by name.
     pub attributes: serde_json::Map<String, Value>,
 }

@@ -51,6 +51,7 @@ pub mod rule;
 pub mod schema;
 pub mod search;
 pub mod secret;
+pub mod serve;
 pub mod session;
 pub mod spool;
 pub mod tags;

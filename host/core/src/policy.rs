@@ -31,6 +31,7 @@ use crate::program::{Program, ProgramRule};
 use crate::reach::Reach;
 use crate::rule::Rule;
 use crate::secret::{Secret, SecretRule, SecretSource};
+use crate::serve::Serve;
 use crate::session::SessionLimits;
 
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
@@ -43,6 +44,7 @@ pub struct Policy {
     session: SessionLimits,
     results: Delivery,
     toolcall_reason: Option<bool>,
+    serve: Serve,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -259,6 +261,7 @@ impl Policy {
             session: SessionLimits::default(),
             results: Delivery::default(),
             toolcall_reason: None,
+            serve: Serve::default(),
             programs: BTreeMap::new(),
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
@@ -321,6 +324,12 @@ impl Policy {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Who may use the tools over HTTP, and how much of the server each may take.
+    #[must_use]
+    pub fn serve(&self) -> &Serve {
+        &self.serve
     }
 
     /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.
@@ -443,6 +452,21 @@ impl Policy {
             Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
             None => limits,
         }
+    }
+
+    /// The largest arguments that any tool takes.
+    #[must_use]
+    pub fn largest_args_bytes(&self) -> u64 {
+        let all = self.limits.apply(Limits::default());
+        let sections = self.plugins.values().flat_map(|plugin| {
+            let of_plugin = plugin.limits.apply(all.clone());
+            let of_tools = plugin.tools.values().map({
+                let of_plugin = of_plugin.clone();
+                move |tool| tool.limits.apply(of_plugin.clone()).args_bytes
+            });
+            of_tools.chain([of_plugin.args_bytes]).collect::<Vec<_>>()
+        });
+        sections.chain([all.args_bytes]).max().unwrap_or(all.args_bytes)
     }
 
     /// How the results of all tools are given out, where nothing narrower says otherwise.

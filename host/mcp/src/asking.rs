@@ -8,6 +8,8 @@
 //!
 //! Only what the client said it offers is asked.
 
+#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,12 +71,6 @@ struct Round {
     asked: Option<String>,
     /// What the client was to be asked and does not offer.
     missing: Option<AskKind>,
-    /// Asks what the host itself wants to know.
-    pub(crate) async fn of_host(&self, ask: Ask) -> Result<Value, Unanswered> {
-        let mut answers = self.answers(vec![ask], None).await?;
-        answers.pop().ok_or(Unanswered::Later)
-    }
-
     /// The task that the call has become.
     task: Option<Arc<Task>>,
     lines: usize,
@@ -360,7 +356,6 @@ impl Dialog for Asker {
         })
     }
 
-    #[expect(deprecated, reason = "clients of today still show it")]
     fn log(&self, level: LogLevel, logger: Option<&str>, data: Value) -> BoxFuture<'_, ()> {
         let level = match level {
             LogLevel::Debug => LoggingLevel::Debug,

@@ -1,5 +1,7 @@
 //! One call, from its request to its answer: run in place, or as a task that outlives the request.
 
+#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use crate::message::RawArguments;
 use crate::progress::{self, Meter};
 use crate::server::{Server, Whose};
 use crate::tasks::Task;
+use crate::trace;
 
 /// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
 /// Shorter than the two seconds rmcp waits for answers when it is stopped.
@@ -57,6 +60,7 @@ struct Job {
     /// Whether it may become a task.
     as_task: bool,
     raw: Option<RawArguments>,
+    trace: Option<String>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -73,6 +77,7 @@ impl Caller {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let era = Era::of(context.protocol_version().as_ref());
+        self.server.loaded().await;
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options().max_in_flight;
             tracing::warn!(most, "a call was refused: too many in flight");
@@ -98,7 +103,8 @@ impl Caller {
             token: context.meta.get_progress_token(),
             cancel,
             as_task,
-            raw: context.extensions.get::<RawArguments>().cloned(),
+            trace: trace::of_request(&context),
+            raw: RawArguments::of(&context),
             request,
             _permit: permit,
         };
@@ -187,7 +193,7 @@ impl Job {
             budget_chars: server.options().budget_chars,
             cancel: self.cancel.clone(),
             progress: sink,
-            identity: self.caller.whose.identity(),
+            identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
             session: Arc::clone(&self.caller.whose.session),
             dialog: Some(Arc::clone(&self.asker) as _),
             approver: (server.options().ask && self.asker.can_approve()).then(|| Arc::clone(&self.asker) as _),

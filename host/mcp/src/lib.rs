@@ -24,6 +24,9 @@
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
 //! | `lines` | how lines are bounded |
 //! | `message` | what a line is, and what is answered to one that is no message |
+//! | [`http`] | how requests come in over HTTP, whose they are and what each may take |
+//! | `auth` | who sent a request, and which profiles are open to them |
+//! | `trace` | which trace a request is part of |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,10 +45,12 @@
 //! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
 
 mod asking;
+mod auth;
 mod base64;
 mod calls;
 mod changes;
 mod convert;
+pub mod http;
 mod legacy;
 mod lines;
 mod message;
@@ -57,7 +62,12 @@ pub mod server;
 mod shelf;
 pub mod stdio;
 mod tasks;
+mod trace;
 
+pub use auth::FetchKeys;
+pub use http::{Ends, Http};
+pub use changes::MAX_WATCHED;
 pub use server::{Options, Server};
+pub use tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use stdio::{serve, serve_stdio};
 pub use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rmcp::RoleServer;
 use rmcp::model::{ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId};
-use rmcp::service::RxJsonRpcMessage;
+use rmcp::service::{RequestContext, RxJsonRpcMessage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -45,6 +45,14 @@ struct Head<'a> {
 struct Params<'a> {
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+}
+
+impl RawArguments {
+    /// Those of a request, however it came.
+    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        let over_http = || context.extensions.get::<axum::http::request::Parts>()?.extensions.get::<Self>();
+        context.extensions.get::<Self>().or_else(over_http).cloned()
+    }
 }
 
 /// Reads one message.

@@ -1,5 +1,7 @@
 //! What is answered to which request, whatever the transport.
 
+#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
@@ -106,7 +108,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Shared {
     registry: Arc<Registry>,
     pipeline: Pipeline,
@@ -115,15 +117,47 @@ struct Shared {
     changes: watch::Sender<u64>,
     seals: Arc<Seals>,
     tasks: Arc<Tasks>,
+    /// Fires when the tools are there.
+    loaded: CancellationToken,
 }
 
 impl Server {
     /// A server for what `filter` lets through of `registry`.
     #[must_use]
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
-        let (changes, filter) = (watch::Sender::new(0), Arc::new(filter));
-        let (seals, tasks) = (Arc::new(Seals::new()), Arc::default());
-        Self { shared: Arc::new(Shared { registry, pipeline, filter, options, changes, seals, tasks }) }
+        let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
+        loaded.cancel();
+        let (filter, seals, tasks) = (Arc::new(filter), Arc::new(Seals::new()), Arc::default());
+        let shared = Shared { registry, pipeline, filter, options, changes, seals, tasks, loaded };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The same, but what is asked of tools waits until `loaded` fires: clients are greeted while plugins are loaded.
+    #[must_use]
+    pub fn waiting_for(self, loaded: CancellationToken) -> Self {
+        Self { shared: Arc::new(Shared { loaded, ..Shared::clone(&self.shared) }) }
+    }
+
+    /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
+    pub(crate) fn under(&self, profile: Option<&str>) -> Option<Self> {
+        let Some(name) = profile else { return Some(self.clone()) };
+        let Shared { registry, filter, .. } = &*self.shared;
+        let profile = Arc::clone(registry.current().profile(name)?);
+        if filter.profile.as_ref().is_some_and(|own| **own.name() != *name) {
+            return None;
+        }
+        let filter = Arc::new(Filter { profile: Some(profile), ..Filter::clone(filter) });
+        Some(Self { shared: Arc::new(Shared { filter, ..Shared::clone(&self.shared) }) })
+    }
+
+    /// Whether the tools are there.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.shared.loaded.is_cancelled()
+    }
+
+    /// Waits until the tools are there. Whoever gives up waiting drops the request.
+    pub(crate) async fn loaded(&self) {
+        self.shared.loaded.cancelled().await;
     }
 
     /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
@@ -382,6 +416,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.server().loaded().await;
         answered(async { self.tools(request, era(&context)) }).await
     }
 
@@ -489,6 +524,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
+        self.server().loaded().await;
         answered(async { self.prompts(request, era(&context)) }).await
     }
 
@@ -497,6 +533,7 @@ impl ServerHandler for Connection {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
+        self.server().loaded().await;
         answered(self.prompt(request, context)).await
     }
 
@@ -505,6 +542,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        self.server().loaded().await;
         answered(self.resources(request, era(&context))).await
     }
 
@@ -513,6 +551,7 @@ impl ServerHandler for Connection {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        self.server().loaded().await;
         answered(self.read(&request.uri, era(&context))).await.map(Into::into)
     }
 
@@ -521,6 +560,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.server().loaded().await;
         answered(async { self.templates(request, era(&context)) }).await
     }
 

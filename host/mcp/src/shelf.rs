@@ -220,6 +220,7 @@ pub(crate) fn complete(view: &View, about: &Reference, typed: &ArgumentInfo) -> 
             arguments.extend(pattern.names().filter(unsaid).map(bare));
             Cow::Owned(arguments)
         }
+        _ => return Err(ErrorData::invalid_params("`ref` is neither a prompt nor a resource template", None)),
     };
     let argument = arguments.iter().find(|argument| argument.name == typed.name).ok_or_else(|| {
         let name = one_line(&typed.name, MAX_NAME);

@@ -496,6 +496,16 @@ impl Host {
         Arc::clone(&self.installed.services().policy)
     }
 
+    /// Gets what is at an address that the operator wrote, at most `most` bytes: one request, no redirects. No grant is
+    /// asked, so never give it an address that a model or a plugin wrote.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    pub async fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
+        let services = self.installed.services();
+        services.http.get(url, most).await
+    }
+
     /// Places for guests that are free now; all of them when nothing runs.
     #[must_use]
     pub fn free_places(&self) -> usize {

@@ -1,9 +1,14 @@
-//! `toolbay serve`: MCP over stdin and stdout.
+//! `toolbay serve`: MCP over stdin and stdout, or over HTTP.
 
-use tokio::signal::unix::{SignalKind, signal};
+mod http;
+
+use std::pin::pin;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use toolbay::{Filter, Host, Watch, WatchOptions};
+use toolbay::{Filter, Host, Watch, WatchOptions, Watched};
 use toolbay_core::event::Event;
+use toolbay_mcp::http::Ends;
 use toolbay_mcp::{Options, Server};
 
 use crate::args::SetupArgs;
@@ -15,37 +20,76 @@ use crate::{Stop, Verdict};
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
                     tool_describe, call them with tool_call.";
 
-pub(crate) async fn run(args: &SetupArgs, lazy: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Result<Verdict, Stop> {
     // Before they are read: what changes from here on is noticed.
-    let watched = setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
-    let host = setup::loaded(args, Tell::Warnings, Purpose::Run).await?;
-    let server = Server::new(
-        host.registry().clone(),
-        host.pipeline().clone(),
-        Filter { lazy, ..Filter::of_profile(setup::profile(args, &host)?) },
-        Options {
-            max_line_bytes: longest_line(&host),
-            instructions: lazy.then(|| LAZY.to_owned()),
-            ..Options::default()
-        },
-    );
-    let changed = server.clone();
+    let mut watched: Vec<Watched> =
+        setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
+    let host = setup::host(args, Purpose::Run)?;
+    let later = http::Later::default();
+    watched.extend(later.watched(host.policy().serve()));
+    // Clients are greeted at once; what they ask of tools waits until they are loaded.
+    let loaded = CancellationToken::new();
+    let options = Options {
+        max_line_bytes: longest_line(&host),
+        instructions: lazy.then(|| LAZY.to_owned()),
+        ..Options::default()
+    };
+    let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host)?) };
+    let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
+        .waiting_for(loaded.clone());
+    listen(&host, &server, &later);
+    let loading = async {
+        setup::load(args, &host, Tell::Warnings).await?;
+        loaded.cancel();
+        let options = WatchOptions { files: watched, ..WatchOptions::default() };
+        Ok::<Watch, Stop>(host.watch(&setup::plugin_place(args)?, options).await)
+    };
+    if places.is_empty() {
+        let cancel = CancellationToken::new();
+        let ends = Ends { drain: cancel.clone(), stop: cancel.clone() };
+        serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends).await?.map_err(Stop::Host)?;
+    } else {
+        let listening = http::listen(places, &host, server, &later).await?;
+        let ends = listening.ends();
+        serve(listening.run(), loading, &ends).await?;
+    }
+    Ok(Verdict::Good)
+}
+
+/// Serves while the plugins are loaded, and then until it ends by itself or by a signal.
+async fn serve<T>(
+    serving: impl Future<Output = T>,
+    loading: impl Future<Output = Result<Watch, Stop>>,
+    ends: &Ends,
+) -> Result<T, Stop> {
+    let mut serving = pin!(serving);
+    let mut loading = pin!(loading);
+    let mut signals = Signals::new();
+    let mut watch = None;
+    loop {
+        let loaded = watch.is_some();
+        tokio::select! {
+            ended = &mut serving => return Ok(ended),
+            made = &mut loading, if !loaded => watch = Some(made?),
+            () = signals.next(watch.as_ref()) => {
+                // Whoever says it twice does not want to wait.
+                let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
+                end.cancel();
+            }
+        }
+    }
+}
+
+/// Tells clients and the operator what changes.
+fn listen(host: &Host, server: &Server, later: &http::Later) {
+    let (changed, later, of) = (server.clone(), later.clone(), host.clone());
     host.events().listen(move |event| {
         tell(event);
+        later.tell(event, &of);
         if may_change_lists(event) {
             changed.notify_changed();
         }
     });
-    let options = WatchOptions { files: watched, ..WatchOptions::default() };
-    let watch = host.watch(&setup::plugin_place(args)?, options).await;
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    tokio::spawn(async move {
-        wait_for_signal(&watch).await;
-        stop.cancel();
-    });
-    toolbay_mcp::serve_stdio(server, cancel).await.map_err(Stop::Host)?;
-    Ok(Verdict::Good)
 }
 
 /// Tells the operator what became of a change, on stderr.
@@ -96,25 +140,40 @@ fn may_change_lists(event: &Event) -> bool {
 
 /// Room for the largest arguments that any tool takes, each character escaped, and the request around them.
 fn longest_line(host: &Host) -> usize {
-    let catalog = host.registry().snapshot();
-    let largest = catalog.tools().map(|entry| entry.args_bytes).max().unwrap_or(0);
+    let largest = host.policy().largest_args_bytes();
     let line = usize::try_from(largest.saturating_mul(4)).unwrap_or(usize::MAX).saturating_add(64 << 10);
     line.max(Options::default().max_line_bytes)
 }
 
-/// Waits for a signal that ends the server. SIGHUP reads everything anew.
-async fn wait_for_signal(watch: &Watch) {
-    let signals =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = signals else {
-        tracing::error!("signals can not be waited for; the server ends when its input does");
-        return std::future::pending().await;
-    };
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => return,
-            _ = terminate.recv() => return,
-            _ = hangup.recv() => watch.reload(),
+/// The signals that mean something to a server.
+struct Signals(Option<[Signal; 3]>);
+
+impl Signals {
+    fn new() -> Self {
+        let signals =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
+        let (Ok(interrupt), Ok(terminate), Ok(hangup)) = signals else {
+            tracing::error!("signals can not be waited for; the server ends when its input does");
+            return Self(None);
+        };
+        Self(Some([interrupt, terminate, hangup]))
+    }
+
+    /// Waits for a signal that ends the server. SIGHUP reads everything anew.
+    async fn next(&mut self, watch: Option<&Watch>) {
+        let Some([interrupt, terminate, hangup]) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => return,
+                _ = terminate.recv() => return,
+                _ = hangup.recv() => {
+                    if let Some(watch) = watch {
+                        watch.reload();
+                    }
+                }
+            }
         }
     }
 }

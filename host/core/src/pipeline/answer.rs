@@ -84,7 +84,8 @@ impl Way {
         if ctx.turn.attachments.is_some() {
             return None;
         }
-        let caller = Identity { turn: None, message_count: None, ..ctx.turn.identity.clone() };
+        let caller =
+            Identity { turn: None, message_count: None, traceparent: None, ..ctx.turn.identity.clone() };
         let key = ResultKey {
             call: self.call_sha256.as_deref()?.into(),
             profile: ctx.profile.clone(),

@@ -85,6 +85,7 @@ impl<'a> Open<'a> {
                 .view
                 .profile_of(way.target.as_deref().unwrap_or(self.tool))
                 .map(|profile| audit::cut(profile)),
+            traceparent: identity.traceparent.as_deref().map(told),
             call_sha256: way.call_sha256.clone(),
             args_sha256: way.args_sha256.take(),
             permission: way.permission,

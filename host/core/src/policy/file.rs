@@ -18,6 +18,7 @@ use crate::quantity;
 use crate::reach::{self, Reach};
 use crate::rule::Rule;
 use crate::secret::{self, Secret, SecretSource};
+use crate::serve::Serve;
 use crate::session::SessionLimits;
 
 /// A table that holds rules beside other keys. `serde(flatten)` would give up both the lines in errors and the
@@ -88,6 +89,8 @@ struct PolicyFile {
     #[serde(default)]
     results: Delivery,
     toolcall_reason: Option<bool>,
+    #[serde(default)]
+    serve: Serve,
     #[serde(default)]
     programs: BTreeMap<String, ProgramSection>,
     #[serde(default)]
@@ -239,7 +242,9 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
     file.session.check().map_err(|e| error(format!("[session]: {e}")))?;
     let permissions =
         file.permissions.resolve(file.rule).map_err(|e| error(format!("[permissions]: {e}")))?;
+    let serve = file.serve.resolve(base).map_err(|e| error(format!("[serve]: {e}")))?;
     let mut policy = Policy {
+        serve,
         host: file.host,
         limits: file.limits,
         session: file.session,

@@ -180,7 +180,7 @@ impl Session {
         };
         less(&self.spent.calls);
         turn.iter().for_each(|turn| less(&turn.calls));
-        for call in call {
+        if let Some(call) = call {
             lock(&self.spent.same).take_back(call);
             turn.iter().for_each(|turn| lock(&turn.same).take_back(call));
         }

@@ -147,6 +147,16 @@ impl Client {
         tokio::time::timeout(HANGS, write.write_all(text.as_bytes())).await.unwrap().unwrap();
     }
 
+    pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) {
+        let write = self.write.as_mut().unwrap();
+        tokio::time::timeout(HANGS, write.write_all(bytes)).await.unwrap().unwrap();
+    }
+
+    /// A part of a line was written: nothing more can be.
+    pub(crate) fn write_is_broken(&mut self) {
+        std::mem::forget(self.write.take());
+    }
+
     pub(crate) async fn send(&mut self, message: &Value) {
         self.write(&format!("{message}\n")).await;
     }

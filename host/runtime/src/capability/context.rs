@@ -92,6 +92,11 @@ impl context::Host for Capabilities {
         self.identity(|id| id.message_count)
     }
     fn attribute(&mut self, name: String) -> Option<String> {
-        self.identity(|id| id.attributes.get(&name).map(ToString::to_string))
+        self.identity(|id| match (id.attributes.get(&name), &id.traceparent) {
+            (Some(value), _) => Some(value.to_string()),
+            // As JSON, like all of them.
+            (None, Some(parent)) if name == "traceparent" => Some(format!("{parent:?}")),
+            (None, _) => None,
+        })
     }
 }

@@ -1,0 +1,275 @@
+//! `toolbay serve --http` as its operator uses it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// What takes this long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+/// SHA-256 of `test`.
+const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new(policy: &str) -> Self {
+        let desk = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(desk.path("plugins")).unwrap();
+        fs::copy(guest_artifacts::API_ECHO, desk.path("plugins/e.wasm")).unwrap();
+        fs::copy(guest_artifacts::HOSTILE_SLEEP, desk.path("plugins/s.wasm")).unwrap();
+        desk.write_policy(policy);
+        desk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write_policy(&self, text: &str) {
+        let beside = self.path("toolbay.new");
+        fs::write(&beside, format!("version = 1\n{text}")).unwrap();
+        fs::rename(beside, self.path("toolbay.toml")).unwrap();
+    }
+
+    fn write_tokens(&self, text: &str) {
+        let beside = self.path("tokens.new");
+        fs::write(&beside, text).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(beside, self.path("tokens.toml")).unwrap();
+    }
+
+    fn prepare(&self, mut command: Command) -> Command {
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
+        command
+            .env_remove("TOOLBAY_LOG")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", cache)
+            .env("TOOLBAY_STATE", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.prepare(Command::new(env!("CARGO_BIN_EXE_toolbay")));
+        command.args(args);
+        command
+    }
+
+    fn serve(&self) -> Server {
+        Server::start(self.command(&["serve", "--http", "127.0.0.1:0"]))
+    }
+}
+
+struct Server {
+    child: Child,
+    stderr: Receiver<String>,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (send, stderr) = channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(send.send(line))));
+        let address = ([0, 0, 0, 0], 0).into();
+        let mut server = Self { child, stderr, address };
+        let line = server.until_told("listening on http://");
+        let (_, place) = line.split_once("http://").unwrap();
+        server.address = place.trim_end_matches("/mcp").parse().unwrap();
+        server.until("it is ready", |server| server.get("/readyz").0 == 200);
+        server
+    }
+
+    fn until_told(&self, part: &str) -> String {
+        loop {
+            let line = self.stderr.recv_timeout(HANGS).unwrap_or_else(|_| panic!("never told: {part}"));
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !holds(self) {
+            assert!(begin.elapsed() < HANGS, "never: {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends a request: its line, and below it headers of its own.
+    fn open(&self, head: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let (line, own) = head.split_once('\n').unwrap_or((head, ""));
+        let length = format!("content-length: {}", body.len());
+        let headers = own.lines().chain(["host: localhost", "connection: close", &length]);
+        let headers: String = headers.map(|header| format!("{}\r\n", header.trim())).collect();
+        stream.write_all(format!("{line} HTTP/1.1\r\n{headers}\r\n{body}").as_bytes()).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        read(self.open(&format!("GET {path}"), ""))
+    }
+
+    fn call(&self, tool: &str, args: &Value, token: &str) -> TcpStream {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({"name": tool, "arguments": args, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let head = format!(
+            "POST /mcp\nauthorization: Bearer {token}\ncontent-type: application/json\n\
+             accept: application/json, text/event-stream\nmcp-protocol-version: 2026-07-28\n\
+             mcp-method: tools/call\nmcp-name: {tool}"
+        );
+        self.open(&head, &body.to_string())
+    }
+
+    fn echoes(&self, token: &str) -> u16 {
+        read(self.call("e__echo", &json!({"a": 1}), token)).0
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    fn ended(&mut self) -> i32 {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(begin.elapsed() < HANGS, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn read(mut stream: TcpStream) -> (u16, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, body.to_owned())
+}
+
+#[test]
+fn a_call_is_answered_and_on_sigterm_what_runs_is_answered_too() {
+    let desk = Desk::new("");
+    let mut server = desk.serve();
+    assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.echoes("none"), 200);
+    let running = server.call("s__sleep", &json!({"ms": 2000}), "none");
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("TERM");
+    let (status, body) = read(running);
+    assert!(status == 200 && body.contains("slept"), "{status} {body}");
+    assert_eq!(server.ended(), 0);
+    let mut stdout = String::new();
+    server.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(stdout, "");
+}
+
+#[test]
+fn who_says_it_twice_does_not_wait() {
+    let desk = Desk::new("[serve.limits]\ndrain_grace = \"60m\"\n[limits]\ntimeout = \"60m\"\n");
+    let mut server = desk.serve();
+    let running = server.call("s__sleep", &json!({}), "none");
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("INT");
+    server.until("it is not ready", |server| TcpStream::connect(server.address).is_err());
+    assert!(server.child.try_wait().unwrap().is_none(), "the call still runs");
+    server.signal("INT");
+    assert_eq!(server.ended(), 0);
+    drop(running);
+}
+
+#[test]
+fn an_address_of_others_needs_a_word_in_the_policy() {
+    let desk = Desk::new("");
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let output = desk.command(&["serve", "--http", address]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("[serve] tokens") && told.contains("anonymous = true"), "{told}");
+    }
+    for wrong in ["nonsense", "127.0.0.1:99999", "systemd"] {
+        let output = desk.command(&["serve", "--http", wrong]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    desk.write_policy("[serve]\ntokens = \"none.toml\"\n");
+    let output = desk.command(&["serve", "--http", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("none.toml"));
+
+    desk.write_policy("[serve]\nanonymous = true\n");
+    let server = Server::start(desk.command(&["serve", "--http", "0.0.0.0:0"]));
+    assert_eq!(server.echoes("none"), 200);
+}
+
+#[test]
+fn tokens_and_the_policy_are_read_again() {
+    let desk = Desk::new("[serve]\ntokens = \"tokens.toml\"\n");
+    desk.write_tokens("");
+    let server = desk.serve();
+    assert_eq!(server.echoes("test"), 401);
+    desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
+    server.until_told("the tokens were read again");
+    assert_eq!(server.echoes("test"), 200);
+    desk.write_tokens("nonsense");
+    server.until_told("the tokens before hold");
+    assert_eq!(server.echoes("test"), 200);
+    desk.write_tokens("");
+    server.until_told("the tokens were read again");
+    assert_eq!(server.echoes("test"), 401);
+    // On a loopback address that is the operator's to say.
+    desk.write_policy("");
+    server.until_told("the policy was read again");
+    server.until("nobody is asked", |server| server.echoes("test") == 200);
+}
+
+#[test]
+fn the_socket_of_a_unit_is_served() {
+    let desk = Desk::new("");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut command = desk.prepare(Command::new("sh"));
+    let program = env!("CARGO_BIN_EXE_toolbay");
+    // As systemd does: the socket is descriptor 3, and the process knows itself by its id.
+    let line = format!(
+        "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec {program} serve --http systemd"
+    );
+    command.args(["-c", &line]).stdin(Stdio::from(OwnedFd::from(listener)));
+    let server = Server::start(command);
+    assert_eq!(server.address, address);
+    assert_eq!(server.echoes("none"), 200);
+}

@@ -1,0 +1,416 @@
+//! Who may use the tools over HTTP, and how much of the server each may take (`[serve]` of the policy).
+//!
+//! Only what the operator wrote, checked; whoever listens reads the files that it names and enforces the numbers. With
+//! nothing written, a server listens on loopback addresses only, for whoever can reach them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::limits::{self, MAX_TIMEOUT};
+use crate::quantity;
+
+/// Most characters of a host, an origin or a scope.
+const MAX_ENTRY: usize = 300;
+/// Most time that the clock of who issues tokens may be off.
+const MAX_LEEWAY: Duration = Duration::from_secs(600);
+/// Most connections, requests, sessions or streams that can be allowed: their tables are held in memory.
+const MAX_COUNT: u32 = 1_000_000;
+
+/// `[serve]`: who may use the tools over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Serve {
+    /// Hosts that a request may name, `host` or `host:port`, besides loopback names and the address that is listened on.
+    pub hosts: BTreeSet<String>,
+    /// Web pages that may send requests, `https://host:port`; `:*` is any port. None by default but those of this
+    /// machine, where the server listens on a loopback address.
+    pub origins: BTreeSet<String>,
+    /// Under which address clients reach the server, where that is another than it listens on. Without a path.
+    pub public_url: Option<String>,
+    /// The file of bearer tokens.
+    pub tokens: Option<PathBuf>,
+    /// Serves everybody, also on an address that others can reach.
+    pub anonymous: bool,
+    /// Tokens of an authorization server.
+    pub oauth: Option<OAuth>,
+    /// How much each may take.
+    pub limits: ServeLimits,
+}
+
+/// `[serve.oauth]`: tokens of an authorization server, for which this one is a resource (RFC 9728).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuth {
+    /// Who issues them: `iss` is exactly this.
+    pub issuer: String,
+    /// For whom they are: `aud` has one of these.
+    pub audience: BTreeSet<String>,
+    /// Where its keys are: `https://…`, or a file.
+    pub jwks: String,
+    /// Scopes that every token must have.
+    #[serde(default)]
+    pub scopes: BTreeSet<String>,
+    /// Scopes that a token must have besides, for a profile; `*` is the endpoint without one. Where this is empty, the
+    /// scopes above open all of them; otherwise only those that are named here are open.
+    #[serde(default)]
+    pub profiles: BTreeMap<String, BTreeSet<String>>,
+    /// Which signatures count.
+    #[serde(default = "all_algorithms")]
+    pub algorithms: BTreeSet<Algorithm>,
+    /// How far the issuer's clock may be off.
+    #[serde(default = "default_leeway", deserialize_with = "limits::read_duration")]
+    pub leeway: Duration,
+}
+
+/// A signature that anybody can check and only the issuer can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Algorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    RS256,
+    /// ECDSA with P-256 and SHA-256.
+    ES256,
+    /// Ed25519.
+    EdDSA,
+}
+
+fn all_algorithms() -> BTreeSet<Algorithm> {
+    [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].into()
+}
+
+fn default_leeway() -> Duration {
+    Duration::from_secs(60)
+}
+
+/// `[serve.limits]`: how much of the server each may take.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServeLimits {
+    /// Connections that are open at once. For one more, the one that has been idle longest is closed.
+    pub connections: u32,
+    /// The same, of one address.
+    pub connections_per_peer: u32,
+    /// How long a connection may be idle, and how long the head of a request may take.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub idle_timeout: Duration,
+    /// How long the body of a request may take.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub body_timeout: Duration,
+    /// How long a client may take to read what is written to it.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub write_timeout: Duration,
+    /// Headers of a request.
+    pub headers: u32,
+    /// Bytes of a request's head.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub header_bytes: u64,
+    /// Bytes of a request's body.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub body_bytes: u64,
+    /// Bytes of all bodies that are held at once.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub body_bytes_in_all: u64,
+    /// Requests of all clients that run at once.
+    pub requests: u32,
+    /// The same, of one client.
+    pub requests_per_client: u32,
+    /// Requests of one client a second; a second's worth may come at once.
+    pub requests_per_second: u32,
+    /// Streams of all clients that are open at once.
+    pub streams: u32,
+    /// The same, of one client.
+    pub streams_per_client: u32,
+    /// How long a stream stays open.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub stream_age: Duration,
+    /// Clients that are remembered.
+    pub clients: u32,
+    /// Sessions of all clients.
+    pub sessions: u32,
+    /// The same, of one client. For one more, the one that was used longest ago goes.
+    pub sessions_per_client: u32,
+    /// How long a session is kept that nobody uses.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub session_idle: Duration,
+    /// How long a session is kept at all.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub session_age: Duration,
+    /// How long the server goes on as before after it was told to end, and only says that it is not ready.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub drain_delay: Duration,
+    /// How long requests then have to end.
+    #[serde(deserialize_with = "limits::read_duration")]
+    pub drain_grace: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            // An idle connection takes some ten KiB.
+            connections: 4096,
+            connections_per_peer: 1024,
+            idle_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            headers: 100,
+            header_bytes: 32 << 10,
+            // Twice the default of `args_bytes`; what is read of it takes a multiple.
+            body_bytes: 8 << 20,
+            body_bytes_in_all: 64 << 20,
+            requests: 1024,
+            requests_per_client: 256,
+            // Far above what agents do; one that loops is stopped by the session's budget.
+            requests_per_second: 10_000,
+            streams: 1024,
+            streams_per_client: 64,
+            stream_age: Duration::from_secs(3600),
+            clients: 10_000,
+            sessions: 4096,
+            sessions_per_client: 256,
+            // Longer than most people are away from a conversation.
+            session_idle: Duration::from_secs(30 * 60),
+            session_age: Duration::from_secs(24 * 3600),
+            drain_delay: Duration::ZERO,
+            drain_grace: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Serve {
+    /// Whether a client must say who it is.
+    #[must_use]
+    pub fn asks_who(&self) -> bool {
+        self.tokens.is_some() || self.oauth.is_some()
+    }
+
+    /// Checks what was written, and makes the files that it names those beside the policy.
+    ///
+    /// # Errors
+    /// Says which key is wrong, and how it is written.
+    pub fn resolve(mut self, base: &Path) -> Result<Self, String> {
+        self.hosts = self.hosts.iter().map(|host| read_host(host)).collect::<Result<_, _>>()?;
+        self.origins = self.origins.iter().map(|origin| read_origin(origin)).collect::<Result<_, _>>()?;
+        self.public_url = self.public_url.as_deref().map(read_public).transpose()?;
+        self.tokens = self.tokens.map(|file| base.join(file));
+        if self.anonymous && self.asks_who() {
+            return Err(
+                "`anonymous = true` beside `tokens` or [serve.oauth] would let everybody in".to_owned()
+            );
+        }
+        self.limits.check().map_err(|e| format!("[serve.limits]: {e}"))?;
+        if let Some(oauth) = &mut self.oauth {
+            oauth.resolve(base).map_err(|e| format!("[serve.oauth]: {e}"))?;
+        }
+        Ok(self)
+    }
+}
+
+impl OAuth {
+    fn resolve(&mut self, base: &Path) -> Result<(), String> {
+        Url::parse(&self.issuer)
+            .map_err(|e| format!("`issuer` is `{}`, which is no URL: {e}", self.issuer))?;
+        if self.audience.is_empty() {
+            return Err(
+                "`audience` is empty: without it a token for any other service would be taken".to_owned()
+            );
+        }
+        if self.algorithms.is_empty() {
+            return Err("`algorithms` is empty: no token would be taken".to_owned());
+        }
+        if self.leeway > MAX_LEEWAY {
+            return Err(format!("`leeway` is at most {}", quantity::show_duration(MAX_LEEWAY)));
+        }
+        for scope in self.scopes.iter().chain(self.profiles.values().flatten()) {
+            check_scope(scope)?;
+        }
+        match Url::parse(&self.jwks) {
+            Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback_url(&url)) => {}
+            Ok(url) if url.scheme() == "http" => {
+                return Err(
+                    "`jwks` is read over `https`: who changes the keys on the way makes tokens".to_owned()
+                );
+            }
+            _ => self.jwks = base.join(&self.jwks).to_string_lossy().into_owned(),
+        }
+        Ok(())
+    }
+}
+
+impl ServeLimits {
+    /// Says what can not be had.
+    ///
+    /// # Errors
+    /// A zero that would let nothing through, or more than is sensible.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, count) in [
+            ("connections", self.connections),
+            ("connections_per_peer", self.connections_per_peer),
+            ("headers", self.headers),
+            ("requests", self.requests),
+            ("requests_per_client", self.requests_per_client),
+            ("requests_per_second", self.requests_per_second),
+            ("streams", self.streams),
+            ("streams_per_client", self.streams_per_client),
+            ("clients", self.clients),
+            ("sessions", self.sessions),
+            ("sessions_per_client", self.sessions_per_client),
+        ] {
+            if count == 0 || count > MAX_COUNT {
+                return Err(format!("`{key}` is from 1 to {MAX_COUNT}"));
+            }
+        }
+        for (key, time) in [
+            ("idle_timeout", self.idle_timeout),
+            ("body_timeout", self.body_timeout),
+            ("write_timeout", self.write_timeout),
+            ("stream_age", self.stream_age),
+            ("session_idle", self.session_idle),
+            ("session_age", self.session_age),
+        ] {
+            if time.is_zero() || time > MAX_TIMEOUT {
+                let most = quantity::show_duration(MAX_TIMEOUT);
+                return Err(format!("`{key}` is above zero and at most {most}"));
+            }
+        }
+        if self.drain_delay > MAX_TIMEOUT || self.drain_grace > MAX_TIMEOUT {
+            let most = quantity::show_duration(MAX_TIMEOUT);
+            return Err(format!("`drain_delay` and `drain_grace` are at most {most}"));
+        }
+        for (key, bytes, least, most) in [
+            ("header_bytes", self.header_bytes, 8 << 10, 1 << 20),
+            ("body_bytes", self.body_bytes, 1 << 10, 1 << 30),
+            ("body_bytes_in_all", self.body_bytes_in_all, self.body_bytes, 1 << 40),
+        ] {
+            if bytes < least || bytes > most {
+                let (least, most) = (quantity::show_bytes(least), quantity::show_bytes(most));
+                return Err(format!("`{key}` is from {least} to {most}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_host(text: &str) -> Result<String, String> {
+    let wrong = || format!("`hosts` has `{text}`: write `tools.example.com` or `tools.example.com:8443`");
+    let url = Url::parse(&format!("http://{text}")).map_err(|_| wrong())?;
+    let bare =
+        url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let plain = !text.contains(['/', '@', '?', '#', ' ']) && text.len() <= MAX_ENTRY;
+    let host = url.host_str().filter(|_| bare && plain).ok_or_else(wrong)?;
+    // A port that is the scheme's own is dropped by the parser, but was meant.
+    let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+    Ok(port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+}
+
+fn read_origin(text: &str) -> Result<String, String> {
+    let wrong = || format!("`origins` has `{text}`: write `https://app.example.com` or `http://localhost:*`");
+    let (base, any) = text.strip_suffix(":*").map_or((text, false), |base| (base, true));
+    let url = Url::parse(base).map_err(|_| wrong())?;
+    let origin = url.origin();
+    let exact = origin.is_tuple() && matches!(url.scheme(), "http" | "https") && url.path() == "/";
+    if !exact || url.query().is_some() || text.len() > MAX_ENTRY || (any && url.port().is_some()) {
+        return Err(wrong());
+    }
+    let written = origin.ascii_serialization();
+    Ok(if any { format!("{written}:*") } else { written })
+}
+
+fn read_public(text: &str) -> Result<String, String> {
+    let wrong = || format!("`public_url` is `{text}`: write `https://tools.example.com`, without a path");
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    if !url.origin().is_tuple() || url.path() != "/" || url.query().is_some() || !url.username().is_empty() {
+        return Err(wrong());
+    }
+    Ok(url.origin().ascii_serialization())
+}
+
+/// RFC 6749, section 3.3: what would end a quoted text in a header can not be in it.
+fn check_scope(scope: &str) -> Result<(), String> {
+    let legal = |b: u8| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b);
+    if scope.is_empty() || scope.len() > MAX_ENTRY || !scope.bytes().all(legal) {
+        return Err(format!("`{}` is no scope", scope.escape_default()));
+    }
+    Ok(())
+}
+
+fn is_loopback_url(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Serve, String> {
+        let serve: Serve = toml::from_str(text).map_err(|e| e.to_string())?;
+        serve.resolve(Path::new("/etc/toolbay"))
+    }
+
+    #[test]
+    fn what_is_written_is_normal_form_afterwards() {
+        let serve = read(
+            "hosts = ['Tools.Example.com', 'a.example:8443', 'b.example:80', '[::1]:9']\n\
+             origins = ['https://App.example.com', 'http://localhost:*', 'https://x.example:8443']\n\
+             public_url = 'https://Tools.example.com/'\ntokens = 'tokens.toml'",
+        )
+        .unwrap();
+        assert_eq!(
+            serve.hosts.iter().collect::<Vec<_>>(),
+            ["[::1]:9", "a.example:8443", "b.example:80", "tools.example.com"]
+        );
+        assert_eq!(
+            serve.origins.iter().collect::<Vec<_>>(),
+            ["http://localhost:*", "https://app.example.com", "https://x.example:8443"]
+        );
+        assert_eq!(serve.public_url.as_deref(), Some("https://tools.example.com"));
+        assert_eq!(serve.tokens.as_deref(), Some(Path::new("/etc/toolbay/tokens.toml")));
+        assert!(serve.asks_who() && !Serve::default().asks_who());
+    }
+
+    #[test]
+    fn keys_of_a_file_are_beside_the_policy_and_those_of_a_server_come_over_tls() {
+        let oauth = |jwks: &str| {
+            read(&format!("[oauth]\nissuer = 'https://id.example'\naudience = ['a']\njwks = '{jwks}'"))
+        };
+        assert_eq!(oauth("keys.json").unwrap().oauth.unwrap().jwks, "/etc/toolbay/keys.json");
+        assert_eq!(oauth("https://id.example/keys").unwrap().oauth.unwrap().jwks, "https://id.example/keys");
+        assert!(oauth("http://127.0.0.1:8080/keys").is_ok());
+        assert!(oauth("http://id.example/keys").unwrap_err().contains("`https`"));
+    }
+
+    #[test]
+    fn what_would_let_everybody_or_nobody_in_is_refused() {
+        let oauth = "[oauth]\nissuer = 'https://id.example'\njwks = 'k'\n";
+        for (text, part) in [
+            ("hosts = ['https://a.example']", "`hosts`"),
+            ("hosts = ['a.example/x']", "`hosts`"),
+            ("origins = ['*']", "`origins`"),
+            ("origins = ['https://a.example/path']", "`origins`"),
+            ("origins = ['file:///x']", "`origins`"),
+            ("public_url = 'https://a.example/x'", "`public_url`"),
+            ("anonymous = true\ntokens = 't'", "`anonymous = true`"),
+            ("nobody = 1", "unknown field"),
+            ("[limits]\nconnections = 0", "`connections`"),
+            ("[limits]\nidle_timeout = '0s'", "`idle_timeout`"),
+            ("[limits]\nbody_bytes = '64MiB'\nbody_bytes_in_all = '1MiB'", "`body_bytes_in_all`"),
+            ("[limits]\nheader_bytes = 100", "`header_bytes`"),
+            (&format!("{oauth}audience = []"), "`audience`"),
+            (&format!("{oauth}audience = ['a']\nalgorithms = []"), "`algorithms`"),
+            (&format!("{oauth}audience = ['a']\nalgorithms = ['HS256']"), "HS256"),
+            (&format!("{oauth}audience = ['a']\nalgorithms = ['none']"), "none"),
+            (&format!("{oauth}audience = ['a']\nscopes = ['a b']"), "no scope"),
+            (&format!("{oauth}audience = ['a']\nleeway = '60m'"), "`leeway`"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who sent a request, and which profiles are open to them.
+//!
+//! Three ways, in this order: nobody is asked (loopback, or where the operator says so), a bearer token of a file, a
+//! token of an authorization server. What is wrong with a token is told to nobody but the log.
+
+mod jwt;
+mod keys;
+mod tokens;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::serve::{OAuth, Serve};
+
+pub use keys::{FetchKeys, MAX_KEYS_BYTES};
+
+use jwt::Issuer;
+use tokens::Tokens;
+
+/// Longest token that is looked at, in bytes: those with many claims have some four thousand.
+pub(crate) const MAX_TOKEN: usize = 16 << 10;
+/// Stands for the endpoint without a profile.
+pub(crate) const NO_PROFILE: &str = "*";
+
+/// Who sent a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// A name that no other has: `anonymous:127.0.0.1`, `token:ci`, `oauth:alice`.
+    pub(crate) name: Arc<str>,
+    /// Whether they said who they are.
+    pub(crate) known: bool,
+    /// Which profiles are open to them.
+    pub(crate) reach: Reach,
+    /// Until when.
+    pub(crate) expires: Option<SystemTime>,
+    /// Fires when their token does not count any more.
+    pub(crate) revoked: CancellationToken,
+}
+
+/// Which profiles are open to a caller.
+#[derive(Debug, Clone)]
+pub(crate) enum Reach {
+    /// All, and the endpoint without one.
+    All,
+    /// These; [`NO_PROFILE`] is the endpoint without one.
+    Only(Arc<BTreeSet<String>>),
+    /// Those for which the token has the scopes.
+    Scopes(BTreeSet<String>, Arc<OAuth>),
+}
+
+/// Why a request is not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No token, or none that counts (401).
+    Unknown {
+        /// Whether there was one.
+        presented: bool,
+    },
+    /// Not with the scopes of this token, but with these (403).
+    Scopes(BTreeSet<String>),
+    /// Not with this token (403).
+    Profile,
+}
+
+/// The ways in.
+#[derive(Debug)]
+pub(crate) struct Auth {
+    tokens: Option<Arc<Tokens>>,
+    issuer: Option<Arc<Issuer>>,
+}
+
+impl Auth {
+    /// Reads what `serve` names. What `before` had goes on where nothing changed, its keys included.
+    ///
+    /// # Errors
+    /// The file of tokens or of keys can not be read, or says nothing sensible.
+    pub(crate) fn read(serve: &Serve, fetch: &FetchKeys, before: Option<&Self>) -> Result<Self, String> {
+        let old = before.and_then(|auth| auth.tokens.clone());
+        let tokens = serve.tokens.as_deref().map(|file| Tokens::read(file, old.as_deref())).transpose()?;
+        let same = |oauth: &OAuth| {
+            let old = before.and_then(|auth| auth.issuer.clone());
+            old.filter(|issuer| issuer.oauth() == oauth)
+        };
+        let issuer = serve.oauth.as_ref().map(|oauth| match same(oauth) {
+            Some(issuer) => Ok(issuer),
+            None => Issuer::new(oauth.clone(), fetch.clone()).map(Arc::new),
+        });
+        if let (Some(old), None) = (&old, &tokens) {
+            old.revoke_all();
+        }
+        Ok(Self { tokens: tokens.map(Arc::new), issuer: issuer.transpose()? })
+    }
+
+    /// Who sent a request with these headers.
+    ///
+    /// # Errors
+    /// They have to say who they are, and did not.
+    pub(crate) async fn caller(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, Refusal> {
+        if self.tokens.is_none() && self.issuer.is_none() {
+            return Ok(Caller {
+                name: format!("anonymous:{peer}").into(),
+                known: false,
+                reach: Reach::All,
+                expires: None,
+                revoked: CancellationToken::new(),
+            });
+        }
+        let Some(token) = bearer(headers) else {
+            return Err(Refusal::Unknown { presented: headers.contains_key(AUTHORIZATION) });
+        };
+        if let Some(caller) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
+            return Ok(caller);
+        }
+        let Some(issuer) = &self.issuer else { return Err(Refusal::Unknown { presented: true }) };
+        issuer.caller(token).await.map_err(|problem| {
+            tracing::debug!(problem, "a token was refused");
+            Refusal::Unknown { presented: true }
+        })
+    }
+
+    /// Scopes that a client should ask for.
+    pub(crate) fn oauth(&self) -> Option<&OAuth> {
+        self.issuer.as_ref().map(|issuer| issuer.oauth())
+    }
+}
+
+impl Caller {
+    /// Whether a profile is open to them.
+    ///
+    /// # Errors
+    /// It is not; with other scopes it might be.
+    pub(crate) fn may(&self, profile: Option<&str>) -> Result<(), Refusal> {
+        let profile = profile.unwrap_or(NO_PROFILE);
+        match &self.reach {
+            Reach::All => Ok(()),
+            Reach::Only(profiles) if profiles.contains(profile) => Ok(()),
+            Reach::Only(_) => Err(Refusal::Profile),
+            Reach::Scopes(scopes, oauth) => {
+                let wanted = wanted_scopes(oauth, profile).ok_or(Refusal::Profile)?;
+                if wanted.is_subset(scopes) { Ok(()) } else { Err(Refusal::Scopes(wanted)) }
+            }
+        }
+    }
+}
+
+/// The scopes that open a profile; `None`: none do.
+pub(crate) fn wanted_scopes(oauth: &OAuth, profile: &str) -> Option<BTreeSet<String>> {
+    let of_profile = match (oauth.profiles.is_empty(), oauth.profiles.get(profile)) {
+        (true, _) => None,
+        (false, None) => return None,
+        (false, some) => some,
+    };
+    Some(oauth.scopes.iter().chain(of_profile.into_iter().flatten()).cloned().collect())
+}
+
+/// All scopes that open something.
+pub(crate) fn known_scopes(oauth: &OAuth) -> BTreeSet<String> {
+    let of_profiles: &BTreeMap<_, BTreeSet<String>> = &oauth.profiles;
+    oauth.scopes.iter().chain(of_profiles.values().flatten()).cloned().collect()
+}
+
+/// The token of `Authorization: Bearer …`, if there is exactly one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= MAX_TOKEN).then_some(token)
+}

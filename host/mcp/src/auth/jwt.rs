@@ -1,0 +1,186 @@
+//! Tokens of an authorization server: signed JSON (RFC 7519, RFC 9068), of which the issuer's keys tell that they are.
+//!
+//! | looked at | must be |
+//! |---|---|
+//! | `alg` | one of the policy's, and that of the key; there is no code here for `none` or for shared secrets |
+//! | `typ`, `crit` | `JWT`, `at+jwt` or absent; absent |
+//! | `kid` | that of a key; without one, there is only one key that fits |
+//! | `iss`, `aud` | the policy's |
+//! | `exp`, `nbf` | not past, which a token must say; not ahead, if it says |
+//! | `sub` | there: it is who the caller is |
+//! | `scope`, `scp` | what opens profiles |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::serve::{Algorithm, OAuth};
+
+use super::keys::{FetchKeys, Keys};
+use super::{Caller, Reach};
+
+/// Longest `sub` and `kid`, in bytes.
+const MAX_ID: usize = 200;
+/// Most scopes of a token that are looked at.
+const MAX_SCOPES: usize = 256;
+
+/// What is escaped in the name of a caller.
+const SEPARATES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'@').remove(b'|').remove(b'~');
+
+/// Who issues tokens.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    oauth: Arc<OAuth>,
+    keys: Keys,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    crit: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    aud: Audience,
+    sub: String,
+    exp: f64,
+    nbf: Option<f64>,
+    scope: Option<String>,
+    scp: Option<Audience>,
+}
+
+/// One text, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Audience {
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Several(several) => several,
+        }
+        .iter()
+        .map(String::as_str)
+    }
+}
+
+impl Issuer {
+    /// # Errors
+    /// Its keys are in a file that can not be read.
+    pub(super) fn new(oauth: OAuth, fetch: FetchKeys) -> Result<Self, String> {
+        let keys = Keys::new(&oauth.jwks, fetch)?;
+        Ok(Self { oauth: Arc::new(oauth), keys })
+    }
+
+    pub(super) fn oauth(&self) -> &OAuth {
+        &self.oauth
+    }
+
+    /// Whose token this is.
+    ///
+    /// # Errors
+    /// It is nobody's; why is for the log, not for who sent it.
+    pub(super) async fn caller(&self, token: &str) -> Result<Caller, &'static str> {
+        let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
+        let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
+        let header: Header = decode(header).ok_or("its header is none")?;
+        let algorithm = self.algorithm(&header)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "its signature is no base64url")?;
+        let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
+        if !key.verifies(signed.as_bytes(), &signature) {
+            return Err("its signature is wrong");
+        }
+        self.read(&decode(claims).ok_or("its claims are none")?)
+    }
+
+    fn algorithm(&self, header: &Header) -> Result<Algorithm, &'static str> {
+        let algorithm = match header.alg.as_str() {
+            "RS256" => Algorithm::RS256,
+            "ES256" => Algorithm::ES256,
+            "EdDSA" => Algorithm::EdDSA,
+            _ => return Err("its `alg` is none that counts"),
+        };
+        if !self.oauth.algorithms.contains(&algorithm) {
+            return Err("its `alg` is not among `algorithms`");
+        }
+        if header.crit.is_some() {
+            return Err("it has a `crit` that is not understood");
+        }
+        let typ = header.typ.as_deref().unwrap_or("JWT");
+        let typ = typ.strip_prefix("application/").unwrap_or(typ);
+        if !typ.eq_ignore_ascii_case("JWT") && !typ.eq_ignore_ascii_case("at+jwt") {
+            return Err("its `typ` is another");
+        }
+        if header.kid.as_ref().is_some_and(|kid| kid.len() > MAX_ID) {
+            return Err("its `kid` is too long");
+        }
+        Ok(algorithm)
+    }
+
+    fn read(&self, claims: &Claims) -> Result<Caller, &'static str> {
+        if claims.iss != self.oauth.issuer {
+            return Err("its `iss` is another");
+        }
+        if !claims.aud.iter().any(|one| self.oauth.audience.contains(one)) {
+            return Err("its `aud` is another");
+        }
+        let now = SystemTime::now();
+        let leeway = self.oauth.leeway;
+        let expires =
+            time(claims.exp).and_then(|exp| exp.checked_add(leeway)).ok_or("its `exp` is no time")?;
+        if expires <= now {
+            return Err("it has expired");
+        }
+        if let Some(nbf) = claims.nbf {
+            let begins = time(nbf).ok_or("its `nbf` is no time")?;
+            if now.checked_add(leeway).is_none_or(|now| begins > now) {
+                return Err("it does not count yet");
+            }
+        }
+        if claims.sub.is_empty() || claims.sub.len() > MAX_ID {
+            return Err("its `sub` is empty or too long");
+        }
+        let scopes: BTreeSet<String> = (claims.scope.as_deref().into_iter())
+            .chain(claims.scp.iter().flat_map(Audience::iter))
+            .flat_map(str::split_ascii_whitespace)
+            .take(MAX_SCOPES)
+            .map(ToOwned::to_owned)
+            .collect();
+        Ok(Caller {
+            // What separates the parts of names can not be in it.
+            name: format!("oauth:{}", utf8_percent_encode(&claims.sub, SEPARATES)).into(),
+            known: true,
+            reach: Reach::Scopes(scopes, Arc::clone(&self.oauth)),
+            expires: Some(expires),
+            revoked: CancellationToken::new(),
+        })
+    }
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+}
+
+/// A `NumericDate`.
+fn time(seconds: f64) -> Option<SystemTime> {
+    let since = Duration::try_from_secs_f64(seconds).ok()?;
+    UNIX_EPOCH.checked_add(since)
+}
+
+#[cfg(test)]
+#[path = "jwt_tests.rs"]
+mod tests;

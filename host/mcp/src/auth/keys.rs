@@ -1,0 +1,302 @@
+//! The keys of an authorization server (RFC 7517), from a file or from an address, and what they verify.
+//!
+//! They are read again when a token names a key that is not among them, and now and then; never more often than the
+//! constants below say, whatever tokens come in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+use toolbay_core::serve::Algorithm;
+
+/// Largest set of keys that is read, in bytes.
+pub const MAX_KEYS_BYTES: u64 = 256 << 10;
+/// Most keys of a set.
+const MAX_KEYS: usize = 100;
+/// After this time the keys are read again.
+const FRESH: Duration = Duration::from_secs(3600);
+/// After this time without a new reading they do not count any more: the issuer may have taken one back.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+/// Shortest time between two readings; twice as long after each that failed.
+const LEAST_PAUSE: Duration = Duration::from_secs(10);
+/// Longest time between two readings of keys that are wanted.
+const MOST_PAUSE: Duration = Duration::from_secs(300);
+/// How long a reading may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Gets the keys that are at an address: at most [`MAX_KEYS_BYTES`].
+#[derive(Clone)]
+pub struct FetchKeys(Arc<dyn Fn(String) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>);
+
+impl FetchKeys {
+    /// By this function.
+    pub fn new<F>(fetch: F) -> Self
+    where
+        F: Fn(String) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync + 'static,
+    {
+        Self(Arc::new(fetch))
+    }
+
+    /// Not at all: only keys of files can be read.
+    #[must_use]
+    pub fn never() -> Self {
+        let error = || "this program reads keys from files only".to_owned();
+        Self::new(move |_| Box::pin(async move { Err(error()) }))
+    }
+}
+
+impl fmt::Debug for FetchKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FetchKeys")
+    }
+}
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(super) struct Keys {
+    from: String,
+    fetch: FetchKeys,
+    held: ArcSwap<Set>,
+    next: tokio::sync::Mutex<Next>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    keys: Vec<Arc<Key>>,
+    /// When they were read; `None`: never.
+    read: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Next {
+    not_before: Option<Instant>,
+    failures: u32,
+}
+
+/// One key, for one kind of signature.
+#[derive(Debug)]
+pub(super) struct Key {
+    kid: Option<String>,
+    algorithm: Algorithm,
+    public: Public,
+}
+
+#[derive(Debug)]
+enum Public {
+    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Point(Vec<u8>),
+}
+
+impl Keys {
+    /// # Errors
+    /// They are in a file that can not be read. Those at an address are read when they are wanted: a server should start
+    /// also while another is down.
+    pub(super) fn new(from: &str, fetch: FetchKeys) -> Result<Self, String> {
+        let mut set = Set::default();
+        if !is_address(from) {
+            let keys = read_file(from).and_then(|bytes| parse(&bytes));
+            set = Set {
+                keys: keys.map_err(|e| format!("the keys `{from}`: {e}"))?,
+                read: Some(Instant::now()),
+            };
+        }
+        let next = tokio::sync::Mutex::new(Next { not_before: None, failures: 0 });
+        Ok(Self { from: from.to_owned(), fetch, held: ArcSwap::from_pointee(set), next })
+    }
+
+    /// The key of this name for such signatures.
+    ///
+    /// # Errors
+    /// There is none, or the keys can not be had.
+    pub(super) async fn find(
+        &self,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Key>, &'static str> {
+        let held = self.held.load_full();
+        let age = held.read.map(|read| read.elapsed());
+        let found = held.find(kid, algorithm);
+        match (found, age) {
+            (Some(key), Some(age)) if age < FRESH => Ok(key),
+            (Some(key), Some(age)) if age < STALE => {
+                // Who comes while another reads them takes the old one.
+                if let Ok(next) = self.next.try_lock() {
+                    self.read(next).await;
+                }
+                Ok(self.held.load().find(kid, algorithm).unwrap_or(key))
+            }
+            _ => {
+                let next = self.next.lock().await;
+                // Another may have read them by now.
+                if self.held.load().read == held.read {
+                    self.read(next).await;
+                }
+                let held = self.held.load();
+                let fresh = held.read.is_some_and(|read| read.elapsed() < STALE);
+                held.find(kid, algorithm).filter(|_| fresh).ok_or("there is no key for it")
+            }
+        }
+    }
+
+    /// Reads them again, unless that was just done.
+    async fn read(&self, mut next: tokio::sync::MutexGuard<'_, Next>) {
+        let now = Instant::now();
+        if next.not_before.is_some_and(|not_before| now < not_before) {
+            return;
+        }
+        let got = tokio::time::timeout(PATIENCE, self.get()).await;
+        let got = got.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+        match got.and_then(|bytes| parse(&bytes)) {
+            Ok(keys) => {
+                self.held.store(Arc::new(Set { keys, read: Some(Instant::now()) }));
+                next.failures = 0;
+            }
+            Err(problem) => {
+                tracing::warn!(from = self.from, problem, "the keys for tokens can not be read");
+                next.failures = next.failures.saturating_add(1);
+            }
+        }
+        let pause = LEAST_PAUSE.saturating_mul(1 << next.failures.min(5)).min(MOST_PAUSE);
+        next.not_before = Instant::now().checked_add(pause);
+    }
+
+    async fn get(&self) -> Result<Vec<u8>, String> {
+        if is_address(&self.from) {
+            return (self.fetch.0)(self.from.clone()).await;
+        }
+        let file = self.from.clone();
+        tokio::task::spawn_blocking(move || read_file(&file)).await.map_err(|e| e.to_string())?
+    }
+}
+
+impl Set {
+    fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
+        let mut fit = self.keys.iter().filter(|key| {
+            key.algorithm == algorithm && (kid.is_none() || key.kid.is_none() || key.kid.as_deref() == kid)
+        });
+        match kid {
+            Some(_) => fit.clone().find(|key| key.kid.as_deref() == kid).or_else(|| only(&mut fit)).cloned(),
+            None => only(&mut fit).cloned(),
+        }
+    }
+}
+
+fn only<T>(items: &mut impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next()?;
+    items.next().is_none().then_some(first)
+}
+
+impl Key {
+    /// Whether the holder of this key signed the message.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let verified = match (&self.public, self.algorithm) {
+            (Public::Rsa { n, e }, Algorithm::RS256) => {
+                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
+            }
+            (Public::Point(point), Algorithm::ES256) => {
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
+            }
+            (Public::Point(point), Algorithm::EdDSA) => {
+                UnparsedPublicKey::new(&ED25519, point).verify(message, signature)
+            }
+            (Public::Rsa { .. }, Algorithm::ES256 | Algorithm::EdDSA)
+            | (Public::Point(_), Algorithm::RS256) => {
+                return false;
+            }
+        };
+        verified.is_ok()
+    }
+}
+
+fn is_address(from: &str) -> bool {
+    from.starts_with("https://") || from.starts_with("http://")
+}
+
+fn read_file(file: &str) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let file = std::fs::File::open(file).map_err(|e| e.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(MAX_KEYS_BYTES + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
+}
+
+#[derive(Deserialize)]
+struct JwkSet {
+    keys: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    #[serde(rename = "use")]
+    usage: Option<String>,
+    key_ops: Option<Vec<String>>,
+    alg: Option<String>,
+    kid: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+/// The keys of a set that are for such signatures as are taken here; others are left out.
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Arc<Key>>, String> {
+    if bytes.len() as u64 > MAX_KEYS_BYTES {
+        return Err(format!("more than {MAX_KEYS_BYTES} bytes"));
+    }
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(|_| "is no JWK set".to_owned())?;
+    if set.keys.len() > MAX_KEYS {
+        return Err(format!("more than {MAX_KEYS} keys"));
+    }
+    let keys: Vec<Arc<Key>> = (set.keys.into_iter())
+        .filter_map(|key| serde_json::from_value::<Jwk>(key).ok())
+        .filter_map(|key| key.read().map(Arc::new))
+        .collect();
+    if keys.is_empty() { Err("no key for RS256, ES256 or EdDSA".to_owned()) } else { Ok(keys) }
+}
+
+impl Jwk {
+    fn read(self) -> Option<Key> {
+        let to_verify = self.usage.as_deref().is_none_or(|usage| usage == "sig")
+            && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+        let (algorithm, name, public) = match (self.kty.as_str(), self.crv.as_deref()) {
+            ("RSA", _) => {
+                let number = |text: &Option<String>| {
+                    let bytes = decode(text.as_deref()?)?;
+                    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                    bytes.get(zeros..).map(<[u8]>::to_vec)
+                };
+                let public = Public::Rsa { n: number(&self.n)?, e: number(&self.e)? };
+                (Algorithm::RS256, "RS256", public)
+            }
+            ("EC", Some("P-256")) => {
+                let (x, y) = (decode(self.x.as_deref()?)?, decode(self.y.as_deref()?)?);
+                if x.len() != 32 || y.len() != 32 {
+                    return None;
+                }
+                (Algorithm::ES256, "ES256", Public::Point([vec![4], x, y].concat()))
+            }
+            ("OKP", Some("Ed25519")) => {
+                (Algorithm::EdDSA, "EdDSA", Public::Point(decode(self.x.as_deref()?)?))
+            }
+            _ => return None,
+        };
+        let of_this_kind =
+            self.alg.as_deref().is_none_or(|alg| alg == name || (name == "EdDSA" && alg == "Ed25519"));
+        (to_verify && of_this_kind).then_some(Key { kid: self.kid, algorithm, public })
+    }
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}

@@ -1,0 +1,170 @@
+//! Connections: taken in, served, and ended in order.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolbay_core::serve::ServeLimits;
+use tower_service::Service;
+
+use super::State;
+use super::connections::Place;
+use super::route::{self, Source};
+use super::socket::Patient;
+
+/// How long the next connection waits when one could not be taken in, for want of descriptors for instance.
+const BREATH: Duration = Duration::from_millis(50);
+/// Largest piece of a connection that is held while it is read or written, in bytes; grows only for what needs it.
+const MAX_BUFFER: usize = 64 << 10;
+/// What is said to a connection for which there is no place.
+const NO_PLACE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// Serves until the end.
+pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
+    let tasks = TaskTracker::new();
+    let closing = CancellationToken::new();
+    let accepting = tasks.clone();
+    for listener in listeners {
+        let (state, closing) = (Arc::clone(&state), closing.clone());
+        let tasks = accepting.clone();
+        tasks.clone().spawn(async move {
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = accept(&state, &listener, &tasks, &closing) => {}
+            }
+        });
+    }
+    let stop = &state.ends.stop;
+    let draining = async {
+        state.ends.drain.cancelled().await;
+        let limits = state.settings.load().serve.limits.clone();
+        tokio::time::sleep(limits.drain_delay).await;
+        state.draining.cancel();
+        closing.cancel();
+        tasks.close();
+        if tokio::time::timeout(limits.drain_grace, tasks.wait()).await.is_err() {
+            tracing::warn!("requests did not end in time and are cut off");
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = draining => {}
+    }
+    closing.cancel();
+    state.ends.stop.cancel();
+    tasks.close();
+    // What is told to end ends at once; nothing of it waits for a client.
+    drop(tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await);
+}
+
+async fn accept(
+    state: &Arc<State>,
+    listener: &TcpListener,
+    tasks: &TaskTracker,
+    closing: &CancellationToken,
+) {
+    let router = route::router(Arc::clone(state));
+    loop {
+        let (stream, address) = match listener.accept().await {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken in");
+                tokio::time::sleep(BREATH).await;
+                continue;
+            }
+        };
+        take(state, stream, address, tasks, closing, &router);
+    }
+}
+
+/// Gives a connection a place and a task.
+fn take(
+    state: &Arc<State>,
+    mut stream: TcpStream,
+    address: SocketAddr,
+    tasks: &TaskTracker,
+    closing: &CancellationToken,
+    router: &Router,
+) {
+    // Small answers must not wait for an acknowledgement.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "small packets may wait");
+    }
+    let peer = address.ip().to_canonical();
+    let settings = state.settings.load();
+    let limits = &settings.serve.limits;
+    let Some(place) = state.connections.enter(peer, limits) else {
+        tracing::warn!(%peer, "a connection was refused: as many as may be are at work");
+        // It fits into the buffer of a new connection, or the connection is none.
+        drop(stream.try_write(NO_PLACE));
+        tasks.spawn(async move { drop(tokio::time::timeout(BREATH, stream.shutdown()).await) });
+        return;
+    };
+    let serving = serve(stream, place, router.clone(), limits, closing.clone());
+    let stop = state.ends.stop.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = serving => {}
+        }
+    });
+}
+
+/// Serves one connection until it ends, has to go, or everything ends.
+fn serve(
+    stream: TcpStream,
+    place: Place,
+    router: Router,
+    limits: &ServeLimits,
+    closing: CancellationToken,
+) -> impl Future<Output = ()> + Send + use<> {
+    let connection = Arc::clone(&place.connection);
+    let gone = connection.gone.clone();
+    let source = Source { peer: connection.peer(), connection };
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(source.clone());
+        let answer = router.clone().call(request);
+        async move { Ok::<Response<Body>, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // From when a connection is idle until the head of its next request is there.
+        .header_read_timeout(limits.idle_timeout)
+        .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
+        .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
+        .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
+    let io = TokioIo::new(Patient::new(stream, limits.write_timeout));
+    let mut serving = Box::pin(builder.serve_connection(io, service));
+    async move {
+        let ended = tokio::select! {
+            ended = &mut serving => ended,
+            () = gone.cancelled() => return,
+            () = closing.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = &mut serving => ended,
+                    () = place.connection.is_settled() => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            // Clients that are slow, broken or gone: nobody's concern but theirs.
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers of this server itself, before and beside those of the protocol.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
+use serde_json::json;
+use toolbay_core::serve::OAuth;
+
+use crate::auth::{self, Refusal};
+
+/// What a page may send besides what pages may always send.
+const PAGES_SEND: &str = "authorization, content-type, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
+                          mcp-name, last-event-id, traceparent, toolbay-session";
+/// What a page may read besides what pages may always read.
+const PAGES_READ: &str = "mcp-session-id, www-authenticate, retry-after";
+/// How long a browser may remember both, in seconds.
+const PAGES_REMEMBER: &str = "600";
+
+/// A text for people.
+pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let mut response = Response::new(Body::from(text.into() + "\n"));
+    *response.status_mut() = status;
+    set(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
+    set(&mut response, HeaderName::from_static("x-content-type-options"), "nosniff");
+    set(&mut response, CACHE_CONTROL, "no-store");
+    response
+}
+
+/// An error of JSON-RPC, which clients show.
+pub(super) fn error(
+    status: StatusCode,
+    code: ErrorCode,
+    message: impl Into<String>,
+    id: Option<RequestId>,
+) -> Response<Body> {
+    let error = JsonRpcError::new(id, ErrorData::new(code, message.into(), None));
+    json(status, &serde_json::to_value(&error).unwrap_or_default())
+}
+
+pub(super) fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.status_mut() = status;
+    set(&mut response, CONTENT_TYPE, "application/json");
+    set(&mut response, HeaderName::from_static("x-content-type-options"), "nosniff");
+    set(&mut response, CACHE_CONTROL, "no-store");
+    response
+}
+
+/// The request is not served now; it may be later.
+pub(super) fn later(status: StatusCode, message: impl Into<String>, after: Duration) -> Response<Body> {
+    let mut response = error(status, ErrorCode::INTERNAL_ERROR, message, None);
+    let seconds = after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0)).max(1);
+    set(&mut response, RETRY_AFTER, &seconds.to_string());
+    response
+}
+
+/// Who sent it may not.
+pub(super) fn refused(refusal: &Refusal, oauth: Option<&OAuth>, metadata: &str) -> Response<Body> {
+    let list = |scopes: &BTreeSet<String>| scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+    let (status, problem, scopes, message) = match refusal {
+        Refusal::Unknown { presented } => {
+            let message = match (presented, oauth) {
+                (true, _) => "the bearer token is not valid here",
+                (false, Some(_)) => "a bearer token is needed; WWW-Authenticate says where to get one",
+                (false, None) => "a bearer token is needed: Authorization: Bearer …",
+            };
+            let scopes = oauth.map(|oauth| list(&oauth.scopes)).filter(|scopes| !scopes.is_empty());
+            (StatusCode::UNAUTHORIZED, presented.then_some("invalid_token"), scopes, message)
+        }
+        Refusal::Scopes(wanted) => (
+            StatusCode::FORBIDDEN,
+            Some("insufficient_scope"),
+            Some(list(wanted)),
+            "the token does not have the scopes that this needs; WWW-Authenticate says which",
+        ),
+        Refusal::Profile => (
+            StatusCode::FORBIDDEN,
+            None,
+            None,
+            "the token is for other profiles than this: see /mcp/<profile>",
+        ),
+    };
+    let mut challenge = match oauth {
+        Some(_) => format!("Bearer resource_metadata=\"{metadata}\""),
+        None => "Bearer realm=\"toolbay\"".to_owned(),
+    };
+    for (key, value) in [("error", problem.map(ToOwned::to_owned)), ("scope", scopes)] {
+        if let Some(value) = value {
+            challenge += &format!(", {key}=\"{value}\"");
+        }
+    }
+    let mut response = error(status, ErrorCode::INVALID_REQUEST, message, None);
+    if *refusal != Refusal::Profile {
+        set(&mut response, WWW_AUTHENTICATE, &challenge);
+    }
+    response
+}
+
+/// The metadata of this server as a protected resource (RFC 9728).
+pub(super) fn metadata(oauth: &OAuth, resource: &str, profile: Option<&str>) -> Response<Body> {
+    let wanted = auth::wanted_scopes(oauth, profile.unwrap_or(auth::NO_PROFILE));
+    let mut scopes = wanted.unwrap_or_default();
+    if profile.is_none() {
+        scopes.extend(auth::known_scopes(oauth));
+    }
+    json(
+        StatusCode::OK,
+        &json!({
+            "resource": resource,
+            "authorization_servers": [oauth.issuer],
+            "scopes_supported": scopes,
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Toolbay",
+        }),
+    )
+}
+
+/// What a browser asks before a page may send a request.
+pub(super) fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    set(&mut response, ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, DELETE");
+    set(&mut response, ACCESS_CONTROL_ALLOW_HEADERS, PAGES_SEND);
+    set(&mut response, ACCESS_CONTROL_MAX_AGE, PAGES_REMEMBER);
+    response
+}
+
+/// Lets a page that the policy names read the answer.
+pub(super) fn for_page(response: &mut Response<Body>, origin: Option<&str>) {
+    if let Some(origin) = origin {
+        set(response, ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        set(response, ACCESS_CONTROL_EXPOSE_HEADERS, PAGES_READ);
+        set(response, VARY, "Origin");
+    }
+}
+
+fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}

@@ -1,0 +1,189 @@
+//! Which connections are open, and which one goes when there are too many.
+//!
+//! A connection costs a client nothing and the server a descriptor and some memory. When there is no place, the one
+//! goes that has been idle longest: who holds many open loses them, and who has something to ask is answered.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use toolbay_core::serve::ServeLimits;
+
+/// How long a connection on which nothing is worked may stay when the server ends: what was answered goes out first.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// The open connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    open: Mutex<Open>,
+    start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    all: HashMap<u64, Arc<Connection>>,
+    of_peer: HashMap<IpAddr, u32>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: IpAddr,
+    /// Requests of it that are worked on.
+    busy: AtomicU32,
+    /// Since when it has none, in milliseconds.
+    idle_since: AtomicU64,
+    start: Instant,
+    /// Fires when it has to go.
+    pub(super) gone: CancellationToken,
+}
+
+/// A place among the connections, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    id: u64,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// Work on a request of a connection, until it is dropped: such a connection does not have to go.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Connection>);
+
+impl Connections {
+    pub(super) fn new() -> Self {
+        Self { open: Mutex::default(), start: Instant::now() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().all.len()
+    }
+
+    /// Gives a place to one more; `None`: all of them are at work.
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<Place> {
+        let mut open = self.lock();
+        if open.of_peer.get(&peer).is_some_and(|count| *count >= limits.connections_per_peer) {
+            open.make_room(Some(peer))?;
+        }
+        if open.all.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
+            open.make_room(None)?;
+        }
+        let id = open.next;
+        open.next = open.next.wrapping_add(1);
+        let connection = Arc::new(Connection {
+            peer,
+            busy: AtomicU32::new(0),
+            idle_since: AtomicU64::new(millis(self.start)),
+            start: self.start,
+            gone: CancellationToken::new(),
+        });
+        open.all.insert(id, Arc::clone(&connection));
+        *open.of_peer.entry(peer).or_default() += 1;
+        drop(open);
+        Some(Place { connections: Arc::clone(self), id, connection })
+    }
+}
+
+impl Open {
+    /// Closes the connection that has been idle longest, of one address or of all.
+    fn make_room(&mut self, of: Option<IpAddr>) -> Option<()> {
+        let idle = self.all.iter().filter(|(_, one)| {
+            of.is_none_or(|peer| one.peer == peer) && one.busy.load(Ordering::Acquire) == 0
+        });
+        let (id, _) = idle.min_by_key(|(id, one)| (one.idle_since.load(Ordering::Relaxed), **id))?;
+        let id = *id;
+        self.remove(id)?.gone.cancel();
+        Some(())
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Connection>> {
+        let connection = self.all.remove(&id)?;
+        if let Some(count) = self.of_peer.get_mut(&connection.peer) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.of_peer.remove(&connection.peer);
+            }
+        }
+        Some(connection)
+    }
+}
+
+impl Connection {
+    /// Whose it is.
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Waits until no request of it is worked on; at the end, who still writes one is not waited for.
+    pub(super) async fn is_settled(&self) {
+        loop {
+            tokio::time::sleep(SETTLING).await;
+            if self.busy.load(Ordering::Acquire) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Says that a request of it is worked on.
+    pub(super) fn work(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(self))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.idle_since.store(millis(self.0.start), Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.lock().remove(self.id);
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(connections: u32, connections_per_peer: u32) -> ServeLimits {
+        ServeLimits { connections, connections_per_peer, ..ServeLimits::default() }
+    }
+
+    #[test]
+    fn for_one_too_many_the_one_goes_that_was_idle_longest() {
+        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let connections = Arc::new(Connections::new());
+        let limits = limits(3, 2);
+        let a = connections.enter(one, &limits).unwrap();
+        let b = connections.enter(one, &limits).unwrap();
+        let working = a.connection.work();
+        let c = connections.enter(one, &limits).unwrap();
+        assert!(!a.connection.gone.is_cancelled() && b.connection.gone.is_cancelled(), "a works, b goes");
+        drop(b);
+        assert_eq!(connections.count(), 2);
+        let busy = c.connection.work();
+        assert!(connections.enter(one, &limits).is_none(), "both of this address work");
+        let d = connections.enter(other, &limits).unwrap();
+        let e = connections.enter(other, &limits).unwrap();
+        assert!(d.connection.gone.is_cancelled(), "the only one that is idle");
+        drop((working, busy, a, c, d, e));
+        assert_eq!(connections.count(), 0);
+        assert!(connections.lock().of_peer.is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! The `Host` and the `Origin` that a request names: what a page of another site makes a browser send (DNS rebinding)
+//! names another host than this one.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri};
+use toolbay_core::serve::Serve;
+use toolbay_core::text;
+
+/// Longest name that an answer repeats, in characters.
+const MAX_SHOWN: usize = 100;
+
+/// Which names are this server's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Names {
+    hosts: BTreeSet<String>,
+    origins: BTreeSet<String>,
+    /// Pages of this machine may send requests.
+    local_pages: bool,
+}
+
+impl Names {
+    /// The names of a server that listens there.
+    pub(super) fn new(serve: &Serve, listens: &[SocketAddr]) -> Self {
+        let mut hosts = serve.hosts.clone();
+        hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(ToOwned::to_owned));
+        for address in listens.iter().filter(|address| !address.ip().is_unspecified()) {
+            hosts.insert(match address.ip() {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            });
+        }
+        let public = serve.public_url.as_deref().and_then(|url| url.split_once("://"));
+        hosts.extend(public.map(|(_, authority)| authority.to_owned()));
+        let local_pages = listens.iter().all(|address| address.ip().is_loopback());
+        Self { hosts, origins: serve.origins.clone(), local_pages }
+    }
+
+    /// The host that the request names.
+    ///
+    /// # Errors
+    /// It is none of this server's; says what would make it one.
+    pub(super) fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
+        let mut given = headers.get_all(HOST).iter();
+        let host = match (given.next(), given.next()) {
+            (Some(host), None) => host.to_str().ok().and_then(|host| Authority::try_from(host).ok()),
+            (None, None) => uri.authority().cloned(),
+            (_, Some(_)) => None,
+        };
+        let host = host.filter(|host| !host.as_str().contains('@'));
+        let host = host.ok_or("the request needs one valid Host header")?.as_str().to_ascii_lowercase();
+        let bare = Authority::try_from(host.as_str()).map(|host| host.host().to_owned()).unwrap_or_default();
+        if self.hosts.contains(&host) || self.hosts.contains(&bare) {
+            return Ok(host);
+        }
+        let shown = text::one_line(&host, MAX_SHOWN);
+        Err(format!(
+            "this server is not `{shown}`; if it is, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
+        ))
+    }
+
+    /// The page that sent the request, if the policy names it: it may read the answer.
+    ///
+    /// # Errors
+    /// A page sent it that may not.
+    pub(super) fn origin(&self, headers: &HeaderMap) -> Result<Option<String>, String> {
+        let mut given = headers.get_all(ORIGIN).iter();
+        let Some(origin) = given.next() else { return Ok(None) };
+        let text = origin.to_str().ok().filter(|_| given.next().is_none());
+        let origin = text.ok_or("the Origin header is not one")?.to_ascii_lowercase();
+        if self.origins.contains(&origin) || self.origins.contains(&format!("{}:*", portless(&origin))) {
+            return Ok(Some(origin));
+        }
+        if self.local_pages && is_local(&origin) {
+            return Ok(None);
+        }
+        let shown = text::one_line(&origin, MAX_SHOWN);
+        Err(format!(
+            "pages of `{shown}` may not use this server; to allow it, the operator can write in the policy: \
+             [serve] origins = [\"{shown}\"]"
+        ))
+    }
+}
+
+/// An origin without its port.
+fn portless(origin: &str) -> &str {
+    let port = origin.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    port.map_or(origin, |(base, _)| base)
+}
+
+fn is_local(origin: &str) -> bool {
+    let base = portless(origin);
+    ["http", "https"].iter().any(|scheme| {
+        let host = base.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+        host.is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn names(listens: &str) -> Names {
+        let serve = Serve {
+            hosts: ["tools.example.com".to_owned(), "only.example:8443".to_owned()].into(),
+            origins: ["https://app.example".to_owned(), "http://dev.example:*".to_owned()].into(),
+            public_url: Some("https://mcp.example:444".to_owned()),
+            ..Serve::default()
+        };
+        Names::new(&serve, &[listens.parse().unwrap()])
+    }
+
+    fn headers(name: axum::http::HeaderName, values: &[&str]) -> HeaderMap {
+        let value = |value: &&str| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        values.iter().map(value).collect()
+    }
+
+    #[test]
+    fn a_host_is_one_of_this_server() {
+        let names = names("192.0.2.7:80");
+        let ok = |values: &[&str]| names.host(&Uri::from_static("/mcp"), &headers(HOST, values)).is_ok();
+        for good in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "[::1]:9",
+            "192.0.2.7",
+            "tools.example.com",
+            "tools.example.com:444",
+            "only.example:8443",
+            "mcp.example:444",
+        ] {
+            assert!(ok(&[good]), "{good}");
+        }
+        for evil in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "only.example",
+            "only.example:1",
+            "evil.example@localhost",
+            "localhost@evil.example",
+            "127.0.0.1.nip.example",
+            "[::2]",
+            "loc alhost",
+            "127.1",
+            "\u{e9}",
+        ] {
+            assert!(!ok(&[evil]), "{evil}");
+        }
+        assert!(!ok(&[]) && !ok(&["localhost", "localhost"]) && !ok(&["localhost", "evil.example"]));
+    }
+
+    #[test]
+    fn a_page_is_named_or_of_this_machine() {
+        let near = names("127.0.0.1:80");
+        let ask = |names: &Names, values: &[&str]| names.origin(&headers(ORIGIN, values));
+        assert_eq!(ask(&near, &[]), Ok(None));
+        for local in ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"] {
+            assert_eq!(ask(&near, &[local]), Ok(None), "{local}");
+            assert!(ask(&names("192.0.2.7:80"), &[local]).is_err(), "{local}");
+        }
+        for named in ["https://app.example", "http://dev.example:1234", "http://dev.example"] {
+            assert_eq!(ask(&near, &[named]), Ok(Some(named.to_owned())));
+        }
+        for evil in [
+            "null",
+            "",
+            "https://evil.example",
+            "http://app.example",
+            "https://app.example:8443",
+            "http://localhost.evil.example",
+            "http://localhost:80.evil.example",
+            "file://localhost",
+            "http://localhost@evil",
+            "\u{e9}",
+        ] {
+            assert!(ask(&near, &[evil]).is_err(), "{evil}");
+        }
+        assert!(ask(&near, &["https://app.example", "https://evil.example"]).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! The trace that a request is part of: `traceparent` of W3C Trace Context, level 1.
+
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+
+/// Longest `traceparent` that is looked at: a later version may be longer than the 55 characters of the first.
+const MAX_LENGTH: usize = 256;
+
+/// The trace of a request: what its `_meta` says, or its headers.
+pub(crate) fn of_request(context: &RequestContext<RoleServer>) -> Option<String> {
+    if let Some(value) = context.meta.get_traceparent() {
+        return parent(value).map(ToOwned::to_owned);
+    }
+    let parts = context.extensions.get::<axum::http::request::Parts>()?;
+    let mut values = parts.headers.get_all("traceparent").iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    parent(value.to_str().ok()?).map(ToOwned::to_owned)
+}
+
+/// The value, if it is one; anything else is as if there were none, as the specification wants.
+pub(crate) fn parent(value: &str) -> Option<&str> {
+    let value = value.trim();
+    if value.len() > MAX_LENGTH {
+        return None;
+    }
+    let mut parts = value.split('-');
+    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let zero = |text: &str| text.bytes().all(|b| b == b'0');
+    let well = hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
+    if !well || version == "ff" || zero(trace) || zero(span) {
+        return None;
+    }
+    let rest = parts.next();
+    // What a later version may add is not ours to pass on.
+    match (version, rest) {
+        ("00", Some(_)) => None,
+        ("00", None) => Some(value),
+        _ => value.get(..55),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parent;
+
+    #[test]
+    fn only_what_the_specification_calls_valid_is_taken() {
+        const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+        assert_eq!(parent(GOOD), Some(GOOD));
+        assert_eq!(parent(&format!(" {GOOD} ")), Some(GOOD));
+        let later = format!("cc-{}-what-comes", &GOOD[3..]);
+        assert_eq!(parent(&later), later.get(..55));
+        for bad in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7",
+            "00-0AF7651916CD43DD8448EB211C80319C-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
+            "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01-x",
+            "00-0af7651916cd43dd8448eb211c80319g-00f067aa0ba902b7-01",
+            "00-0af7651916cd43dd8448eb211c8031\n9-00f067aa0ba902b7-01",
+            "00-\u{e9}af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(parent(bad), None, "{bad:?}");
+        }
+        assert_eq!(parent(&format!("cc{}", "-00".repeat(200))), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! A server over HTTP with real guests, and a client that says byte for byte what a test wants.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use integration_tests::TestHost;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use toolbay::Filter;
+use toolbay::core::serve::Serve;
+use toolbay_mcp::http::{Ends, Http};
+use toolbay_mcp::{FetchKeys, Options, Server};
+
+/// What takes this long hangs.
+pub(crate) const HANGS: Duration = Duration::from_secs(60);
+pub(crate) const LEGACY: &str = "2025-11-25";
+pub(crate) const MODERN: &str = "2026-07-28";
+
+/// A server that listens, with `e` (every way to answer) and `s` (waits) loaded.
+pub(crate) struct Desk {
+    pub(crate) host: TestHost,
+    pub(crate) http: Http,
+    pub(crate) server: Server,
+    pub(crate) ends: Ends,
+    pub(crate) address: SocketAddr,
+    pub(crate) task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.ends.stop.cancel();
+    }
+}
+
+impl Desk {
+    /// With this policy, of which `[serve]` counts.
+    pub(crate) async fn new(policy: &str) -> Self {
+        Self::fetching(policy, FetchKeys::never()).await
+    }
+
+    pub(crate) async fn fetching(policy: &str, fetch: FetchKeys) -> Self {
+        let host = TestHost::empty(policy);
+        host.load("e", guest_artifacts::API_ECHO).await;
+        host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
+        Self::of(host, fetch, None).await
+    }
+
+    pub(crate) async fn of(host: TestHost, fetch: FetchKeys, loaded: Option<CancellationToken>) -> Self {
+        let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
+        let mut server = Server::new(registry, pipeline, Filter::default(), Options::default());
+        if let Some(loaded) = loaded {
+            server = server.waiting_for(loaded);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve: Serve = host.host.policy().serve().clone();
+        let ends = Ends::default();
+        let http = Http::new(server.clone(), serve, vec![address], fetch, ends.clone()).unwrap();
+        let running = http.clone();
+        let task = tokio::spawn(async move { running.run(vec![listener]).await });
+        Self { host, http, server, ends, address, task }
+    }
+
+    /// A request to `/mcp`, for which the usual headers are there.
+    pub(crate) fn post(&self, body: &Value) -> Ask {
+        Ask::new(self.address, "POST", "/mcp").json(body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Ask {
+        Ask::new(self.address, "GET", path)
+    }
+
+    /// A request of 2026-07-28.
+    pub(crate) fn modern(&self, method: &str, params: Value) -> Ask {
+        self.post(&modern(method, params.clone())).modern_headers(method, &params)
+    }
+
+    /// The result of a call of 2026-07-28.
+    pub(crate) async fn call(&self, tool: &str, args: Value) -> Value {
+        let answer = self.modern("tools/call", json!({"name": tool, "arguments": args})).send().await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["result"].clone()
+    }
+
+    /// Begins a session of 2025-11-25; returns its id.
+    pub(crate) async fn begin(&self) -> String {
+        self.begin_with(|ask| ask).await
+    }
+
+    pub(crate) async fn begin_with(&self, more: impl Fn(Ask) -> Ask) -> String {
+        let answer = more(self.post(&initialize(LEGACY))).send().await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let id = answer.header("mcp-session-id").unwrap().to_owned();
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let answer = more(self.post(&told).session(&id)).send().await;
+        assert_eq!(answer.status, 202);
+        id
+    }
+
+    /// Waits until something holds.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let mut tries = 0;
+        while !holds(self) {
+            tries += 1;
+            assert!(tries < 3000, "never: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until this many guests run.
+    pub(crate) async fn until_running(&self, calls: usize, places: usize) {
+        self.until("calls that run", |desk| places - desk.host.host.free_places() == calls).await;
+    }
+}
+
+pub(crate) fn initialize(version: &str) -> Value {
+    let client = json!({"name": "t", "version": "1"});
+    let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
+    json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+}
+
+pub(crate) fn modern(method: &str, mut params: Value) -> Value {
+    let meta = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
+    meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    meta["io.modelcontextprotocol/clientInfo"] = json!({"name": "t", "version": "1"});
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+/// A request before it is sent.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    address: SocketAddr,
+    line: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Ask {
+    pub(crate) fn new(address: SocketAddr, method: &str, path: &str) -> Self {
+        let headers = vec![("host".to_owned(), address.to_string())];
+        Self { address, line: format!("{method} {path} HTTP/1.1"), headers, body: Vec::new() }
+    }
+
+    pub(crate) fn path(mut self, path: &str) -> Self {
+        let method = self.line.split(' ').next().unwrap().to_owned();
+        self.line = format!("{method} {path} HTTP/1.1");
+        self
+    }
+
+    /// Sets a header; an empty value takes it away.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(known, _)| known != name);
+        if !value.is_empty() {
+            self.headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    /// Adds a header beside one of this name.
+    pub(crate) fn another(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.bytes(body.to_string().into_bytes())
+    }
+
+    pub(crate) fn bytes(mut self, body: Vec<u8>) -> Self {
+        self.body = body;
+        self.header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+    }
+
+    pub(crate) fn modern_headers(self, method: &str, params: &Value) -> Self {
+        let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
+        self.header("mcp-protocol-version", MODERN).header("mcp-method", method).header("mcp-name", &name)
+    }
+
+    pub(crate) fn session(self, id: &str) -> Self {
+        self.header("mcp-session-id", id).header("mcp-protocol-version", LEGACY)
+    }
+
+    pub(crate) fn bearer(self, token: &str) -> Self {
+        self.header("authorization", &format!("Bearer {token}"))
+    }
+
+    /// What goes over the wire.
+    pub(crate) fn wire(&self) -> Vec<u8> {
+        let mut bytes = format!("{}\r\n", self.line).into_bytes();
+        for (name, value) in &self.headers {
+            bytes.extend(format!("{name}: {value}\r\n").into_bytes());
+        }
+        if !self.headers.iter().any(|(name, _)| name == "content-length") {
+            bytes.extend(format!("content-length: {}\r\n", self.body.len()).into_bytes());
+        }
+        bytes.extend(b"\r\n");
+        bytes.extend(&self.body);
+        bytes
+    }
+
+    /// Sends it on a connection of its own, which stays open.
+    pub(crate) async fn open(&self) -> Wire {
+        let mut wire = Wire::connect(self.address).await;
+        wire.write(&self.wire()).await;
+        wire
+    }
+
+    /// Sends it and reads the answer to its end.
+    pub(crate) async fn send(&self) -> Answer {
+        self.open().await.answer().await
+    }
+}
+
+/// A connection.
+pub(crate) struct Wire {
+    pub(crate) stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// An answer, its body put together.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Wire {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Reads more; false at the end.
+    async fn more(&mut self) -> bool {
+        let mut piece = [0; 16 << 10];
+        let read = tokio::time::timeout(HANGS, self.stream.read(&mut piece)).await.expect("no answer");
+        let read = read.unwrap_or(0);
+        self.read.extend(&piece[..read]);
+        read > 0
+    }
+
+    /// Reads until this is there; returns all up to its end.
+    pub(crate) async fn until(&mut self, mark: &str) -> String {
+        loop {
+            if let Some(at) = find(&self.read, mark.as_bytes()) {
+                let rest = self.read.split_off(at + mark.len());
+                return String::from_utf8(std::mem::replace(&mut self.read, rest)).unwrap();
+            }
+            let before = String::from_utf8_lossy(&self.read).into_owned();
+            assert!(self.more().await, "it ended before `{mark}`: {before}");
+        }
+    }
+
+    /// Whether the other side has closed, after what it still said.
+    pub(crate) async fn closed(&mut self) -> bool {
+        while self.more().await {}
+        true
+    }
+
+    pub(crate) async fn answer(&mut self) -> Answer {
+        let head = self.until("\r\n\r\n").await;
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut answer = Answer { status, head, body: String::new() };
+        let mut body = Vec::new();
+        if answer.header("transfer-encoding") == Some("chunked") {
+            loop {
+                let length = self.until("\r\n").await;
+                let length = usize::from_str_radix(length.trim(), 16).unwrap();
+                body.extend(self.exactly(length).await);
+                self.until("\r\n").await;
+                if length == 0 {
+                    break;
+                }
+            }
+        } else if let Some(length) = answer.header("content-length").map(|length| length.parse().unwrap()) {
+            body = self.exactly(length).await;
+        }
+        answer.body = String::from_utf8(body).unwrap();
+        answer
+    }
+
+    async fn exactly(&mut self, length: usize) -> Vec<u8> {
+        while self.read.len() < length {
+            assert!(self.more().await, "it ended in the middle");
+        }
+        let rest = self.read.split_off(length);
+        std::mem::replace(&mut self.read, rest)
+    }
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// The messages, if it is a stream.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let lines = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
+        lines.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
+    }
+
+    /// The message, or the last of a stream.
+    pub(crate) fn json(&self) -> Value {
+        match self.header("content-type") {
+            Some("text/event-stream") => self.events().pop().unwrap_or_else(|| panic!("{self:?}")),
+            _ => serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}")),
+        }
+    }
+
+    /// The code of the error that it is.
+    pub(crate) fn code(&self) -> i64 {
+        self.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("{self:?}"))
+    }
+}
+
+fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+    bytes.windows(mark.len()).position(|window| window == mark)
+}
+
+/// Keys that are had from a function.
+pub(crate) fn keys(keys: impl Fn() -> Value + Send + Sync + 'static) -> FetchKeys {
+    let keys = Arc::new(keys);
+    FetchKeys::new(move |_| {
+        let bytes = keys().to_string().into_bytes();
+        Box::pin(async move { Ok(bytes) })
+    })
+}
