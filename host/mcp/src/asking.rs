@@ -164,7 +164,7 @@ impl Asker {
             let open = std::mem::take(&mut round.open);
             let mut answers = round.given.clone();
             answers.remove(APPROVE);
-            (open, State { approval: round.asked.take(), answers, ..State::default() })
+            (open, State::new(round.asked.take(), answers))
         };
         Some(seals.seal(about, state, life).and_then(|state| {
             let requests = open.into_values().map(|ask| Ok((ask.key.clone(), request(&ask)?)));

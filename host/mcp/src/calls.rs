@@ -196,7 +196,7 @@ impl Job {
             identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
             session: Arc::clone(&self.caller.whose.session),
             dialog: Some(Arc::clone(&self.asker) as _),
-            approver: (server.options().ask && self.asker.can_approve()).then(|| Arc::clone(&self.asker) as _),
+            approver: (server.options().ask && server.seals().work() && self.asker.can_approve()).then(|| Arc::clone(&self.asker) as _),
             ..TurnContext::default()
         };
         let view = server.view();

@@ -34,6 +34,13 @@ pub(crate) struct State {
     pub(crate) answers: BTreeMap<String, Value>,
 }
 
+impl State {
+    /// One that is not sealed yet.
+    pub(crate) fn new(approval: Option<String>, answers: BTreeMap<String, Value>) -> Self {
+        Self { approval, answers, ..Self::default() }
+    }
+}
+
 /// Seals states and opens them.
 pub(crate) struct Seals {
     codec: Option<RequestStateCodec>,

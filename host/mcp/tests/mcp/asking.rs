@@ -112,7 +112,7 @@ async fn a_state_is_good_for_what_it_was_given_for() {
     let mut client = asked(Era::Modern).await;
     let accept = json!({"action": "accept", "content": {"remember": true}});
     let arguments = json!({"n": 1});
-    let mut state = |required: &Value, change: fn(&mut Value)| {
+    let state = |required: &Value, change: fn(&mut Value)| {
         let mut retry = again(&arguments, required, &accept);
         change(&mut retry);
         retry

@@ -118,7 +118,8 @@ async fn a_client_that_never_reads_is_not_read_either() {
     for id in 1000..100_000 {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
         let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {"_meta": meta}});
-        let write = client.write(&format!("{request}\n"));
+        let line = format!("{request}\n");
+        let write = client.write(&line);
         if tokio::time::timeout(std::time::Duration::from_secs(2), write).await.is_err() {
             break;
         }

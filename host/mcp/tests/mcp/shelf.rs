@@ -176,8 +176,8 @@ async fn values_are_completed() {
 
 #[tokio::test]
 async fn what_a_view_hides_shows_no_prompts() {
-    let exclude = ["p__shelf".to_owned()].into();
-    let filter = Filter { exclude, ..Filter::default() };
+    let exclude_tools = ["p__shelf".to_owned()].into();
+    let filter = Filter { exclude_tools, ..Filter::default() };
     let mut client = Client::filtered(Era::Modern, Options::default(), filter);
     client.begin().await;
     client.registry.register(bundle("# A")).unwrap();
