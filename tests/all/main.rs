@@ -53,6 +53,7 @@ mod http_peer;
 mod limits;
 mod metadata;
 mod network;
+mod offers;
 mod plugin_web;
 mod plugins;
 mod profiles;

@@ -21,25 +21,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
-use toolbay::{Filter, Host, Policy};
-use toolbay_core::content::ToolOutput;
-use toolbay_core::event::Events;
-use toolbay_core::name::{QualifiedName, ToolName};
-use toolbay_core::native;
-use toolbay_core::offer::{Document, Offers};
-use toolbay_core::registry::{Entry, Registry};
-use toolbay_core::serve::Serve;
-use toolbay_core::tool::ToolDef;
-use toolbay_mcp::{Ends, Http, Options, Server};
+use toolbay::core::content::ToolOutput;
+use toolbay::core::event::Events;
+use toolbay::core::name::{QualifiedName, ToolName};
+use toolbay::core::native;
+use toolbay::core::offer::{Document, Offers};
+use toolbay::core::registry::{Entry, Registry};
+use toolbay::core::serve::Serve;
+use toolbay::core::tool::ToolDef;
+use toolbay::{Filter, Host, PluginId, Policy};
+use toolbay_mcp::{Ends, FetchKeys, Http, Options, Server};
 
 /// What the addresses of the suite's resources begin with.
 const BASE: &str = "test://";
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let host = Host::builder(Policy::default()).build()?;
-    let bytes = std::fs::read(guest_artifacts::API_EVERYTHING)?;
-    host.load_bytes("everything", bytes).await?;
+    let policy = Policy::parse("version = 1", &std::env::current_dir()?, None)?;
+    let host = Host::builder(policy).build()?;
+    host.load_file(PluginId::new("everything")?, Path::new(guest_artifacts::API_EVERYTHING)).await?;
     let events = Events::default();
     let registry = Arc::new(Registry::new(events.clone()));
     registry.register(of_plugin(&host)?)?;
@@ -51,7 +51,7 @@ async fn main() -> Result<()> {
     events.listen(move |_| changed.notify_changed());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let http = Http::new(server, Serve::default(), vec![address], no_keys(), Ends::default());
+    let http = Http::new(server, Serve::default(), vec![address], FetchKeys::never(), Ends::default());
     println!("http://{address}/mcp");
     http.map_err(anyhow::Error::msg)?.run(vec![listener]).await;
     Ok(())

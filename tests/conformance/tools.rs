@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolbay_core::call::CallContext;
-use toolbay_core::content::{ErrorCode, ToolError, ToolOutput};
-use toolbay_core::dialog::{Ask, AskKind, Dialog, LogLevel};
-use toolbay_core::native::{self, DefinitionError, NativeTool};
-use toolbay_core::registry::Entry;
+use toolbay::core::call::CallContext;
+use toolbay::core::content::{ErrorCode, ToolError, ToolOutput};
+use toolbay::core::dialog::{Ask, AskKind, Dialog, LogLevel};
+use toolbay::core::native::{self, DefinitionError, NativeTool};
+use toolbay::core::registry::Entry;
 
 /// All of them, but for those that change the registry.
 pub(crate) fn all() -> Result<Vec<Entry>, DefinitionError> {

@@ -21,7 +21,7 @@ use rmcp::model::{
     ElicitRequestParams, ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest,
     LoggingLevel, LoggingMessageNotificationParam, ServerRequest,
 };
-use rmcp::service::{PeerRequestOptions, RequestHandle, RequestContext};
+use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -221,7 +221,8 @@ impl Asker {
                 InputRequest::ListRoots(request) => ServerRequest::ListRootsRequest(request),
                 _ => return Err(Unanswered::Failed("a question of a kind that is not known".to_owned())),
             };
-            let failed = |error: &dyn fmt::Display| Unanswered::Failed(visible(&error.to_string()).into_owned());
+            let failed =
+                |error: &dyn fmt::Display| Unanswered::Failed(visible(&error.to_string()).into_owned());
             let options = PeerRequestOptions::no_options();
             let handle = self.peer.send_cancellable_request(request, options).await;
             let mut waiting = Waiting(Some(handle.map_err(|error| failed(&error))?));
@@ -298,7 +299,9 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
         // One message, on a connection that may be closed: whether it arrives is nobody's concern.
         runtime.spawn(async move {
             if let Err(error) = handle.cancel(Some("the call has ended".to_owned())).await {
@@ -313,9 +316,9 @@ pub(crate) fn request(ask: &Ask) -> Result<InputRequest, String> {
     let read = |error: serde_json::Error| format!("the question `{}` is none of MCP: {error}", ask.key);
     let params = ask.params.clone();
     Ok(match ask.kind {
-        AskKind::Elicit => {
-            InputRequest::Elicitation(ElicitRequest::new(serde_json::from_value::<ElicitRequestParams>(params).map_err(read)?))
-        }
+        AskKind::Elicit => InputRequest::Elicitation(ElicitRequest::new(
+            serde_json::from_value::<ElicitRequestParams>(params).map_err(read)?,
+        )),
         AskKind::Sample => InputRequest::CreateMessage(CreateMessageRequest::new(
             serde_json::from_value::<CreateMessageRequestParams>(params).map_err(read)?,
         )),

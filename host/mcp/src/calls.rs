@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, LoggingLevel, ProgressNotificationParam,
-    ProgressToken,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, LoggingLevel,
+    ProgressNotificationParam, ProgressToken,
 };
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
@@ -87,7 +87,8 @@ impl Caller {
         let about = self.about("tools/call", &request.name, &arguments);
         let brought =
             Brought { responses: request.input_responses.take(), state: request.request_state.take() };
-        let as_task = era == Era::Modern && context.client_capabilities().is_some_and(|it| it.supports_tasks());
+        let as_task =
+            era == Era::Modern && context.client_capabilities().is_some_and(|it| it.supports_tasks());
         // A task goes on when its request has ended.
         let cancel = if as_task { CancellationToken::new() } else { context.ct.clone() };
         let asker = self.asker(&context, era, cancel.clone());
@@ -143,7 +144,8 @@ impl Caller {
 impl Job {
     /// Runs the call; it becomes a task at once if the tool is slow, else when it takes long.
     async fn run_as_task(self, request: &CancellationToken) -> Result<CallToolResponse, ErrorData> {
-        let (caller, asker, cancel) = (Arc::clone(&self.caller), Arc::clone(&self.asker), self.cancel.clone());
+        let (caller, asker, cancel) =
+            (Arc::clone(&self.caller), Arc::clone(&self.asker), self.cancel.clone());
         let options = caller.server.options();
         let slow = self.is_slow();
         let mut running = tokio::spawn(self.run());
@@ -196,7 +198,8 @@ impl Job {
             identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
             session: Arc::clone(&self.caller.whose.session),
             dialog: Some(Arc::clone(&self.asker) as _),
-            approver: (server.options().ask && server.seals().work() && self.asker.can_approve()).then(|| Arc::clone(&self.asker) as _),
+            approver: (server.options().ask && server.seals().work() && self.asker.can_approve())
+                .then(|| Arc::clone(&self.asker) as _),
             ..TurnContext::default()
         };
         let view = server.view();

@@ -35,7 +35,8 @@ struct Listing {
 impl Listing {
     fn of(view: &View, watched: &BTreeMap<String, u64>) -> Self {
         let tools = view.definitions().map(|entry| convert::tool(entry, Era::Modern));
-        let resources = (numbered(shelf::resources(view).values()), numbered(shelf::templates(view).values()));
+        let resources =
+            (numbered(shelf::resources(view).values()), numbered(shelf::templates(view).values()));
         let watched = watched.keys().map(|uri| (uri.clone(), contents(view, uri)));
         Self {
             tools: numbered(tools),
@@ -53,7 +54,8 @@ impl Listing {
             (self.resources != before.resources, Change::Resources),
         ];
         found.extend(differ.into_iter().filter(|(differs, _)| *differs).map(|(_, change)| change));
-        let other = self.watched.iter().filter(|(uri, now)| before.watched.get(*uri).is_some_and(|it| it != *now));
+        let other =
+            self.watched.iter().filter(|(uri, now)| before.watched.get(*uri).is_some_and(|it| it != *now));
         found.extend(other.map(|(uri, _)| Change::Resource(uri.clone())));
         found
     }
@@ -156,9 +158,7 @@ pub(crate) async fn tell_subscription(
             Change::Tools => !tools || sink.notify_tool_list_changed().await.is_ok(),
             Change::Prompts => !prompts || sink.notify_prompt_list_changed().await.is_ok(),
             Change::Resources => !resources || sink.notify_resource_list_changed().await.is_ok(),
-            Change::Resource(uri) => {
-                sink.notify_resource_updated(uri).await.is_ok()
-            }
+            Change::Resource(uri) => sink.notify_resource_updated(uri).await.is_ok(),
         }
     };
     announce(server, closed, || watched.clone(), || peer.is_transport_closed(), tell).await;

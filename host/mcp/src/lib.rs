@@ -65,9 +65,9 @@ mod tasks;
 mod trace;
 
 pub use auth::FetchKeys;
-pub use http::{Ends, Http};
 pub use changes::MAX_WATCHED;
+pub use http::{Ends, Http};
 pub use server::{Options, Server};
-pub use tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use stdio::{serve, serve_stdio};
+pub use tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use tokio_util::sync::CancellationToken;

@@ -149,7 +149,11 @@ mod tests {
     struct Parts(VecDeque<Vec<u8>>);
 
     impl AsyncRead for Parts {
-        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
             if let Some(part) = self.0.pop_front() {
                 buf.put_slice(&part);
             }
@@ -175,7 +179,10 @@ mod tests {
     #[tokio::test]
     async fn lines_are_the_same_however_they_come() {
         for step in [1, 2, 3, 7, 100] {
-            assert_eq!(all(b"a\n\nbc\r\nd", step, 10).await, [whole("a"), whole(""), whole("bc\r"), whole("d")]);
+            assert_eq!(
+                all(b"a\n\nbc\r\nd", step, 10).await,
+                [whole("a"), whole(""), whole("bc\r"), whole("d")]
+            );
             assert_eq!(all(b"", step, 10).await, []);
             assert_eq!(all(b"\n", step, 10).await, [whole("")]);
             let long = format!("{}\n{}\n{}", "x".repeat(9), "y".repeat(10), "z".repeat(30));

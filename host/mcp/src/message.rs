@@ -164,7 +164,10 @@ mod tests {
             (b"{}", Some((-32600, None))),
             (b"{\"jsonrpc\":\"1.0\",\"id\":3,\"method\":\"ping\"}", Some((-32600, id(3)))),
             (b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", Some((-32600, None))),
-            (b"{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":5}}", Some((-32602, id(4)))),
+            (
+                b"{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":5}}",
+                Some((-32602, id(4))),
+            ),
         ] {
             let shown = String::from_utf8_lossy(bytes);
             match (read(bytes).expect_err(&shown), expect) {

@@ -35,11 +35,7 @@ pub(crate) fn is_one(uri: &str) -> bool {
 }
 
 /// One text, marked if others may have written it; `None`: none of this address is kept for this session.
-pub(crate) async fn read(
-    spool: &dyn Spool,
-    session: &Session,
-    uri: &str,
-) -> Option<ReadResourceResult> {
+pub(crate) async fn read(spool: &dyn Spool, session: &Session, uri: &str) -> Option<ReadResourceResult> {
     let id = uri.strip_prefix(PREFIX).and_then(SpoolId::parse)?;
     let kept = spool.get(session.key()?, &id).await?;
     let text = if kept.untrusted {

@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn a_state_is_bounded_and_so_is_the_memory_of_them() {
         let seals = Seals::new();
-        let large = State { answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(), ..state() };
+        let large =
+            State { answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(), ..state() };
         assert!(seals.seal("c", large, LIFE).unwrap_err().message.contains("bytes"));
         for _ in 0..=MAX_USED {
             let sealed = seals.seal("c", state(), LIFE).unwrap();

@@ -244,7 +244,9 @@ pub(crate) struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("session_id", &self.caller.whose.session_id).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("session_id", &self.caller.whose.session_id)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rmcp::model::{
-    ArgumentInfo, CompleteResult, CompletionInfo, ContentBlock, EmbeddedResource, ErrorData, Icon,
-    ImageContent, AudioContent, Prompt, PromptArgument, PromptMessage, Reference, Resource, ResourceContents,
-    ResourceTemplate, Role, JsonObject,
+    ArgumentInfo, AudioContent, CompleteResult, CompletionInfo, ContentBlock, EmbeddedResource, ErrorData,
+    Icon, ImageContent, JsonObject, Prompt, PromptArgument, PromptMessage, Reference, Resource,
+    ResourceContents, ResourceTemplate, Role,
 };
 use serde_json::{Value, json};
 use toolbay_core::dialog::{Ask, AskKind};
@@ -107,13 +107,16 @@ pub(crate) fn messages(
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<PromptMessage>, ErrorData> {
     let filled = prompt.filled(given).map_err(|error| unfit(&error))?;
-    Ok(filled.into_iter().filter_map(|message| {
-        let role = match message.role {
-            Speaker::User => Role::User,
-            Speaker::Assistant => Role::Assistant,
-        };
-        Some(PromptMessage::new(role, block(offers, message.content)?))
-    }).collect())
+    Ok(filled
+        .into_iter()
+        .filter_map(|message| {
+            let role = match message.role {
+                Speaker::User => Role::User,
+                Speaker::Assistant => Role::Assistant,
+            };
+            Some(PromptMessage::new(role, block(offers, message.content)?))
+        })
+        .collect())
 }
 
 fn unfit(error: &FillError) -> ErrorData {
@@ -126,9 +129,14 @@ fn block(offers: &Offers, content: Content) -> Option<ContentBlock> {
         Content::Text { text } => ContentBlock::text(text),
         Content::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
         Content::Audio { data, mime_type } => ContentBlock::Audio(AudioContent::new(data, mime_type)),
-        Content::Embedded { uri, mime_type, text } => ContentBlock::Resource(EmbeddedResource::new(
-            ResourceContents::TextResourceContents { uri, mime_type, text, meta: None },
-        )),
+        Content::Embedded { uri, mime_type, text } => {
+            ContentBlock::Resource(EmbeddedResource::new(ResourceContents::TextResourceContents {
+                uri,
+                mime_type,
+                text,
+                meta: None,
+            }))
+        }
         Content::Resource { path } => {
             let (uri, resource) = offers.at(&path)?;
             ContentBlock::Resource(EmbeddedResource::new(contents(uri, resource)))
@@ -198,7 +206,11 @@ fn contents(uri: &str, resource: &offer::Resource) -> ResourceContents {
 }
 
 /// Values for an argument of a prompt or a template, by what was typed so far.
-pub(crate) fn complete(view: &View, about: &Reference, typed: &ArgumentInfo) -> Result<CompleteResult, ErrorData> {
+pub(crate) fn complete(
+    view: &View,
+    about: &Reference,
+    typed: &ArgumentInfo,
+) -> Result<CompleteResult, ErrorData> {
     let arguments: Cow<'_, [Argument]> = match about {
         Reference::Prompt(one) => Cow::Borrowed(&prompt(view, &one.name)?.1.arguments),
         Reference::Resource(one) => {
@@ -220,7 +232,9 @@ pub(crate) fn complete(view: &View, about: &Reference, typed: &ArgumentInfo) -> 
             arguments.extend(pattern.names().filter(unsaid).map(bare));
             Cow::Owned(arguments)
         }
-        _ => return Err(ErrorData::invalid_params("`ref` is neither a prompt nor a resource template", None)),
+        _ => {
+            return Err(ErrorData::invalid_params("`ref` is neither a prompt nor a resource template", None));
+        }
     };
     let argument = arguments.iter().find(|argument| argument.name == typed.name).ok_or_else(|| {
         let name = one_line(&typed.name, MAX_NAME);

@@ -4,7 +4,7 @@
 //! in how many are not answered yet, so that a client which never reads is not read any more either. Notifications
 //! before the first request are dropped: rmcp would end the connection.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,8 @@ use crate::server::Server;
 
 /// Requests that are not answered yet, besides calls: beyond them nothing more is read.
 const MAX_OTHERS: usize = 256;
+/// Requests that were cancelled and whose ids are remembered.
+const MAX_CANCELLED: usize = 64;
 
 /// Serves one client over stdin and stdout. See [`serve`].
 ///
@@ -86,9 +88,17 @@ where
 /// Requests that are not answered yet.
 struct Asked {
     most: usize,
-    ids: Mutex<HashSet<RequestId>>,
+    ids: Mutex<Ids>,
     /// One was answered.
     less: Notify,
+}
+
+#[derive(Default)]
+struct Ids {
+    open: HashSet<RequestId>,
+    /// Those that were cancelled last. They may still be on their way to their end, and the answer to one would be taken
+    /// for the answer to another.
+    cancelled: VecDeque<RequestId>,
 }
 
 impl Asked {
@@ -96,24 +106,38 @@ impl Asked {
         Self { most, ids: Mutex::default(), less: Notify::new() }
     }
 
-    fn ids(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+    fn ids(&self) -> MutexGuard<'_, Ids> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there is room for one more.
     async fn room(&self) {
-        while self.ids().len() >= self.most {
+        while self.ids().open.len() >= self.most {
             self.less.notified().await;
         }
     }
 
     /// Takes one more in; returns whether there was none of this id.
     fn ask(&self, id: &RequestId) -> bool {
-        self.ids().insert(id.clone())
+        let mut ids = self.ids();
+        !ids.cancelled.contains(id) && ids.open.insert(id.clone())
     }
 
     fn answered(&self, id: &RequestId) {
-        if self.ids().remove(id) {
+        if self.ids().open.remove(id) {
+            self.less.notify_one();
+        }
+    }
+
+    /// It is not answered any more.
+    fn cancelled(&self, id: &RequestId) {
+        let mut ids = self.ids();
+        if ids.open.remove(id) {
+            ids.cancelled.push_back(id.clone());
+            if ids.cancelled.len() > MAX_CANCELLED {
+                ids.cancelled.pop_front();
+            }
+            drop(ids);
             self.less.notify_one();
         }
     }
@@ -177,7 +201,8 @@ where
         match message {
             JsonRpcMessage::Request(request) => {
                 if !self.asked.ask(&request.id) {
-                    let error = ErrorData::invalid_request("a request of this id is not answered yet", None);
+                    let text = "a request of this id is not answered yet, or was cancelled";
+                    let error = ErrorData::invalid_request(text, None);
                     return Err(Bad::Answer(error, Some(request.id.clone())));
                 }
                 Ok(true)
@@ -186,8 +211,7 @@ where
                 if let ClientNotification::CancelledNotification(cancelled) = &told.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    // It is not answered any more.
-                    self.asked.answered(id);
+                    self.asked.cancelled(id);
                 }
                 Ok(self.begun)
             }

@@ -160,12 +160,7 @@ impl Task {
     }
 
     fn head(&self, inner: &Inner) -> Shown {
-        let head = Shown::new(
-            self.name.clone(),
-            TaskStatus::Working,
-            utc(self.created),
-            utc(inner.updated),
-        );
+        let head = Shown::new(self.name.clone(), TaskStatus::Working, utc(self.created), utc(inner.updated));
         let head = head.with_ttl_ms(millis(self.life)).with_poll_interval_ms(millis(POLL));
         match &inner.message {
             Some(message) => head.with_status_message(message.clone()),
@@ -200,7 +195,12 @@ impl Tasks {
     }
 
     /// A new task for a call that `cancel` ends; `None`: there is no room for one more.
-    pub(crate) fn open(&self, owner: &Arc<str>, cancel: CancellationToken, life: Duration) -> Option<Arc<Task>> {
+    pub(crate) fn open(
+        &self,
+        owner: &Arc<str>,
+        cancel: CancellationToken,
+        life: Duration,
+    ) -> Option<Arc<Task>> {
         let mut tasks = self.tasks();
         let of_owner = || tasks.values().filter(|task| task.owner == *owner);
         let bytes: usize = of_owner().map(|task| task.inner().bytes).sum();
@@ -235,7 +235,9 @@ impl Tasks {
                 Stage::Done { result }
             }
             Ok(_) => {
-                let text = format!("the result has {bytes} bytes, and {MAX_TASK_BYTES} are kept for all tasks of a client");
+                let text = format!(
+                    "the result has {bytes} bytes, and {MAX_TASK_BYTES} are kept for all tasks of a client"
+                );
                 failed(&ErrorData::internal_error(text, None))
             }
             Err(error) => failed(&error),
@@ -280,7 +282,10 @@ impl Tasks {
     fn find(&self, owner: &str, name: &str) -> Result<Arc<Task>, ErrorData> {
         let task = self.tasks().get(name).filter(|task| *task.owner == *owner).cloned();
         task.filter(|task| task.ends > Instant::now()).ok_or_else(|| {
-            ErrorData::invalid_params("there is no task of this name; it may have been there for too long", None)
+            ErrorData::invalid_params(
+                "there is no task of this name; it may have been there for too long",
+                None,
+            )
         })
     }
 }

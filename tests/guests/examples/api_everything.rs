@@ -78,7 +78,7 @@ struct Address {
 
 /// Takes an address, to show that a schema arrives as it was written.
 #[tool(read_only)]
-fn address(
+fn send_letter(
     /// The name.
     name: Option<String>,
     /// The address.
@@ -97,7 +97,7 @@ plugin! {
         test_multiple_content_types,
         test_tool_with_progress,
         test_error_handling,
-        address,
+        send_letter,
     ],
     offers: "everything/offers.json",
 }

@@ -33,7 +33,9 @@ fn again(arguments: &Value, required: &Value, answer: &Value) -> Value {
 
 #[tokio::test]
 async fn who_can_not_be_asked_is_refused_with_the_line_of_the_policy() {
-    for (era, capabilities) in BOTH.into_iter().flat_map(|era| [(era, json!({})), (era, json!({"elicitation": {"url": {}}}))]) {
+    for (era, capabilities) in
+        BOTH.into_iter().flat_map(|era| [(era, json!({})), (era, json!({"elicitation": {"url": {}}}))])
+    {
         let mut client = Client::gated(era, capabilities, ask(), Options::default()).await;
         let result = client.call("p__t", json!({})).await;
         let text = result["content"][0]["text"].as_str().unwrap();
@@ -54,7 +56,8 @@ async fn an_older_client_is_asked_while_the_call_waits() {
         (json!({"action": "cancel"}), false, "dismissed"),
         (json!({"action": "accept", "content": {"remember": true}}), true, "\"n\":4"),
     ] {
-        let number = client.others.len() + usize::from(part == "\"n\":4") * 4 + usize::from(part == "\"n\":1");
+        let number =
+            client.others.len() + usize::from(part == "\"n\":4") * 4 + usize::from(part == "\"n\":1");
         let id = client.request("tools/call", call(&json!({"n": number, "text": "a\u{202e}b"}))).await;
         let question = client.notification("elicitation/create").await;
         let text = question["params"]["message"].as_str().unwrap();
@@ -119,7 +122,9 @@ async fn a_state_is_good_for_what_it_was_given_for() {
     };
     for change in [
         |retry: &mut Value| retry["requestState"] = json!("forged"),
-        |retry: &mut Value| retry["requestState"] = json!(format!("{}x", retry["requestState"].as_str().unwrap())),
+        |retry: &mut Value| {
+            retry["requestState"] = json!(format!("{}x", retry["requestState"].as_str().unwrap()))
+        },
         |retry: &mut Value| retry["arguments"]["n"] = json!(2),
         |retry: &mut Value| retry["name"] = json!("p__list"),
     ] {
@@ -134,7 +139,12 @@ async fn a_state_is_good_for_what_it_was_given_for() {
     let answer = other.ask("tools/call", state(&required, |_| {})).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     // Without the state an answer is none: it asks again.
-    let answer = client.ask("tools/call", state(&required, |retry| drop(retry.as_object_mut().unwrap().remove("requestState")))).await;
+    let answer = client
+        .ask(
+            "tools/call",
+            state(&required, |retry| drop(retry.as_object_mut().unwrap().remove("requestState"))),
+        )
+        .await;
     assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
     // Nor is something else than an answer.
     for nonsense in [json!(5), json!({"action": "perhaps"}), json!(null)] {
@@ -163,7 +173,8 @@ async fn native_tools_ask_too() {
     let capabilities = json!({"elicitation": {"form": {}}});
     let arguments = json!({"do": "ask"});
 
-    let mut client = Client::gated(Era::Legacy, capabilities.clone(), Gates::default(), Options::default()).await;
+    let mut client =
+        Client::gated(Era::Legacy, capabilities.clone(), Gates::default(), Options::default()).await;
     let id = client.request("tools/call", call(&arguments)).await;
     for (text, answer) in [("name", &name), ("place", &place)] {
         let question = client.notification("elicitation/create").await;
@@ -187,7 +198,10 @@ async fn what_a_client_does_not_offer_it_is_not_asked() {
         let mut client = Client::new(era).await;
         let answer = client.ask("tools/call", call(&json!({"do": "sample"}))).await;
         match era {
-            Era::Legacy => assert!(answer["result"]["content"].to_string().contains("does not offer `sampling`"), "{answer}"),
+            Era::Legacy => assert!(
+                answer["result"]["content"].to_string().contains("does not offer `sampling`"),
+                "{answer}"
+            ),
             Era::Modern => {
                 assert_eq!(answer["error"]["code"], -32021, "{answer}");
                 assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}));
@@ -210,7 +224,10 @@ async fn lines_of_the_log_go_to_who_wants_them() {
         }
         let id = client.request("tools/call", params).await;
         let line = client.notification("notifications/message").await;
-        assert_eq!((&line["params"]["level"], &line["params"]["data"]), (&json!("warning"), &json!({"a": 1})));
+        assert_eq!(
+            (&line["params"]["level"], &line["params"]["data"]),
+            (&json!("warning"), &json!({"a": 1}))
+        );
         client.answer(id).await;
         assert_eq!(client.others, Vec::<Value>::new(), "less urgent ones do not");
     }

@@ -69,13 +69,17 @@ async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
     client.send(&call).await;
     let answer = client.answer(70).await;
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    // Nor that of one that was cancelled, which may still be on its way to its end.
     client.cancel_request(70).await;
-    // Once it has ended, it can.
-    let again = json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": {"name": "p__t"}});
-    client.send(&again).await;
-    assert_eq!(client.answer(70).await["result"]["isError"], false);
-    client.send(&again).await;
-    assert_eq!(client.answer(70).await["result"]["isError"], false);
+    let again =
+        |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "p__t"}});
+    client.send(&again(70)).await;
+    assert_eq!(client.answer(70).await["error"]["code"], -32600);
+    // That of one that was answered can.
+    for _ in 0..2 {
+        client.send(&again(71)).await;
+        assert_eq!(client.answer(71).await["result"]["isError"], false);
+    }
 }
 
 #[tokio::test]
@@ -99,14 +103,19 @@ async fn what_is_told_about_nothing_changes_nothing() {
 async fn arguments_reach_the_tool_as_they_were_written() {
     let mut client = Client::new(Era::Legacy).await;
     let line = |arguments: &str| {
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"tools/call\",\"params\":{{\"name\":\"p__t\",\"arguments\":{arguments}}}}}\n")
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"tools/call\",\"params\":{{\"name\":\"p__t\",\"arguments\":{arguments}}}}}\n"
+        )
     };
     client.write(&line(r#"{"big": 123456789012345678901234567890, "a": 1.10}"#)).await;
     let text = client.answer(50).await["result"]["content"][0]["text"].clone();
     assert_eq!(text, r#"{"big": 123456789012345678901234567890, "a": 1.10}"#);
     client.write(&line(r#"{"n": 1, "n": 2}"#)).await;
     let result = client.answer(50).await["result"].clone();
-    assert_eq!((&result["isError"], &result["_meta"]["toolbay/code"]), (&json!(true), &json!("input_invalid")));
+    assert_eq!(
+        (&result["isError"], &result["_meta"]["toolbay/code"]),
+        (&json!(true), &json!("input_invalid"))
+    );
 }
 
 /// Requests of a client that never reads wait where they are; what it costs is bounded, and it is served when it reads.

@@ -60,19 +60,27 @@ async fn prompts_are_listed_and_filled() {
     for era in BOTH {
         let mut client = client(era, json!({})).await;
         let list = client.ask("prompts/list", json!({})).await["result"].clone();
-        let names: Vec<_> = list["prompts"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        let names: Vec<_> =
+            list["prompts"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
         assert_eq!(names, ["p__greet", "p__plain"]);
-        assert_eq!(list["prompts"][0]["arguments"][0], json!({"name": "who", "title": "Who", "required": true}));
+        assert_eq!(
+            list["prompts"][0]["arguments"][0],
+            json!({"name": "who", "title": "Who", "required": true})
+        );
         assert_eq!(list["prompts"][1]["title"], "Plain");
         assert_eq!(list["ttlMs"].is_u64(), era == Era::Modern);
         let params = json!({"name": "p__greet", "arguments": {"who": "ann {{how}}"}});
         let got = client.ask("prompts/get", params).await["result"].clone();
-        let blocks: Vec<_> = got["messages"].as_array().unwrap().iter().map(|one| one["content"].clone()).collect();
+        let blocks: Vec<_> =
+            got["messages"].as_array().unwrap().iter().map(|one| one["content"].clone()).collect();
         assert_eq!(got["messages"][0]["role"], "assistant");
         assert_eq!(blocks[0], json!({"type": "text", "text": "Hello ann {{how}}"}));
         assert_eq!(blocks[1], json!({"type": "image", "data": "AAAA", "mimeType": "image/png"}));
         assert_eq!(blocks[2]["type"], "audio");
-        assert_eq!(blocks[3]["resource"], json!({"uri": "toolbay://plugin/p/a.md", "mimeType": "text/markdown", "text": "# A"}));
+        assert_eq!(
+            blocks[3]["resource"],
+            json!({"uri": "toolbay://plugin/p/a.md", "mimeType": "text/markdown", "text": "# A"})
+        );
         assert_eq!((&blocks[4]["type"], &blocks[4]["size"]), (&json!("resource_link"), &json!(2)));
         assert_eq!(blocks[5]["resource"]["uri"], "x:ann {{how}}");
         for (params, part) in [
@@ -113,7 +121,10 @@ async fn arguments_that_are_missing_are_asked_for() {
     retry["name"] = json!("p__plain");
     retry["arguments"] = json!({});
     retry.as_object_mut().unwrap().remove("inputResponses");
-    assert!(modern.ask("prompts/get", retry).await["result"]["messages"].is_array(), "what needs nothing looks at nothing");
+    assert!(
+        modern.ask("prompts/get", retry).await["result"]["messages"].is_array(),
+        "what needs nothing looks at nothing"
+    );
 }
 
 #[tokio::test]
@@ -131,17 +142,30 @@ async fn resources_are_listed_and_read() {
         for (uri, contents) in [
             ("toolbay://plugin/p/a.md", json!({"mimeType": "text/markdown", "text": "# A"})),
             ("toolbay://plugin/p/b", json!({"blob": "AAE="})),
-            ("toolbay://plugin/p/t/%22/2", json!({"mimeType": "application/json", "text": "{\"x\":\"\\\"\"}"})),
+            (
+                "toolbay://plugin/p/t/%22/2",
+                json!({"mimeType": "application/json", "text": "{\"x\":\"\\\"\"}"}),
+            ),
         ] {
             let read = client.ask("resources/read", json!({ "uri": uri })).await["result"].clone();
             let mut expect = contents;
             expect["uri"] = json!(uri);
             assert_eq!(read["contents"], json!([expect]));
         }
-        for uri in ["toolbay://plugin/p/none", "toolbay://plugin/q/a.md", "toolbay://output/x", "file:///etc/passwd", ""] {
+        for uri in [
+            "toolbay://plugin/p/none",
+            "toolbay://plugin/q/a.md",
+            "toolbay://output/x",
+            "file:///etc/passwd",
+            "",
+        ] {
             let answer = client.ask("resources/read", json!({ "uri": uri })).await;
             let code = if era == Era::Modern { -32602 } else { -32002 };
-            assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["uri"]), (&json!(code), &json!(uri)), "{answer}");
+            assert_eq!(
+                (&answer["error"]["code"], &answer["error"]["data"]["uri"]),
+                (&json!(code), &json!(uri)),
+                "{answer}"
+            );
         }
         let tools = client.ask("tools/list", json!({})).await["result"]["tools"].clone();
         let tool = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "p__shelf").unwrap();
@@ -199,7 +223,11 @@ async fn lists_come_in_pages() {
     let options = Options { page_size: 1, ..Options::default() };
     let mut client = Client::gated(Era::Modern, json!({}), Gates::default(), options).await;
     client.registry.register(bundle("# A")).unwrap();
-    for (method, key, count) in [("prompts/list", "prompts", 2), ("resources/list", "resources", 2), ("resources/templates/list", "resourceTemplates", 1)] {
+    for (method, key, count) in [
+        ("prompts/list", "prompts", 2),
+        ("resources/list", "resources", 2),
+        ("resources/templates/list", "resourceTemplates", 1),
+    ] {
         let (mut params, mut seen) = (json!({}), 0);
         loop {
             let page = client.ask(method, params).await["result"].clone();
@@ -218,7 +246,8 @@ async fn changes_of_prompts_and_resources_are_told() {
     let watched = "toolbay://plugin/p/a.md";
     assert_eq!(legacy.ask("resources/subscribe", json!({ "uri": watched })).await["result"], json!({}));
     let mut modern = client(Era::Modern, json!({})).await;
-    let wanted = json!({"promptsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": [watched]});
+    let wanted =
+        json!({"promptsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": [watched]});
     modern.request("subscriptions/listen", json!({ "notifications": wanted })).await;
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
     assert_eq!(ack["params"]["notifications"], wanted);
@@ -241,7 +270,11 @@ async fn changes_of_prompts_and_resources_are_told() {
         client.notification("notifications/prompts/list_changed").await;
         client.notification("notifications/resources/list_changed").await;
     }
-    assert!(modern.others.iter().all(|m| m["method"] != "notifications/tools/list_changed"), "{:?}", modern.others);
+    assert!(
+        modern.others.iter().all(|m| m["method"] != "notifications/tools/list_changed"),
+        "{:?}",
+        modern.others
+    );
     assert_eq!(legacy.ask("resources/unsubscribe", json!({ "uri": watched })).await["result"], json!({}));
     for number in 0..toolbay_mcp::MAX_WATCHED {
         legacy.ask("resources/subscribe", json!({"uri": format!("x:{number}")})).await;

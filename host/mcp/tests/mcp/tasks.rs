@@ -1,12 +1,17 @@
 //! Calls that take long, as tasks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay_core::pipeline::Gates;
+use toolbay_core::registry::Bundle;
+use toolbay_core::tool::{ToolDef, ToolTraits};
+use toolbay_core::view::Entry;
 use toolbay_mcp::Options;
 
 use crate::client::{Client, Era};
+use crate::puppet;
 
 const KNOWS: &str = "io.modelcontextprotocol/tasks";
 
@@ -20,7 +25,11 @@ fn soon() -> Options {
 }
 
 async fn begin(client: &mut Client, what: &str) -> Value {
-    let answer = client.ask("tools/call", json!({"name": "p__t", "arguments": {"do": what}})).await;
+    begin_as(client, "p__t", what).await
+}
+
+async fn begin_as(client: &mut Client, tool: &str, what: &str) -> Value {
+    let answer = client.ask("tools/call", json!({"name": tool, "arguments": {"do": what}})).await;
     assert_eq!(answer["result"]["resultType"], "task", "{answer}");
     answer["result"].clone()
 }
@@ -44,10 +53,16 @@ async fn a_long_call_becomes_a_task_and_a_short_one_does_not() {
     assert_eq!((&result["resultType"], &result["isError"]), (&json!("complete"), &json!(false)));
     let task = begin(&mut client, "nap").await;
     assert_eq!(task["status"], "working");
-    assert!(task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64() && task["createdAt"].is_string(), "{task}");
+    assert!(
+        task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64() && task["createdAt"].is_string(),
+        "{task}"
+    );
     let done = until(&mut client, &task, &["completed"]).await;
     assert_eq!(done["result"]["content"][0]["text"], "rested");
-    assert!(done["result"]["_meta"]["toolbay/usage"].is_object(), "as the call would have been answered: {done}");
+    assert!(
+        done["result"]["_meta"]["toolbay/usage"].is_object(),
+        "as the call would have been answered: {done}"
+    );
 }
 
 #[tokio::test]
@@ -73,7 +88,10 @@ async fn a_task_can_be_ended() {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) > before, "the call has ended");
+        assert!(
+            client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) > before,
+            "the call has ended"
+        );
         let ack = client.ask("tasks/cancel", json!({"taskId": task["taskId"]})).await;
         assert!(ack.get("error").is_none(), "twice is no mistake: {ack}");
     }
@@ -84,7 +102,11 @@ async fn a_task_belongs_to_its_connection() {
     let mut mine = client(soon()).await;
     let task = begin(&mut mine, "hang").await;
     let mut theirs = client(soon()).await;
-    for (method, more) in [("tasks/get", json!({})), ("tasks/cancel", json!({})), ("tasks/update", json!({"inputResponses": {}}))] {
+    for (method, more) in [
+        ("tasks/get", json!({})),
+        ("tasks/cancel", json!({})),
+        ("tasks/update", json!({"inputResponses": {}})),
+    ] {
         let mut params = more;
         params["taskId"] = task["taskId"].clone();
         let answer = theirs.ask(method, params).await;
@@ -98,13 +120,18 @@ async fn a_task_belongs_to_its_connection() {
 
 #[tokio::test]
 async fn a_task_asks_and_goes_on() {
-    let mut client = client(Options { task_after: Duration::ZERO, ..Options::default() }).await;
-    let task = begin(&mut client, "ask").await;
+    let mut client = client(Options::default()).await;
+    let tool = puppet::tool(&client.puppet, "slow", None, ToolTraits::default());
+    let def = ToolDef { tags: vec!["slow".to_owned()], ..ToolDef::clone(&tool.def) };
+    let tools = vec![Entry::new(def, Arc::clone(&tool.invoker))];
+    client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
+    let task = begin_as(&mut client, "p__slow", "ask").await;
     for name in ["name", "place"] {
         let asking = until(&mut client, &task, &["input_required"]).await;
         let (key, request) = asking["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert!(request["params"]["message"].as_str().unwrap().contains(name), "{asking}");
-        let nonsense = json!({"taskId": task["taskId"], "inputResponses": {key: 5, "other": {"action": "accept"}}});
+        let nonsense =
+            json!({"taskId": task["taskId"], "inputResponses": {key: 5, "other": {"action": "accept"}}});
         client.ask("tasks/update", nonsense).await;
         until(&mut client, &task, &["input_required"]).await;
         let answer = json!({"action": "accept", "content": {"name": name}});
@@ -145,5 +172,8 @@ async fn without_room_a_call_stays_a_call() {
         begin(&mut client, "hang").await;
     }
     let result = client.call("p__t", json!({"do": "nap"})).await;
-    assert_eq!((&result["resultType"], &result["content"][0]["text"]), (&json!("complete"), &json!("rested")));
+    assert_eq!(
+        (&result["resultType"], &result["content"][0]["text"]),
+        (&json!("complete"), &json!("rested"))
+    );
 }
