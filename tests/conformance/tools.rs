@@ -17,6 +17,7 @@ pub(crate) fn all() -> Result<Vec<Entry>, DefinitionError> {
     tools.extend(rounds()?);
     tools.extend(tasks()?);
     tools.push(schema()?);
+    tools.push(header()?);
     Ok(tools)
 }
 
@@ -249,4 +250,13 @@ fn schema() -> Result<Entry, DefinitionError> {
         "additionalProperties": false,
     });
     tool("json_schema_2020_12_tool").input_schema(schema).run(|_, _| async { Ok(ToolOutput::text("good")) })
+}
+
+/// An argument that is mirrored in a header.
+fn header() -> Result<Entry, DefinitionError> {
+    let region = json!({"type": "string", "x-mcp-header": "Region"});
+    let schema = json!({"type": "object", "properties": {"region": region, "query": {"type": "string"}}});
+    tool("test_header")
+        .input_schema(schema)
+        .run(|args, _| async move { Ok(ToolOutput::text(args.to_string())) })
 }
