@@ -1,16 +1,8 @@
 //! What a call costs, as a ratio to bare wasmtime over the same component with the same settings, in one run.
 //!
-//! `cargo bench --bench calls` prints the table of `docs/performance.md`. The two sides take turns in short rounds, so
+//! `cargo bench --bench all -- calls` prints the table of `docs/performance.md`. The two sides take turns in short rounds, so
 //! that a machine that slows down slows both.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "a benchmark that fails is to stop"
-)]
-
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -19,36 +11,15 @@ use std::time::{Duration, Instant};
 use integration_tests::median;
 use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
-use wasmtime::component::{Component, Linker, ResourceTable};
-use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
-};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
-mod bindings {
-    #![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "generated")]
-    wasmtime::component::bindgen!({
-        path: "../wit",
-        world: "toolbay:plugin/exports-tools",
-        exports: { default: async },
-    });
-}
+use crate::floor::{ARGS, Bare};
 
-/// 100 bytes of arguments.
-const ARGS: &str =
-    r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
 const ROUNDS: usize = 30;
 const CALLS: usize = 1000;
 /// How long each side of a throughput round runs.
 const SPAN: Duration = Duration::from_millis(300);
 
-fn main() {
-    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
-    if !std::env::args().any(|arg| arg == "--bench") {
-        return;
-    }
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("load average before: {}", load.trim());
+pub(crate) fn run() {
     fresh_call();
     two_threads();
     start_of_list();
@@ -195,7 +166,7 @@ impl Spread {
 
 /// Counts records, so that building one is not optimised away.
 #[derive(Debug, Default)]
-struct Counted(std::sync::atomic::AtomicU64);
+pub(crate) struct Counted(std::sync::atomic::AtomicU64);
 
 impl AuditSink for Counted {
     fn record(&self, record: AuditRecord) {
@@ -223,75 +194,5 @@ impl Library {
         let calls = vec![ToolCall::new("1", "bench__echo", ARGS)];
         let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
         assert_eq!(results[0].result.as_ref().unwrap().value, ARGS);
-    }
-}
-
-struct State {
-    wasi: WasiCtx,
-    table: ResourceTable,
-    limits: wasmtime::StoreLimits,
-}
-
-impl WasiView for State {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
-    }
-}
-
-/// The floor: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
-struct Bare {
-    engine: Engine,
-    pre: bindings::ExportsToolsPre<State>,
-}
-
-impl Bare {
-    fn new() -> Self {
-        let mut pool = PoolingAllocationConfig::new();
-        pool.total_component_instances(64)
-            .total_core_instances(1280)
-            .total_memories(128)
-            .total_tables(256)
-            .total_stacks(128)
-            .max_memory_size(1 << 30)
-            .table_elements(65_536)
-            .max_core_instance_size(2 << 20)
-            .max_component_instance_size(2 << 20)
-            .linear_memory_keep_resident(1 << 20)
-            .table_keep_resident(1 << 20)
-            .pagemap_scan(Enabled::Auto)
-            .max_unused_warm_slots(100);
-        let mut config = Config::new();
-        config
-            .concurrency_support(false)
-            .epoch_interruption(true)
-            .consume_fuel(true)
-            .max_wasm_stack(512 << 10)
-            .wasm_backtrace_max_frames(NonZeroUsize::new(16))
-            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-        let engine = Engine::new(&config).unwrap();
-        let component = Component::from_file(&engine, guest_artifacts::BENCH_ECHO).unwrap();
-        let mut linker: Linker<State> = Linker::new(&engine);
-        wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
-        let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
-        Self { engine, pre }
-    }
-
-    /// `bounded`: also what any host that bounds its guests has to set.
-    async fn call(&self, bounded: bool) {
-        let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).build();
-        let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
-        let mut store = Store::new(&self.engine, state);
-        store.set_fuel(20_000_000_000).unwrap();
-        store.set_epoch_deadline(1_000_000);
-        if bounded {
-            store.limiter(|state| &mut state.limits);
-            store.set_hostcall_fuel(16 << 20);
-            store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
-        }
-        let guest = self.pre.instantiate_async(&mut store).await.unwrap();
-        let name = "echo";
-        let answer =
-            guest.toolbay_plugin_tools().call_call(&mut store, name, &ARGS.to_owned()).await.unwrap();
-        assert_eq!(answer.unwrap().value, ARGS);
     }
 }

@@ -1,13 +1,6 @@
 //! How long a call goes on after it was cancelled, whatever it does at that moment.
 //!
-//! `cargo bench --bench cancel` prints the table. Target: half a second, for each of them.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "a benchmark that fails is to stop"
-)]
+//! `cargo bench --bench all -- cancel` prints the table. Target: half a second, for each of them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,13 +13,8 @@ use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext};
 
 const ROUNDS: usize = 40;
 
-fn main() {
-    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
-    if !std::env::args().any(|arg| arg == "--bench") {
-        return;
-    }
+pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    println!("load average before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
     println!("\n| cancelled while | ended after, median ms | most ms |\n|---|---|---|");
     runtime.block_on(measure());
 }

@@ -1,15 +1,8 @@
 //! What a granted read of a file costs, as a ratio to the same read with cap-std alone, in one run.
 //!
-//! `cargo bench --bench files` prints the table of `docs/reference/capabilities/fs_reach.md`. The sides take turns in
+//! `cargo bench --bench all -- files` prints the table of `docs/reference/capabilities/fs_reach.md`. The sides take turns in
 //! short rounds. One call of the guest reads many times, so that the call itself does not count; what it takes to hand
 //! 64 KiB over to a guest is in the row of the guest and not in the others.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "a benchmark that fails is to stop"
-)]
 
 use std::io::Read;
 use std::path::Path;
@@ -24,11 +17,7 @@ const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
 const READS: u32 = 500;
 const ROUNDS: usize = 41;
 
-fn main() {
-    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
-    if !std::env::args().any(|arg| arg == "--bench") {
-        return;
-    }
+pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     // Beside the build, and not in the folder for temporary files, which may be in memory.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");

@@ -1,14 +1,7 @@
 //! What a get costs a guest, beside redb's own get on the same file, in one run.
 //!
-//! `cargo bench --bench kv` prints the table. The sides take turns in short rounds, so that a machine that slows down
+//! `cargo bench --bench all -- kv` prints the table. The sides take turns in short rounds, so that a machine that slows down
 //! slows all. A guest's time is that of a call with many gets, less that of a call with none, for each get.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "a benchmark that fails is to stop"
-)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,13 +21,7 @@ const PLAIN: TableDefinition<&[u8], &[u8]> = TableDefinition::new("plain");
 /// What is allowed over redb's own get (docs/performance.md).
 const TARGET_US: f64 = 5.0;
 
-fn main() {
-    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
-    if !std::env::args().any(|arg| arg == "--bench") {
-        return;
-    }
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("load average before: {}", load.trim());
+pub(crate) fn run() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     let dir = tempfile::tempdir().unwrap();

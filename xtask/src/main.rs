@@ -9,6 +9,7 @@ mod foreign;
 mod hostile;
 mod limits;
 mod parity;
+mod peers;
 mod plugins;
 mod test;
 mod tidy;
@@ -32,6 +33,7 @@ TASK is one of
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
     conformance          runs the official conformance suite of MCP against a fixture server
+    peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     demo                 builds the host and the plugins, and shows what they do
 ";
@@ -70,6 +72,7 @@ fn run(args: &[&str]) -> Result<()> {
         }
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
+        ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }

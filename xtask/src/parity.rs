@@ -2,7 +2,8 @@
 //! that it waits for, and a test that it names is there.
 //!
 //! A test is `FILE::TEST`, with the file's name without its path and ending; of `mod.rs`, `tests.rs`, `lib.rs` and
-//! `main.rs` it is the folder's. A file in Python is named by its path. What waits is `open: issue N`.
+//! `main.rs` it is the folder's. A file in Python is named by its path. What waits is `open: issue N`, or
+//! `open: no issue yet`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +23,8 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
         let Some(cell) = shown_by(line) else { continue };
         rows += 1;
         let mut wrong = |problem: String| report.errors.push(format!("{PAGE}:{}: {problem}", number + 1));
-        if let Some(issue) = waits(cell) {
-            *open.entry(issue.to_owned()).or_default() += 1;
+        if let Some(what) = waits(cell) {
+            *open.entry(what.to_owned()).or_default() += 1;
             continue;
         }
         let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
@@ -34,7 +35,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
             wrong(format!("there is no test `{name}`"));
         }
     }
-    let waiting: Vec<String> = open.iter().map(|(issue, rows)| format!("{rows} for issue {issue}")).collect();
+    let waiting: Vec<String> = open.iter().map(|(issue, rows)| format!("{rows} for {issue}")).collect();
     println!(
         "{rows} features of the seed systems, {} open: {}",
         open.values().sum::<usize>(),
@@ -49,10 +50,16 @@ fn shown_by(line: &str) -> Option<&str> {
     (!head).then_some(last)
 }
 
+/// What a row waits for: `issue N`, or `no issue yet`.
 fn waits(cell: &str) -> Option<&str> {
-    let issue = cell.strip_prefix("open: issue ")?;
-    let end = issue.find(|c: char| !c.is_ascii_digit()).unwrap_or(issue.len());
-    issue.get(..end).filter(|number| !number.is_empty())
+    const NONE_YET: &str = "no issue yet";
+    let open = cell.strip_prefix("open: ")?;
+    if open.starts_with(NONE_YET) {
+        return Some(NONE_YET);
+    }
+    let issue = open.strip_prefix("issue ")?;
+    let digits = issue.find(|c: char| !c.is_ascii_digit()).unwrap_or(issue.len());
+    open.get(.."issue ".len() + digits).filter(|_| digits > 0)
 }
 
 /// The tests of a source, as rows name them.
@@ -104,9 +111,14 @@ mod tests {
     #[test]
     fn a_row_that_names_a_test_which_is_not_there_is_found() {
         let head = "| feature | where | shown by |\n|---|---|---|\n";
-        for good in
-            ["`b::one`, `b::two`", "`c::three`", "`tests/x.py`", "open: issue 12", "open: issue 7, the panel"]
-        {
+        for good in [
+            "`b::one`, `b::two`",
+            "`c::three`",
+            "`tests/x.py`",
+            "open: issue 12",
+            "open: issue 7, the panel",
+            "open: no issue yet, the panel",
+        ] {
             assert_eq!(errors(&format!("{head}| x | y | {good} |\n")), Vec::<String>::new(), "{good}");
         }
         assert_eq!(errors(&format!("{head}| x | | open: issue 1 |\n")), Vec::<String>::new());

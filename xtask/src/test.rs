@@ -107,7 +107,7 @@ pub(crate) fn cargo(workspace: &Path, args: &[&str]) -> Result<()> {
     shell(native_cargo(workspace).args(args))
 }
 
-fn native_cargo(workspace: &Path) -> Command {
+pub(crate) fn native_cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace);
     command

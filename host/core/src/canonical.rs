@@ -2,7 +2,7 @@
 //! as ECMAScript writes them. Unlike there, an integer keeps all its digits. So that the same arguments have the same
 //! digest, whoever wrote them and however.
 
-use std::fmt::Write;
+use std::io::Write;
 
 use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256};
@@ -10,90 +10,97 @@ use sha2::{Digest, Sha256};
 /// The SHA-256 of a value in its canonical form, in lower-case hex.
 #[must_use]
 pub fn sha256(value: &Value) -> String {
-    hex(Sha256::digest(text(value).as_bytes()).as_slice())
+    hex(Sha256::digest(text(value)).as_slice())
 }
 
 /// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form, in lower-case hex; and that of its arguments. The
 /// same call has the same digest in whatever order its arguments are written.
 #[must_use]
 pub fn sha256_of_call(tool: &str, args: &Value) -> (String, String) {
-    let args = text(args);
-    let mut name = String::new();
-    write_text(tool, &mut name);
-    let call = Sha256::new()
-        .chain_update(b"{\"args\":")
-        .chain_update(args.as_bytes())
-        .chain_update(b",\"tool\":")
-        .chain_update(name.as_bytes())
-        .chain_update(b"}");
-    (hex(call.finalize().as_slice()), hex(Sha256::digest(args.as_bytes()).as_slice()))
+    let mut whole = Vec::with_capacity(256);
+    whole.extend(b"{\"args\":");
+    let start = whole.len();
+    write(args, &mut whole);
+    let args = hex(Sha256::digest(whole.get(start..).unwrap_or_default()).as_slice());
+    whole.extend(b",\"tool\":");
+    write_text(tool, &mut whole);
+    whole.push(b'}');
+    (hex(Sha256::digest(whole).as_slice()), args)
 }
 
-fn text(value: &Value) -> String {
-    let mut text = String::new();
+fn text(value: &Value) -> Vec<u8> {
+    let mut text = Vec::new();
     write(value, &mut text);
     text
 }
 
 fn hex(bytes: &[u8]) -> String {
     let digit = |n: u8| char::from(if n < 10 { b'0' + n } else { b'a' + n - 10 });
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// Writes a value in its canonical form. How deep a value can be is bounded where it is parsed.
-fn write(value: &Value, out: &mut String) {
+fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::Null | Value::Bool(_) => _ = write!(out, "{value}"),
+        Value::Null => out.extend(b"null"),
+        Value::Bool(true) => out.extend(b"true"),
+        Value::Bool(false) => out.extend(b"false"),
         Value::String(text) => write_text(text, out),
         Value::Number(number) => write_number(number, out),
         Value::Array(items) => {
-            let mut before = '[';
+            let mut before = b'[';
             for item in items {
                 out.push(before);
                 write(item, out);
-                before = ',';
+                before = b',';
             }
-            out.push_str(if items.is_empty() { "[]" } else { "]" });
+            out.extend(if items.is_empty() { b"[]".as_slice() } else { b"]" });
         }
         Value::Object(members) => write_object(members, out),
     }
 }
 
-fn write_object(members: &Map<String, Value>, out: &mut String) {
+fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
     let mut sorted: Vec<_> = members.iter().collect();
     // By UTF-16 code units, as RFC 8785, 3.2.3 has it.
     sorted.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-    let mut before = '{';
+    let mut before = b'{';
     for (name, value) in sorted {
         out.push(before);
         write_text(name, out);
-        out.push(':');
+        out.push(b':');
         write(value, out);
-        before = ',';
+        before = b',';
     }
-    out.push_str(if members.is_empty() { "{}" } else { "}" });
+    out.extend(if members.is_empty() { b"{}".as_slice() } else { b"}" });
 }
 
 /// The escapes of serde_json are those of ECMAScript's `JSON.stringify`.
-fn write_text(text: &str, out: &mut String) {
-    _ = write!(out, "{}", Value::from(text));
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    // A vector takes every byte, and a text is JSON: it can not fail.
+    drop(serde_json::to_writer(out, text));
 }
 
-fn write_number(number: &Number, out: &mut String) {
+fn write_number(number: &Number, out: &mut Vec<u8>) {
     match number.as_f64() {
         Some(float) if number.is_f64() => write_float(float, out),
-        _ => _ = write!(out, "{number}"),
+        _ => drop(write!(out, "{number}")),
     }
 }
 
 /// ECMAScript's `Number::toString`: the shortest digits, in one of four layouts.
-fn write_float(float: f64, out: &mut String) {
+fn write_float(float: f64, out: &mut Vec<u8>) {
     if float == 0.0 {
-        out.push('0');
+        out.push(b'0');
         return;
     }
     if float < 0.0 {
-        out.push('-');
+        out.push(b'-');
     }
     let shortest = format!("{:e}", float.abs());
     let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
@@ -103,17 +110,17 @@ fn write_float(float: f64, out: &mut String) {
     let point = exponent.parse::<i32>().unwrap_or(0) + 1;
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
     if count <= point && point <= 21 {
-        _ = write!(out, "{digits}{}", zeros(point - count));
+        drop(write!(out, "{digits}{}", zeros(point - count)));
     } else if 0 < point && point <= 21 {
         let (whole, rest) = digits.split_at(usize::try_from(point).unwrap_or(0));
-        _ = write!(out, "{whole}.{rest}");
+        drop(write!(out, "{whole}.{rest}"));
     } else if -6 < point && point <= 0 {
-        _ = write!(out, "0.{}{digits}", zeros(-point));
+        drop(write!(out, "0.{}{digits}", zeros(-point)));
     } else {
         let (first, rest) = digits.split_at(1);
         let dot = if rest.is_empty() { "" } else { "." };
         let sign = if point > 0 { "+" } else { "-" };
-        _ = write!(out, "{first}{dot}{rest}e{sign}{}", (point - 1).abs());
+        drop(write!(out, "{first}{dot}{rest}e{sign}{}", (point - 1).abs()));
     }
 }
 
@@ -123,9 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn canonical(text: &str) -> String {
-        let mut out = String::new();
-        write(&serde_json::from_str(text).unwrap(), &mut out);
-        out
+        String::from_utf8(super::text(&serde_json::from_str(text).unwrap())).unwrap()
     }
 
     #[test]
@@ -168,8 +173,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_float_is_read_back(float in proptest::num::f64::NORMAL | proptest::num::f64::SUBNORMAL) {
-            let mut out = String::new();
+            let mut out = Vec::new();
             write_float(float, &mut out);
+            let out = String::from_utf8(out).unwrap();
             prop_assert_eq!(out.parse::<f64>().unwrap(), float, "{}", out);
         }
 

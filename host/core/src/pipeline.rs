@@ -6,6 +6,7 @@
 mod admit;
 mod answer;
 mod around;
+mod crew;
 mod deliver;
 mod fit;
 mod permit;
@@ -19,8 +20,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
-use tokio::task::JoinSet;
 
+use self::crew::{Crew, Work};
 use self::record::Open;
 use self::way::Way;
 use crate::audit::AuditSink;
@@ -41,7 +42,7 @@ use crate::tool::ToolSource;
 use crate::untrusted::Mark;
 use crate::view::View;
 
-/// Calls of one batch that are under way at once, each in a task of its own: four times what the host runs by default.
+/// Calls of one batch that are under way at once: four times what the host runs by default.
 /// The rest of a batch waits as what it is, a name and a text.
 pub const BATCH_TASKS: usize = 256;
 
@@ -231,39 +232,42 @@ impl Pipeline {
             }
             return results;
         }
-        let shared = Arc::new((self.clone(), view.clone(), turn, gates, turn_count));
-        let mut units = units(view, calls).into_iter();
-        let mut tasks = JoinSet::new();
-        let mut results: Vec<(usize, Delivered)> = Vec::with_capacity(count);
-        loop {
-            while tasks.len() < BATCH_TASKS
-                && let Some(unit) = units.next()
-            {
-                let shared = Arc::clone(&shared);
-                tasks.spawn(async move {
-                    let (pipeline, view, turn, gates, turn_count) = &*shared;
-                    let batch = Batch { pipeline, view, turn, gates, turn_count, count };
-                    let mut done = Vec::with_capacity(unit.len());
-                    for (index, call) in unit {
-                        done.push((index, batch.call(call).await));
-                    }
-                    done
-                });
-            }
-            match tasks.join_next().await {
-                // A task neither panics (`Batch::call` catches) nor is aborted while we wait for it.
-                Some(done) => results.extend(done.unwrap_or_default()),
-                None => break,
-            }
-        }
+        let units = units(view, calls);
+        let whole = Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count };
+        let mut results = Crew::work_off(whole, units).await;
         results.sort_unstable_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, delivered)| delivered).collect()
     }
 }
 
-/// What runs in a task of its own: a call, or all calls of one lane, each with its place in the batch.
-fn units(view: &View, calls: Vec<ToolCall>) -> Vec<Vec<(usize, ToolCall)>> {
-    let mut units: Vec<Vec<(usize, ToolCall)>> = Vec::with_capacity(calls.len());
+/// What the tasks of a batch hold together.
+struct Whole {
+    pipeline: Pipeline,
+    view: View,
+    turn: Arc<TurnContext>,
+    gates: Arc<Gates>,
+    turn_count: Option<Arc<TurnCount>>,
+    count: usize,
+}
+
+impl Work for Whole {
+    async fn run(&self, unit: Unit) -> Vec<(usize, Delivered)> {
+        let Self { pipeline, view, turn, gates, turn_count, count } = self;
+        let batch = Batch { pipeline, view, turn, gates, turn_count, count: *count };
+        let mut done = Vec::with_capacity(unit.len());
+        for (index, call) in unit {
+            // A panic is caught in it: each call has its result.
+            done.push((index, batch.call(call).await));
+        }
+        done
+    }
+}
+
+/// A call, or all calls of one lane, which run one after the other; each with its place in the batch.
+type Unit = Vec<(usize, ToolCall)>;
+
+fn units(view: &View, calls: Vec<ToolCall>) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::with_capacity(calls.len());
     let mut lanes: HashMap<&Arc<str>, usize> = HashMap::new();
     for (index, call) in calls.into_iter().enumerate() {
         let lane = view.get(&call.tool).and_then(|entry| entry.serial.as_ref());
@@ -301,8 +305,7 @@ impl Batch<'_> {
             Some(target) => (target.to_string(), Some(tool)),
             None => (tool, None),
         };
-        let mark = way.mark(&tool);
-        let Way { source, usage, cut_from, call_sha256, cached, kept, .. } = way;
+        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, .. } = way;
         Delivered {
             call_id: id,
             tool,

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 fn id(name: &str) -> PluginId {
     PluginId::new(name).unwrap()
@@ -190,11 +191,34 @@ async fn a_place_granted_to_one_that_gave_up_is_given_on() {
     assert!(idle(&admission));
 }
 
+/// Who holds a place, counted; also when the task that holds it is aborted.
+struct Inside {
+    all: Arc<AtomicU32>,
+    each: Arc<Vec<AtomicU32>>,
+    plugin: usize,
+    before: (u32, u32),
+    _place: Place,
+}
+
+impl Inside {
+    fn with(place: Place, all: &Arc<AtomicU32>, each: &Arc<Vec<AtomicU32>>, plugin: usize) -> Self {
+        let before = (all.fetch_add(1, SeqCst), each[plugin].fetch_add(1, SeqCst));
+        Self { all: Arc::clone(all), each: Arc::clone(each), plugin, before, _place: place }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // Before the place is given back, which is dropped after this.
+        self.all.fetch_sub(1, SeqCst);
+        self.each[self.plugin].fetch_sub(1, SeqCst);
+    }
+}
+
 /// Many plugins, bounds, cancellations, aborts and time-outs at random, on several threads: never more run than may,
 /// neither in all nor of one plugin, everybody is answered, and in the end nothing is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_happens_no_place_is_lost() {
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     for round in 0..20u32 {
         let (places, bound) = (1 + round % 5, 1 + round % 3);
@@ -221,16 +245,13 @@ async fn whatever_happens_no_place_is_lost() {
                 let Ok(place) = admission.enter(&id(&format!("p{plugin}")), bound, &cancel).await else {
                     return;
                 };
-                assert!(all.fetch_add(1, SeqCst) < places);
-                assert!(each[plugin].fetch_add(1, SeqCst) < bound);
+                let inside = Inside::with(place, &all, &each, plugin);
+                assert!(inside.before.0 < places && inside.before.1 < bound, "{:?}", inside.before);
                 match dice >> 20 & 3 {
                     0 => tokio::time::sleep(Duration::from_micros(dice >> 24 & 0x3ff)).await,
                     1 => tokio::task::yield_now().await,
                     _ => {}
                 }
-                all.fetch_sub(1, SeqCst);
-                each[plugin].fetch_sub(1, SeqCst);
-                drop(place);
             });
             if dice.is_multiple_of(11) {
                 task.abort();

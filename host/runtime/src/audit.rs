@@ -37,6 +37,8 @@ impl Default for Rotation {
 
 /// Between two syncs: what a loss of power may cost.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often a file is opened anew because another process gave its name on meanwhile.
+const OPEN_TRIES: u32 = 16;
 /// How long the end of the program waits for the last sync: a disk that hangs must not keep it.
 const LAST_SYNC: Duration = Duration::from_secs(5);
 
@@ -226,16 +228,14 @@ impl Shared {
 
     /// Opens the file that has the name now, if it is another one, and gives the name on if the file is full.
     fn follow(&self, state: &mut State) -> std::io::Result<()> {
-        let same =
-            |meta: &fs::Metadata, open: &fs::Metadata| (meta.dev(), meta.ino()) == (open.dev(), open.ino());
         let full = |meta: &fs::Metadata| meta.is_file() && meta.len() >= self.rotation.max_bytes;
         let open_now = state.file.metadata()?;
         match fs::metadata(&self.path) {
-            Ok(meta) if same(&meta, &open_now) && !full(&meta) => return Ok(()),
-            Ok(meta) if same(&meta, &open_now) => {
+            Ok(meta) if same_file(&meta, &open_now) && !full(&meta) => return Ok(()),
+            Ok(meta) if same_file(&meta, &open_now) => {
                 // One process gives the name on; who finds it at work goes on in the old file for this time.
                 let Ok(Some(_lock)) = try_lock(&self.path) else { return Ok(()) };
-                if fs::metadata(&self.path).is_ok_and(|meta| same(&meta, &open_now) && full(&meta))
+                if fs::metadata(&self.path).is_ok_and(|meta| same_file(&meta, &open_now) && full(&meta))
                     && let Err(error) = rotate(&self.path, self.rotation.files)
                 {
                     tracing::debug!(file = %self.path.display(), %error, "the audit goes on in a full file");
@@ -306,18 +306,43 @@ fn open(path: &Path) -> std::io::Result<File> {
     // A FIFO that nobody reads is an error and no wait.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
-    let mut file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_file() && meta.len() > 0 {
-        let mut last = [0];
-        let mut reader = File::open(path)?;
-        reader.seek(SeekFrom::End(-1))?;
-        reader.read_exact(&mut last)?;
-        if last != *b"\n" {
-            file.write_all(b"\n")?;
+    let options = options.append(true).create(true).mode(0o600).custom_flags(flags);
+    let mut file = options.open(path)?;
+    // Another process may give the name on between any two steps: then the file that has it now is meant.
+    for _ in 0..OPEN_TRIES {
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.len() == 0 {
+            break;
+        }
+        match last_byte(path, &meta)? {
+            Some(b'\n') => break,
+            Some(_) => {
+                file.write_all(b"\n")?;
+                break;
+            }
+            None => file = options.open(path)?,
         }
     }
     Ok(file)
+}
+
+/// The last byte of the file that `open` was told of, or `None` if the name means another file by now, or none.
+fn last_byte(path: &Path, open: &fs::Metadata) -> std::io::Result<Option<u8>> {
+    let mut reader = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        reader => reader?,
+    };
+    if !same_file(&reader.metadata()?, open) {
+        return Ok(None);
+    }
+    let mut last = [0];
+    reader.seek(SeekFrom::End(-1))?;
+    reader.read_exact(&mut last)?;
+    Ok(last.first().copied())
+}
+
+fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// The lock under which files are renamed; `None` if another process has it.

@@ -17,8 +17,8 @@ use crate::turn::Turns;
 /// A slice of time: how often a running guest gives way and looks at its deadline.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 
-/// The same while guests compute that were not done within their first slice. A quiet plugin's call waits for about one
-/// such slice, however many of them there are; to give way costs about a hundredth of it.
+/// The same while a tick finds guests that compute. A quiet plugin's call waits for about one such slice, however many of
+/// them there are; to give way costs about a hundredth of it.
 const BUSY_TICK: Duration = Duration::from_micros(500);
 
 /// The proposals a guest may use: what LLVM's wasm32-wasip2 and the JavaScript and Python toolchains emit.
@@ -124,7 +124,7 @@ fn start_ticker(engine: &wasmtime::Engine, turns: Turns) -> Result<(), HostError
         while let Some(engine) = weak.upgrade() {
             engine.increment_epoch();
             drop(engine);
-            std::thread::sleep(if turns.any_held() { BUSY_TICK } else { TICK });
+            std::thread::sleep(if turns.any_computes() { BUSY_TICK } else { TICK });
         }
     };
     let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned()).spawn(run);

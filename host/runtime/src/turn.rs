@@ -8,6 +8,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug, Clone)]
 pub(crate) struct Turns {
     free: Arc<Semaphore>,
-    all: usize,
+    /// Guests that compute at this moment.
+    computing: Arc<AtomicUsize>,
 }
 
 impl Default for Turns {
@@ -27,12 +29,12 @@ impl Default for Turns {
 
 impl Turns {
     fn new(all: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(all)), all }
+        Self { free: Arc::new(Semaphore::new(all)), computing: Arc::default() }
     }
 
-    /// Whether a guest computes that was not done within its first slice.
-    pub(crate) fn any_held(&self) -> bool {
-        self.free.available_permits() < self.all
+    /// Whether a guest computes.
+    pub(crate) fn any_computes(&self) -> bool {
+        self.computing.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -74,7 +76,9 @@ impl Turn {
     pub(crate) async fn run<F: Future>(&self, guest: F) -> F::Output {
         let mut guest = pin!(guest);
         poll_fn(|cx| {
+            let computing = Computing::begin(&self.all.computing);
             let polled = guest.as_mut().poll(cx);
+            drop(computing);
             if polled.is_pending() {
                 let mut held = self.held();
                 if !held.yielding {
@@ -87,10 +91,25 @@ impl Turn {
     }
 }
 
+/// A guest that computes, counted; also when it panics.
+struct Computing<'a>(&'a AtomicUsize);
+
+impl<'a> Computing<'a> {
+    fn begin(all: &'a AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+}
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     /// Many that compute and wait in turns: never more between two rests than there are turns, and all come through.

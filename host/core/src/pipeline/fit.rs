@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use super::Batch;
 use super::way::Way;
 use crate::blobs;
 use crate::budget::{self, Truncation};
-use crate::call::TurnContext;
 use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
 use crate::delivery::Rules;
 use crate::invoke::Failure;
 use crate::read_output;
 use crate::spool::{Spool, Spooled, SpooledText};
+use crate::tool::ToolSource;
 use crate::untrusted::{self, Mark};
 use crate::view::View;
 
@@ -19,13 +20,13 @@ use crate::view::View;
 const MAX_SUBJECT: usize = 1000;
 
 /// A result on its way out.
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     budget: usize,
     rules: Rules,
-    mark: Option<Mark>,
-    store: Option<Store>,
-    source: Arc<str>,
-    tool: Arc<str>,
+    pub(super) mark: Option<Mark>,
+    store: Option<Store<'a>>,
+    source: Option<&'a ToolSource>,
+    tool: &'a str,
     unreduced: Option<String>,
     /// Characters that the text had before it was cut.
     pub(super) cut_from: Option<usize>,
@@ -36,37 +37,41 @@ pub(super) struct Outgoing {
 }
 
 /// Where texts are kept, and for whom.
-struct Store {
-    spool: Arc<dyn Spool>,
-    turn: Arc<TurnContext>,
-    /// Whether the caller may call `read_output`: otherwise it is not told of it.
-    readable: bool,
+struct Store<'a> {
+    spool: &'a dyn Spool,
+    session: &'a str,
+    view: &'a View,
 }
 
-impl Outgoing {
-    pub(super) fn new(
-        way: &mut Way,
-        view: &View,
-        tool: &str,
-        turn: &Arc<TurnContext>,
-        budget: usize,
-    ) -> Self {
+impl Store<'_> {
+    /// Whether the caller may call `read_output`: otherwise it is not told of it.
+    fn readable(&self) -> bool {
+        self.view.find(read_output::NAME).is_ok()
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new(way: &'a mut Way, batch: Batch<'a>, tool: &'a str, budget: usize) -> Self {
+        let Batch { view, turn, pipeline, .. } = batch;
         // What a session has no key for, and what `read_output` itself says, is not kept.
-        let keeps = turn.session.key().is_some() && tool != read_output::NAME;
-        let store = way.spool.clone().filter(|_| keeps).map(|spool| {
-            let readable = view.find(read_output::NAME).is_ok();
-            Store { spool, turn: Arc::clone(turn), readable }
-        });
+        let store = match (turn.session.key(), &pipeline.spool) {
+            (Some(session), Some(spool)) if tool != read_output::NAME => {
+                Some(Store { spool: &**spool, session, view })
+            }
+            _ => None,
+        };
+        let others = way.source.as_ref().filter(|_| way.rules.is_some_and(|rules| rules.untrusted));
+        let mark = others.map(|source| Mark::new(&source.label(), tool));
         // Where the tool did not speak, the host does.
         let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
         Self {
             budget,
             rules: way.rules.unwrap_or(host),
-            mark: way.mark(tool),
+            mark,
             store,
-            source: way.source.as_ref().map(|source| source.label().into()).unwrap_or_default(),
-            tool: tool.into(),
             unreduced: way.unreduced.take(),
+            source: way.source.as_ref(),
+            tool,
             cut_from: None,
             kept: Vec::new(),
             unreduced_after_all: false,
@@ -118,7 +123,7 @@ impl Outgoing {
         let chars = original.chars().count();
         // With an id of the same length.
         let worst = note_of(chars, &way_to("0123456789abcdef"));
-        let told = self.store.as_ref().is_some_and(|store| store.readable);
+        let told = self.store.as_ref().is_some_and(|store| store.readable());
         if told && text.chars().count() + worst.chars().count() > chars {
             *text = original;
             self.unreduced_after_all = reduced;
@@ -180,7 +185,7 @@ impl Outgoing {
         let mut rest = String::new();
         if !fits {
             rest = match self.keep(text).await {
-                Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.readable) => {
+                Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.readable()) => {
                     format!("; the rest: {}", way_to(&id))
                 }
                 Some(Err(())) => "; the rest could not be kept".to_owned(),
@@ -203,18 +208,18 @@ impl Outgoing {
     /// Keeps a text: `None` where nothing is kept, else its id or that it could not be kept.
     async fn keep(&mut self, text: &str) -> Option<Result<String, ()>> {
         let store = self.store.as_ref()?;
-        let session = store.turn.session.key()?;
+        let tool: Arc<str> = self.tool.into();
         let whole = SpooledText {
             text: text.into(),
-            source: Arc::clone(&self.source),
-            tool: Arc::clone(&self.tool),
+            source: self.source.map(|source| source.label().into()).unwrap_or_default(),
+            tool: Arc::clone(&tool),
             untrusted: self.rules.untrusted,
         };
-        match store.spool.put(session, whole).await {
+        match store.spool.put(store.session, whole).await {
             Ok(id) => {
                 let shown = id.to_string();
                 if self.kept.iter().all(|kept| kept.id != id) {
-                    self.kept.push(Spooled { id, tool: Arc::clone(&self.tool), bytes: text.len() as u64 });
+                    self.kept.push(Spooled { id, tool, bytes: text.len() as u64 });
                 }
                 Some(Ok(shown))
             }

@@ -31,7 +31,6 @@ impl<'a> Open<'a> {
         let pipeline = batch.pipeline;
         let way = Way {
             redactor: Redactor::clone(&pipeline.redactor.load()),
-            spool: pipeline.spool.clone(),
             delivery: batch.gates.delivery,
             ..Way::default()
         };

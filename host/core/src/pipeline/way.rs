@@ -14,7 +14,7 @@ use crate::invoke::Failure;
 use crate::limits::Usage;
 use crate::permission::Decision;
 use crate::redact::Redactor;
-use crate::spool::{Spool, Spooled};
+use crate::spool::Spooled;
 use crate::tool::ToolSource;
 use crate::untrusted::Mark;
 
@@ -22,7 +22,6 @@ use crate::untrusted::Mark;
 #[derive(Default)]
 pub(super) struct Way {
     pub(super) redactor: Redactor,
-    pub(super) spool: Option<Arc<dyn Spool>>,
     /// What holds where a tool's own settings leave something open.
     pub(super) delivery: Delivery,
     pub(super) source: Option<ToolSource>,
@@ -41,6 +40,8 @@ pub(super) struct Way {
     pub(super) reducer: Option<&'static str>,
     pub(super) cut_from: Option<usize>,
     pub(super) kept: Vec<Spooled>,
+    /// What the words of the tool were marked with.
+    pub(super) mark: Option<Mark>,
     /// How the words of the tool go out; `None`: it said none, the host speaks.
     pub(super) rules: Option<Rules>,
     /// The text before it was reduced, if it was.
@@ -48,12 +49,6 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The mark for the words of a tool, if others may have written them.
-    pub(super) fn mark(&self, tool: &str) -> Option<Mark> {
-        let source = self.source.as_ref().filter(|_| self.rules.is_some_and(|rules| rules.untrusted))?;
-        Some(Mark::new(&source.label(), tool))
-    }
-
     pub(super) async fn run(
         &mut self,
         batch: Batch<'_>,
@@ -77,10 +72,10 @@ impl Way {
         let (redactor, profile) = (self.redactor.clone(), view.profile_of(tool).cloned());
         let ctx = CallContext::new(id, tool, budget, Arc::clone(turn), redactor, profile);
         let result = self.produce(batch, args, Arc::new(ctx)).await;
-        let mut outgoing = Outgoing::new(self, view, tool, turn, budget);
+        let mut outgoing = Outgoing::new(self, batch, tool, budget);
         let result = outgoing.deliver(result).await;
-        let Outgoing { cut_from, kept, unreduced_after_all, .. } = outgoing;
-        (self.cut_from, self.kept) = (cut_from, kept);
+        let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
+        (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
         if unreduced_after_all {
             self.reducer = Some("kept");
         }

@@ -1,0 +1,91 @@
+//! The floor: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
+
+use std::num::NonZeroUsize;
+
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{
+    Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
+};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+mod bindings {
+    #![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "generated")]
+    wasmtime::component::bindgen!({
+        path: "../wit",
+        world: "toolbay:plugin/exports-tools",
+        exports: { default: async },
+    });
+}
+
+/// 100 bytes of arguments.
+pub(crate) const ARGS: &str =
+    r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
+struct State {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    limits: wasmtime::StoreLimits,
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// A component, a linker, and nothing else.
+pub(crate) struct Bare {
+    engine: Engine,
+    pre: bindings::ExportsToolsPre<State>,
+}
+
+impl Bare {
+    pub(crate) fn new() -> Self {
+        let mut pool = PoolingAllocationConfig::new();
+        pool.total_component_instances(64)
+            .total_core_instances(1280)
+            .total_memories(128)
+            .total_tables(256)
+            .total_stacks(128)
+            .max_memory_size(1 << 30)
+            .table_elements(65_536)
+            .max_core_instance_size(2 << 20)
+            .max_component_instance_size(2 << 20)
+            .linear_memory_keep_resident(1 << 20)
+            .table_keep_resident(1 << 20)
+            .pagemap_scan(Enabled::Auto)
+            .max_unused_warm_slots(100);
+        let mut config = Config::new();
+        config
+            .concurrency_support(false)
+            .epoch_interruption(true)
+            .consume_fuel(true)
+            .max_wasm_stack(512 << 10)
+            .wasm_backtrace_max_frames(NonZeroUsize::new(16))
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        let engine = Engine::new(&config).unwrap();
+        let component = Component::from_file(&engine, guest_artifacts::BENCH_ECHO).unwrap();
+        let mut linker: Linker<State> = Linker::new(&engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
+        let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
+        Self { engine, pre }
+    }
+
+    /// `bounded`: also what any host that bounds its guests has to set.
+    pub(crate) async fn call(&self, bounded: bool) {
+        let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).build();
+        let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
+        let mut store = Store::new(&self.engine, state);
+        store.set_fuel(20_000_000_000).unwrap();
+        store.set_epoch_deadline(1_000_000);
+        if bounded {
+            store.limiter(|state| &mut state.limits);
+            store.set_hostcall_fuel(16 << 20);
+            store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+        }
+        let guest = self.pre.instantiate_async(&mut store).await.unwrap();
+        let name = "echo";
+        let answer =
+            guest.toolbay_plugin_tools().call_call(&mut store, name, &ARGS.to_owned()).await.unwrap();
+        assert_eq!(answer.unwrap().value, ARGS);
+    }
+}

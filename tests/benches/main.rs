@@ -1,0 +1,57 @@
+//! The benchmarks, in one program: `cargo bench --bench all` runs them all, `cargo bench --bench all -- NAME…` those.
+//!
+//! Each prints tables in Markdown. The sides of a ratio take turns in short rounds of one run, so that a machine that
+//! slows down slows both; seconds of different runs are not to be compared.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a benchmark that fails is to stop"
+)]
+
+mod batch;
+mod calls;
+mod cancel;
+mod discovery;
+mod fairness;
+mod files;
+mod floor;
+mod http;
+mod kv;
+mod registry;
+
+/// Each by its name, in the order in which they run.
+const ALL: &[(&str, fn())] = &[
+    ("calls", calls::run),
+    ("batch", batch::run),
+    ("fairness", fairness::run),
+    ("cancel", cancel::run),
+    ("files", files::run),
+    ("http", http::run),
+    ("kv", kv::run),
+    ("registry", registry::run),
+    ("discovery", discovery::run),
+];
+
+fn main() {
+    let named: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    if let Some(other) = named.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
+        let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+        panic!("there is no benchmark `{other}`: {}", known.join(", "));
+    }
+    for (name, run) in ALL.iter().filter(|(name, _)| named.is_empty() || named.iter().any(|n| n == name)) {
+        println!("\n## {name}\n\nload average before: {}", load());
+        run();
+    }
+}
+
+/// The load averages of one, five and fifteen minutes.
+fn load() -> String {
+    std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
+}
