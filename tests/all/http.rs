@@ -109,7 +109,7 @@ async fn whoever_leaves_has_cancelled_and_in_a_session_whoever_says_so() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
     assert_eq!(desk.post(&cancel).session(&id).send().await.status, 202);
     desk.until_running(0, places).await;
-    let outcomes: Vec<_> = desk.host.audit.records().iter().map(|record| record.outcome).collect();
+    let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
@@ -148,7 +148,7 @@ async fn a_profile_has_an_endpoint_of_its_own() {
     let params = json!({"name": "e__long", "arguments": {}});
     let refused = desk.modern("tools/call", params).path("/mcp/few").send().await.json();
     assert_eq!(refused["result"]["isError"], true, "{refused}");
-    let records = desk.host.audit.records();
+    let records = desk.host.audit.take();
     assert_eq!(records[0].profile.as_deref(), Some("few"));
 
     // A session of one profile is none of another.
@@ -196,7 +196,7 @@ async fn the_trace_of_a_request_goes_with_the_call() {
         let told = ask(meta, header).await;
         let quoted = expect.map(|trace| format!("{trace:?}"));
         assert_eq!(told["attribute"].as_str(), quoted.as_deref(), "{meta:?} {header}");
-        assert_eq!(desk.host.audit.records().last().unwrap().traceparent.as_deref(), expect);
+        assert_eq!(desk.host.audit.take().last().unwrap().traceparent.as_deref(), expect);
     }
 }
 

@@ -75,7 +75,8 @@ impl Desk {
 
     /// A request of 2026-07-28.
     pub(crate) fn modern(&self, method: &str, params: Value) -> Ask {
-        self.post(&modern(method, params.clone())).modern_headers(method, &params)
+        let ask = self.post(&Value::Null).modern_headers(method, &params);
+        ask.json(&modern(method, params))
     }
 
     /// The result of a call of 2026-07-28.

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
     let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host)?) };
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .waiting_for(loaded.clone());
-    listen(&host, &server, &later);
+    listen(&host, &server, &later, &loaded);
     let loading = async {
         setup::load(args, &host, Tell::Warnings).await?;
         loaded.cancel();
@@ -81,10 +81,13 @@ async fn serve<T>(
 }
 
 /// Tells clients and the operator what changes.
-fn listen(host: &Host, server: &Server, later: &http::Later) {
-    let (changed, later, of) = (server.clone(), later.clone(), host.clone());
+fn listen(host: &Host, server: &Server, later: &http::Later, loaded: &CancellationToken) {
+    let (changed, later, of, loaded) = (server.clone(), later.clone(), host.clone(), loaded.clone());
     host.events().listen(move |event| {
-        tell(event);
+        // What becomes of the first plugins, whoever loads them tells.
+        if loaded.is_cancelled() {
+            tell(event);
+        }
         later.tell(event, &of);
         if may_change_lists(event) {
             changed.notify_changed();

@@ -35,7 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Gets the keys that are at an address: at most [`MAX_KEYS_BYTES`].
 #[derive(Clone)]
-pub struct FetchKeys(Arc<dyn Fn(String) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>);
+pub struct FetchKeys(Arc<dyn Fn(String) -> Fetched + Send + Sync>);
+
+type Fetched = BoxFuture<'static, Result<Vec<u8>, String>>;
 
 impl FetchKeys {
     /// By this function.

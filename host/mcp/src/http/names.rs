@@ -114,7 +114,7 @@ mod tests {
         Names::new(&serve, &[listens.parse().unwrap()])
     }
 
-    fn headers(name: axum::http::HeaderName, values: &[&str]) -> HeaderMap {
+    fn headers(name: &axum::http::HeaderName, values: &[&str]) -> HeaderMap {
         let value = |value: &&str| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
         values.iter().map(value).collect()
     }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_host_is_one_of_this_server() {
         let names = names("192.0.2.7:80");
-        let ok = |values: &[&str]| names.host(&Uri::from_static("/mcp"), &headers(HOST, values)).is_ok();
+        let ok = |values: &[&str]| names.host(&Uri::from_static("/mcp"), &headers(&HOST, values)).is_ok();
         for good in [
             "localhost",
             "LOCALHOST:8080",
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_page_is_named_or_of_this_machine() {
         let near = names("127.0.0.1:80");
-        let ask = |names: &Names, values: &[&str]| names.origin(&headers(ORIGIN, values));
+        let ask = |names: &Names, values: &[&str]| names.origin(&headers(&ORIGIN, values));
         assert_eq!(ask(&near, &[]), Ok(None));
         for local in ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"] {
             assert_eq!(ask(&near, &[local]), Ok(None), "{local}");

@@ -40,9 +40,12 @@ struct Held {
     begun: Instant,
     used: Instant,
     /// Requests that are not answered yet, by their ids.
-    asked: Arc<Mutex<HashSet<RequestId>>>,
+    asked: Ids,
     closed: CancellationToken,
 }
+
+/// Ids of requests.
+type Ids = Arc<Mutex<HashSet<RequestId>>>;
 
 /// The sessions as one client may use them.
 #[derive(Debug, Clone)]
@@ -99,10 +102,7 @@ impl Sessions {
 }
 
 impl Own {
-    fn handle(
-        &self,
-        id: &SessionId,
-    ) -> Result<(LocalSessionHandle, Arc<Mutex<HashSet<RequestId>>>), Problem> {
+    fn handle(&self, id: &SessionId) -> Result<(LocalSessionHandle, Ids), Problem> {
         let mut sessions = self.sessions.lock();
         let held = sessions.get_mut(id).filter(|held| held.owner == self.owner).ok_or(Problem::Unknown)?;
         held.used = Instant::now();
@@ -259,10 +259,10 @@ impl SessionManager for Own {
 
 /// A request that is not answered yet, until this is dropped.
 #[derive(Debug)]
-struct Asked(Arc<Mutex<HashSet<RequestId>>>, RequestId);
+struct Asked(Ids, RequestId);
 
 impl Asked {
-    fn new(asked: Arc<Mutex<HashSet<RequestId>>>, id: RequestId) -> Result<Self, RequestId> {
+    fn new(asked: Ids, id: RequestId) -> Result<Self, RequestId> {
         let first = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         if first { Ok(Self(asked, id)) } else { Err(id) }
     }
