@@ -29,7 +29,11 @@ pub(crate) fn run() {
     let few = host(FEW);
     let before = resident_mb();
     let many = host(MANY);
-    let listed = many.view(Filter::default()).definitions().filter(|entry| entry.def.name.as_str() != "read_output").count();
+    let listed = many
+        .view(Filter::default())
+        .definitions()
+        .filter(|entry| entry.def.name.as_str() != "read_output")
+        .count();
     assert_eq!(listed, MANY);
     row("memory of the registry, MB", resident_mb() - before, MEMORY_MB);
     views(&many);
