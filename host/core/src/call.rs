@@ -8,7 +8,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::attachment::Attachments;
+use crate::dialog::Dialog;
 use crate::limits::Usage;
+use crate::permission::Approver;
 use crate::redact::Redactor;
 use crate::session::Session;
 use crate::tool::ToolDef;
@@ -51,6 +53,10 @@ pub struct TurnContext {
     pub identity: Identity,
     /// The files that came with the turn, and where tools put new ones; `None`: there are none and none can be made.
     pub attachments: Option<Arc<dyn Attachments>>,
+    /// The program that called, for what tools of the embedder's own code may ask it.
+    pub dialog: Option<Arc<dyn Dialog>>,
+    /// Who is asked for the calls of this batch, before those of the session and the host.
+    pub approver: Option<Arc<dyn Approver>>,
     /// The conversation it belongs to. Without one from the caller each batch is a session of its own.
     pub session: Arc<Session>,
 }
@@ -90,6 +96,8 @@ impl Default for TurnContext {
             progress: None,
             identity: Identity::default(),
             attachments: None,
+            dialog: None,
+            approver: None,
             session: Arc::default(),
         }
     }

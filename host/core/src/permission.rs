@@ -267,7 +267,7 @@ pub struct Decision {
     pub of_profile: bool,
     /// Whether the call happened.
     pub allowed: bool,
-    /// Who was asked: `session`, `host`, or `before` for an answer that was to last; absent when nobody was.
+    /// Who was asked: `client`, `session`, `host`, or `before` for an answer that was to last; absent when nobody was.
     pub by: Option<&'static str>,
 }
 
@@ -295,6 +295,8 @@ pub enum Answer {
     Always,
     /// No, with what they said.
     No(Option<String>),
+    /// The answer comes with the next call: this one ends without running, and counts for nothing.
+    Later,
 }
 
 /// Somebody who can be asked: a prompt on a terminal, an MCP client, a program of the embedder. A session is asked one

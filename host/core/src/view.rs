@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 pub use self::filter::Filter;
 use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
+use crate::offer::Offers;
 use crate::permission::Permissions;
 pub use crate::registry::Entry;
 use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
@@ -156,6 +157,20 @@ impl View {
     /// The tools that may be called, in the order of their names: also the deferred and the hidden ones.
     pub fn callable(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.held().filter_map(Held::passing)
+    }
+
+    /// What the sources of the tools that may be called offer beside them: each once, in the order of its first tool.
+    #[must_use]
+    pub fn offers(&self) -> Vec<&Arc<Offers>> {
+        let mut found: Vec<&Arc<Offers>> = Vec::new();
+        for offers in self.callable().filter_map(|entry| entry.offers.as_ref()) {
+            // The tools of a plugin stand side by side.
+            let known = |one: &&Arc<Offers>| Arc::ptr_eq(one, offers);
+            if !offers.is_empty() && !found.iter().rev().any(known) {
+                found.push(offers);
+            }
+        }
+        found
     }
 
     /// All tools that the view knows, in the order of their names, also those that may not be called.

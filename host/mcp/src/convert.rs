@@ -13,12 +13,12 @@ use toolbay_core::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::Delivered;
-use toolbay_core::tool::{ToolSource, ToolTraits};
+use toolbay_core::tool::ToolSource;
 use toolbay_core::untrusted::Mark;
 use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
 
-use crate::{base64, legacy, outputs};
+use crate::{base64, legacy, outputs, shelf};
 
 /// Which half of MCP's history a request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,8 @@ pub(crate) fn tool(entry: &Entry, era: Era) -> Tool {
     let input = object(def.input_schema.value());
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
     tool.title.clone_from(&def.title);
-    tool.annotations = hints(def.traits);
+    tool.annotations = hints(entry);
+    tool.icons = shelf::icons(entry.offers.as_deref(), def.name.bare());
     tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
         Era::Legacy if !legacy::is_object_schema(schema.value()) => {
             Arc::new(legacy::wrap_schema(schema.value()))
@@ -78,15 +79,22 @@ fn object(schema: &Value) -> Arc<JsonObject> {
     Arc::new(schema.as_object().cloned().unwrap_or_default())
 }
 
-/// A claim becomes a hint; where there is no claim there is no hint, and the client assumes the worst.
-fn hints(traits: ToolTraits) -> Option<ToolAnnotations> {
-    let claim = |made: bool, hint: bool| made.then_some(hint);
+/// What the grants prove, and else what the author claims; where there is neither there is no hint, and the client
+/// assumes the worst. A claim that the grants contradict is none: a tool that may write files is not read-only for
+/// saying so.
+fn hints(entry: &Entry) -> Option<ToolAnnotations> {
+    let (claims, effects) = (entry.def.traits, entry.effects);
+    let when = |holds: bool, hint: bool| holds.then_some(hint);
+    let bound = effects.is_some_and(|it| !it.changes && !it.may_change && !it.adds);
+    let read_only = bound || (claims.read_only && !effects.is_some_and(|it| it.changes));
+    let adds_only = effects.is_some_and(|it| !it.changes && !it.may_change);
+    let inside = claims.closed_world || effects.is_some_and(|it| !it.network);
     let hints = ToolAnnotations::from_raw(
         None,
-        claim(traits.read_only, true),
-        claim(traits.additive || traits.read_only, false),
-        claim(traits.idempotent, true),
-        claim(traits.closed_world, false),
+        when(read_only, true),
+        when(claims.additive || adds_only || read_only, false),
+        when(claims.idempotent, true),
+        when(inside, false),
     );
     (hints != ToolAnnotations::default()).then_some(hints)
 }

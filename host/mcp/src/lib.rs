@@ -11,12 +11,21 @@
 //! | file | question |
 //! |---|---|
 //! | [`server`] | what is answered to which request |
+//! | `calls` | how a call goes from its request to its answer |
+//! | `asking` | how the client is asked while its call runs |
+//! | `seal` | what a client brings back with the answers, and that it is what it was given |
+//! | `tasks` | what becomes of calls that take long |
+//! | `changes` | who is told what has changed |
 //! | `convert` | how a tool and a result look on the wire |
+//! | `shelf` | how prompts and resources do |
+//! | `pages` | how long lists are cut |
 //! | `outputs` | how what was cut from results can be read |
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
 //! | [`client`] | how other servers become sources of tools |
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
+//! | `lines` | how lines are bounded |
+//! | `message` | what a line is, and what is answered to one that is no message |
 //! | [`http`] | how requests come in over HTTP, whose they are and what each may take |
 //! | `auth` | who sent a request, and which profiles are open to them |
 //! | `trace` | which trace a request is part of |
@@ -37,21 +46,32 @@
 //! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`. Set rmcp's own targets to
 //! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
 
+mod asking;
 mod auth;
 mod base64;
+mod calls;
+mod changes;
 pub mod client;
 mod convert;
 pub mod http;
 mod legacy;
+mod lines;
+mod message;
 mod outputs;
+mod pages;
 mod progress;
+mod seal;
 pub mod server;
+mod shelf;
 pub mod stdio;
+mod tasks;
 mod trace;
 
 pub use auth::FetchKeys;
+pub use changes::MAX_WATCHED;
 pub use client::Bridge;
 pub use http::{Ends, Http};
 pub use server::{Options, Server};
 pub use stdio::{serve, serve_stdio};
+pub use tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use tokio_util::sync::CancellationToken;

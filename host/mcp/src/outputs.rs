@@ -1,6 +1,6 @@
 //! What was cut from the results of a connection, as resources of it: `toolbay://output/ID`.
 
-use rmcp::model::{ErrorData, ListResourcesResult, ReadResourceResult, Resource, ResourceContents};
+use rmcp::model::{ReadResourceResult, Resource, ResourceContents};
 use toolbay_core::budget::Truncation;
 use toolbay_core::session::Session;
 use toolbay_core::spool::{Spool, SpoolId, Spooled};
@@ -21,24 +21,23 @@ pub(crate) fn resource(kept: &Spooled) -> Resource {
 }
 
 /// All that is kept for a session: a thousand at most.
-pub(crate) async fn list(spool: &dyn Spool, session: &Session) -> ListResourcesResult {
+pub(crate) async fn list(spool: &dyn Spool, session: &Session) -> Vec<Resource> {
     let kept = match session.key() {
         Some(session) => spool.list(session).await,
         None => Vec::new(),
     };
-    ListResourcesResult::with_all_items(kept.iter().map(resource).collect())
+    kept.iter().map(resource).collect()
 }
 
-/// One text, marked if others may have written it.
-pub(crate) async fn read(
-    spool: &dyn Spool,
-    session: &Session,
-    uri: &str,
-) -> Result<ReadResourceResult, ErrorData> {
-    let absent = || ErrorData::resource_not_found("no text of this URI is kept for this connection", None);
-    let id = uri.strip_prefix(PREFIX).and_then(SpoolId::parse).ok_or_else(absent)?;
-    let session = session.key().ok_or_else(absent)?;
-    let kept = spool.get(session, &id).await.ok_or_else(absent)?;
+/// Whether an address is one of such a text.
+pub(crate) fn is_one(uri: &str) -> bool {
+    uri.starts_with(PREFIX)
+}
+
+/// One text, marked if others may have written it; `None`: none of this address is kept for this session.
+pub(crate) async fn read(spool: &dyn Spool, session: &Session, uri: &str) -> Option<ReadResourceResult> {
+    let id = uri.strip_prefix(PREFIX).and_then(SpoolId::parse)?;
+    let kept = spool.get(session.key()?, &id).await?;
     let text = if kept.untrusted {
         let total = kept.text.chars().count();
         Mark::new(&kept.source, &kept.tool).fit(&kept.text, usize::MAX, Truncation::Head, total, "")
@@ -46,7 +45,7 @@ pub(crate) async fn read(
         kept.text.to_string()
     };
     let (uri, mime_type) = (uri.to_owned(), Some(MIME.to_owned()));
-    Ok(ReadResourceResult::new(vec![ResourceContents::TextResourceContents {
+    Some(ReadResourceResult::new(vec![ResourceContents::TextResourceContents {
         uri,
         mime_type,
         text,

@@ -1,5 +1,7 @@
 //! What is answered to which request, whatever the transport.
 
+#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
@@ -10,38 +12,42 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ConstString, DiscoverResult, ErrorData, ListPromptsRequestMethod,
-    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
-    ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ReadResourceRequestMethod, ReadResourceRequestParams,
-    ReadResourceResponse, ResourcesCapability, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+    CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    GetTaskParams, GetTaskResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
+    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{Peer, RoleServer, ServerHandler};
-use tokio::sync::{Semaphore, mpsc, watch};
+use rmcp::{RoleServer, ServerHandler};
+use serde_json::json;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::{DEFAULT_BUDGET_CHARS, Identity, Progress, ToolCall, TurnContext};
+use toolbay_core::call::DEFAULT_BUDGET_CHARS;
+use toolbay_core::dialog::{AskKind, Dialog};
 use toolbay_core::discovery;
-use toolbay_core::pipeline::{Delivered, Pipeline};
+use toolbay_core::permission::DEFAULT_ASK_TIMEOUT;
+use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::Registry;
 use toolbay_core::session::Session;
+use toolbay_core::text::one_line;
 use toolbay_core::view::{Filter, View};
 
+use crate::asking::Brought;
+use crate::calls::Caller;
+use crate::changes::{self, Watched};
 use crate::convert::{self, Era};
-use crate::outputs;
-use crate::progress::{self, Meter};
-use crate::trace;
+use crate::pages::Cursor;
+use crate::seal::Seals;
+use crate::tasks::Tasks;
+use crate::{outputs, shelf};
 
-/// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
-/// Shorter than the two seconds rmcp waits for answers when it is stopped.
-const CANCEL_GRACE: Duration = Duration::from_secs(1);
+/// Longest address that an error repeats, in characters.
+const MAX_URI: usize = 2048;
 /// Open `subscriptions/listen` requests of one connection. One is enough for a client; each costs a task.
 const MAX_LISTENERS: usize = 16;
-/// How often a connection that waits for changes looks whether its client is still there.
-const PEER_CHECK: Duration = Duration::from_secs(60);
-/// Starts a cursor; the name of the last tool of the page follows.
-const CURSOR: &str = "after:";
 
 /// How the server presents itself, and its bounds.
 #[derive(Debug, Clone)]
@@ -59,6 +65,17 @@ pub struct Options {
     pub budget_chars: usize,
     /// How long a client of 2026-07-28 may keep the list of tools without asking again.
     pub list_ttl: Duration,
+    /// Whether clients are asked when the rules of the policy say `ask`; else nobody is.
+    pub ask: bool,
+    /// How long a client of 2026-07-28 may take to answer what it is asked.
+    pub ask_life: Duration,
+    /// How long a call runs before it becomes a task, for clients that know tasks; those of tools with the tag `slow`
+    /// become one at once.
+    pub task_after: Duration,
+    /// How long a task is kept from its beginning; a call that runs longer is ended.
+    pub task_life: Duration,
+    /// Whether lines of the log of native tools go to clients that want to hear them. The protocol will give that up.
+    pub logging: bool,
 }
 
 impl Default for Options {
@@ -74,6 +91,13 @@ impl Default for Options {
             budget_chars: DEFAULT_BUDGET_CHARS,
             // Changes are announced; this is for clients that do not listen.
             list_ttl: Duration::from_secs(60),
+            ask: true,
+            // As long as the policy waits for an answer by default.
+            ask_life: DEFAULT_ASK_TIMEOUT,
+            // Clients give a request up after sixty seconds, some after thirty.
+            task_after: Duration::from_secs(10),
+            task_life: Duration::from_secs(3600),
+            logging: false,
         }
     }
 }
@@ -84,13 +108,15 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Shared {
     registry: Arc<Registry>,
     pipeline: Pipeline,
     filter: Arc<Filter>,
     options: Options,
     changes: watch::Sender<u64>,
+    seals: Arc<Seals>,
+    tasks: Arc<Tasks>,
     /// Fires when the tools are there.
     loaded: CancellationToken,
 }
@@ -101,47 +127,37 @@ impl Server {
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
         let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
         loaded.cancel();
-        let filter = Arc::new(filter);
-        Self { shared: Arc::new(Shared { registry, pipeline, filter, options, changes, loaded }) }
+        let (filter, seals, tasks) = (Arc::new(filter), Arc::new(Seals::new()), Arc::default());
+        let shared = Shared { registry, pipeline, filter, options, changes, seals, tasks, loaded };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The same, but what is asked of tools waits until `loaded` fires: clients are greeted while plugins are loaded.
     #[must_use]
     pub fn waiting_for(self, loaded: CancellationToken) -> Self {
-        let Shared { registry, pipeline, filter, options, changes, .. } = &*self.shared;
-        let shared = Shared {
-            registry: Arc::clone(registry),
-            pipeline: pipeline.clone(),
-            filter: Arc::clone(filter),
-            options: options.clone(),
-            changes: changes.clone(),
-            loaded,
-        };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared { loaded, ..Shared::clone(&self.shared) }) }
     }
 
     /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
     pub(crate) fn under(&self, profile: Option<&str>) -> Option<Self> {
         let Some(name) = profile else { return Some(self.clone()) };
-        let Shared { registry, pipeline, filter, options, changes, loaded } = &*self.shared;
+        let Shared { registry, filter, .. } = &*self.shared;
         let profile = Arc::clone(registry.current().profile(name)?);
         if filter.profile.as_ref().is_some_and(|own| **own.name() != *name) {
             return None;
         }
-        let shared = Shared {
-            registry: Arc::clone(registry),
-            pipeline: pipeline.clone(),
-            filter: Arc::new(Filter { profile: Some(profile), ..Filter::clone(filter) }),
-            options: options.clone(),
-            changes: changes.clone(),
-            loaded: loaded.clone(),
-        };
-        Some(Self { shared: Arc::new(shared) })
+        let filter = Arc::new(Filter { profile: Some(profile), ..Filter::clone(filter) });
+        Some(Self { shared: Arc::new(Shared { filter, ..Shared::clone(&self.shared) }) })
     }
 
     /// Whether the tools are there.
     pub(crate) fn is_loaded(&self) -> bool {
         self.shared.loaded.is_cancelled()
+    }
+
+    /// Waits until the tools are there. Whoever gives up waiting drops the request.
+    pub(crate) async fn loaded(&self) {
+        self.shared.loaded.cancelled().await;
     }
 
     /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
@@ -163,19 +179,33 @@ impl Server {
 
     /// The same, for what is known of the client.
     pub(crate) fn connection_of(&self, whose: Whose, closed: CancellationToken) -> Connection {
-        let most = self.shared.options.max_in_flight.min(Semaphore::MAX_PERMITS);
         Connection {
-            server: self.clone(),
-            whose,
-            calls: Semaphore::new(most),
+            caller: Arc::new(Caller::new(self.clone(), whose, closed.clone())),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
+            watched: Watched::default(),
             closed,
         }
     }
 
-    fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         discovery::offer(View::new(self.shared.registry.current(), Arc::clone(&self.shared.filter)))
+    }
+
+    pub(crate) fn pipeline(&self) -> &Pipeline {
+        &self.shared.pipeline
+    }
+
+    pub(crate) fn seals(&self) -> &Seals {
+        &self.shared.seals
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.shared.tasks
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes.subscribe()
     }
 }
 
@@ -205,190 +235,172 @@ fn session_id() -> String {
 
 /// One client, seen from its connection.
 pub(crate) struct Connection {
-    server: Server,
-    whose: Whose,
-    calls: Semaphore,
+    caller: Arc<Caller>,
     listeners: Semaphore,
     announcing: AtomicBool,
+    watched: Watched,
     closed: CancellationToken,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("session_id", &self.whose.session_id).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("session_id", &self.caller.whose.session_id)
+            .finish_non_exhaustive()
     }
 }
 
 impl Connection {
     fn options(&self) -> &Options {
-        self.server.options()
+        self.caller.server.options()
     }
 
-    /// Waits until the tools are there. Whoever gives up waiting drops the request.
-    async fn loaded(&self) {
-        self.server.shared.loaded.cancelled().await;
+    fn server(&self) -> &Server {
+        &self.caller.server
     }
 
-    fn page(&self, request: Option<PaginatedRequestParams>, era: Era) -> Result<ListToolsResult, ErrorData> {
-        let cursor = request.and_then(|request| request.cursor);
-        let after = cursor.as_deref().map(read_cursor).transpose()?;
-        let view = self.server.view();
-        let mut rest = view
-            .definitions()
-            .skip_while(|entry| after.is_some_and(|after| entry.def.name.as_str() <= after))
-            .peekable();
-        let tools: Vec<Tool> = rest
-            .by_ref()
-            .take(self.options().page_size.max(1))
-            .map(|entry| convert::tool(entry, era))
-            .collect();
-        let next = rest.peek().and(tools.last()).map(|last| format!("{CURSOR}{}", last.name));
+    /// How long a list may be kept, and by whom.
+    fn kept(&self, era: Era) -> (Option<u64>, Option<CacheScope>) {
+        match era {
+            Era::Legacy => (None, None),
+            // What is listed depends on who asks.
+            Era::Modern => (Some(millis(self.options().list_ttl)), Some(CacheScope::Private)),
+        }
+    }
+
+    fn tools(&self, request: Option<PaginatedRequestParams>, era: Era) -> Result<ListToolsResult, ErrorData> {
+        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
+        let (tools, next) = cursor.page(tools, self.options().page_size);
+        let tools = tools.into_iter().map(|entry| convert::tool(entry, era)).collect();
         let mut page = ListToolsResult::with_all_items(tools);
         page.next_cursor = next;
+        (page.ttl_ms, page.cache_scope) = self.kept(era);
+        convert::sign(&mut page.meta, era);
+        Ok(page)
+    }
+
+    fn prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        era: Era,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let all = shelf::prompts(&view).into_iter().map(|(name, prompt)| (name.into(), prompt));
+        let (prompts, next) = cursor.page(all, self.options().page_size);
+        let mut page = ListPromptsResult::with_all_items(prompts);
+        page.next_cursor = next;
+        (page.ttl_ms, page.cache_scope) = self.kept(era);
+        convert::sign(&mut page.meta, era);
+        Ok(page)
+    }
+
+    async fn resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        era: Era,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let mut all = shelf::resources(&view);
+        if let Some(spool) = self.server().pipeline().spool() {
+            let kept = outputs::list(&**spool, &self.caller.whose.session).await;
+            all.extend(kept.into_iter().map(|resource| (resource.uri.clone(), resource)));
+        }
+        let all = all.into_iter().map(|(uri, resource)| (uri.into(), resource));
+        let (resources, next) = cursor.page(all, self.options().page_size);
+        let mut page = ListResourcesResult::with_all_items(resources);
+        page.next_cursor = next;
         if era == Era::Modern {
-            page.ttl_ms = Some(millis(self.options().list_ttl));
-            // What is listed depends on who asks.
+            // A call may add to it at any time.
+            page.ttl_ms = Some(0);
             page.cache_scope = Some(CacheScope::Private);
         }
         convert::sign(&mut page.meta, era);
         Ok(page)
     }
 
-    async fn call(
+    fn templates(
         &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
-        let era = era(&context);
-        self.loaded().await;
-        let mut result = match self.calls.try_acquire() {
-            Ok(_permit) => self.run(request, &context, era).await?,
-            Err(_) => {
-                tracing::warn!(most = self.options().max_in_flight, "a call was refused: too many in flight");
-                convert::busy(self.options().max_in_flight)
-            }
+        request: Option<PaginatedRequestParams>,
+        era: Era,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let all = shelf::templates(&view).into_iter().map(|(uri, template)| (uri.into(), template));
+        let (templates, next) = cursor.page(all, self.options().page_size);
+        let mut page = ListResourceTemplatesResult::with_all_items(templates);
+        page.next_cursor = next;
+        (page.ttl_ms, page.cache_scope) = self.kept(era);
+        convert::sign(&mut page.meta, era);
+        Ok(page)
+    }
+
+    async fn read(&self, uri: &str, era: Era) -> Result<ReadResourceResult, ErrorData> {
+        let absent = || {
+            let data = json!({ "uri": one_line(uri, MAX_URI) });
+            ErrorData::resource_not_found("Resource not found", Some(data))
         };
+        let mut result = if outputs::is_one(uri) {
+            let spool = self.server().pipeline().spool().ok_or_else(absent)?;
+            outputs::read(&**spool, &self.caller.whose.session, uri).await.ok_or_else(absent)?
+        } else {
+            let contents = shelf::read(&self.server().view(), uri).ok_or_else(absent)??;
+            ReadResourceResult::new(vec![contents])
+        };
+        // The same address of a kept text is the same text, but it may be gone.
+        (result.ttl_ms, result.cache_scope) = self.kept(era);
         convert::sign(&mut result.meta, era);
         Ok(result)
     }
 
-    async fn run(
+    async fn prompt(
         &self,
-        request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-        era: Era,
-    ) -> Result<CallToolResult, ErrorData> {
-        // rmcp has parsed the arguments; the pipeline wants text, for the guest gets text.
-        let args = match &request.arguments {
-            Some(arguments) => serde_json::to_string(arguments)
-                .map_err(|error| ErrorData::internal_error(error.to_string(), None))?,
-            None => String::new(),
-        };
-        let (sink, events) = context
-            .meta
-            .get_progress_token()
-            .map(|token| {
-                let (sink, events) = progress::channel();
-                (sink, (token, events))
-            })
-            .unzip();
-        let turn = TurnContext {
-            attachments: None,
-            budget_chars: self.options().budget_chars,
-            cancel: context.ct.clone(),
-            dry_run: false,
-            progress: sink,
-            identity: Identity {
-                session_id: Some(self.whose.session_id.clone()),
-                platform: Some("mcp".to_owned()),
-                agent_id: self.whose.agent_id.clone(),
-                traceparent: trace::of_request(context),
-                ..Identity::default()
-            },
-            session: Arc::clone(&self.whose.session),
-        };
-        let view = self.server.view();
-        let call = ToolCall::new(context.id.to_string(), request.name.as_ref(), args);
-        let ended = CancellationToken::new();
-        let run = async {
-            let delivered = self.deliver(&view, call, turn, &context.ct).await;
-            ended.cancel();
-            delivered
-        };
-        let (delivered, ()) = tokio::join!(run, forward(events, &context.peer, &ended));
-        let entry = view.get(&request.name);
-        delivered.map_or_else(
-            || Ok(convert::abandoned()),
-            |delivered| {
-                let links = convert::knows_links(context.protocol_version().as_ref());
-                convert::answer(delivered, entry.map(AsRef::as_ref), era, links)
-            },
-        )
-    }
-
-    /// Runs one call to its end, which is soon after it was cancelled.
-    async fn deliver(
-        &self,
-        view: &View,
-        call: ToolCall,
-        turn: TurnContext,
-        cancelled: &CancellationToken,
-    ) -> Option<Delivered> {
-        let overdue = async {
-            cancelled.cancelled().await;
-            tokio::time::sleep(CANCEL_GRACE).await;
-        };
-        tokio::select! {
-            biased;
-            mut delivered = self.server.shared.pipeline.call_all(view, vec![call], turn) => delivered.pop(),
-            () = overdue => {
-                tracing::warn!("a cancelled call did not end by itself and was dropped");
-                None
-            }
-        }
-    }
-
-    /// What the list of tools is now, as a number: another list is another number.
-    fn listing(&self) -> u64 {
-        let mut hasher = std::hash::DefaultHasher::new();
-        for entry in self.server.view().definitions() {
-            // A tool that is no JSON is listed as nothing, and hashed as nothing.
-            hasher.write(&serde_json::to_vec(&convert::tool(entry, Era::Modern)).unwrap_or_default());
-        }
-        hasher.finish()
-    }
-
-    /// Waits for changes of the list and tells them by `tell`, until the client has gone or `tell` fails.
-    async fn announce<F: Future<Output = bool>>(&self, gone: impl Fn() -> bool, tell: impl Fn() -> F) {
-        let mut changes = self.server.shared.changes.subscribe();
-        let mut listed = self.listing();
-        loop {
-            tokio::select! {
-                () = self.closed.cancelled() => return,
-                () = tokio::time::sleep(PEER_CHECK) => {
-                    if gone() {
-                        return;
-                    }
-                }
-                change = changes.changed() => {
-                    if change.is_err() {
-                        return;
-                    }
-                    let before = std::mem::replace(&mut listed, self.listing());
-                    if before != listed && !tell().await {
-                        return;
-                    }
+        mut request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let (era, view) = (era(&context), self.server().view());
+        let (offers, prompt) = shelf::prompt(&view, &request.name)?;
+        let about = self.caller.about("prompts/get", &request.name, &json!(request.arguments));
+        let mut given = shelf::given(request.arguments.take())?;
+        let asker = self.caller.asker(&context, era, context.ct.clone());
+        if let Some(question) = shelf::question(prompt, &given)
+            && self.options().ask
+            && asker.offers(AskKind::Elicit)
+        {
+            let (responses, state) = (request.input_responses.take(), request.request_state.take());
+            asker.take(Brought { responses, state }, self.server().seals(), &about)?;
+            match asker.of_host(question).await {
+                Ok(answer) => shelf::answered(&mut given, &answer)?,
+                Err(why) => {
+                    let required = asker.required(self.server().seals(), &about, self.options().ask_life);
+                    let failed = || ErrorData::invalid_params(why.to_string(), None);
+                    let mut required = required.ok_or_else(failed)??;
+                    convert::sign(&mut required.meta, era);
+                    return Ok(GetPromptResponse::InputRequired(required));
                 }
             }
         }
+        let mut result = GetPromptResult::new(shelf::messages(offers, prompt, &given)?);
+        result.description = Some(prompt.description.clone());
+        convert::sign(&mut result.meta, era);
+        Ok(result.into())
     }
 }
 
 impl ServerHandler for Connection {
     fn get_info(&self) -> ServerConfig {
-        let mut capabilities =
-            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        capabilities.resources = self.server.shared.pipeline.spool().map(|_| ResourcesCapability::default());
+        let mut capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_completions()
+            .build();
+        // Always the same, though plugins come and go while a client is there.
+        capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
+        capabilities.logging = self.options().logging.then(JsonObject::new);
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
         info.instructions.clone_from(&self.options().instructions);
         info
@@ -406,13 +418,13 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.loaded().await;
-        answered(async { self.page(request, era(&context)) }).await
+        self.server().loaded().await;
+        answered(async { self.tools(request, era(&context)) }).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         // rmcp asks for it to check request headers, which mirror the input schema: the same in both eras.
-        self.server.view().find(name).ok().map(|entry| convert::tool(entry, Era::Modern))
+        self.server().view().find(name).ok().map(|entry| convert::tool(entry, Era::Modern))
     }
 
     async fn call_tool(
@@ -420,7 +432,34 @@ impl ServerHandler for Connection {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        answered(self.call(request, context)).await.map(Into::into)
+        answered(self.caller.call(request, context)).await
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let mut result = self.server().tasks().get(&self.caller.whose.owner(), &request.task_id)?;
+        convert::sign(&mut result.meta, era(&context));
+        Ok(result)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let owner = self.caller.whose.owner();
+        self.server().tasks().update(&owner, &request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.server().tasks().cancel(&self.caller.whose.owner(), &request.task_id)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
@@ -428,14 +467,16 @@ impl ServerHandler for Connection {
         if context.peer.peer_info().is_none() || self.announcing.swap(true, Ordering::Relaxed) {
             return;
         }
-        let peer = &context.peer;
-        let tell = || async { peer.notify_tool_list_changed().await.is_ok() };
-        self.announce(|| peer.is_transport_closed(), tell).await;
+        changes::tell_peer(self.server(), &context.peer, &self.watched, &self.closed).await;
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         // rmcp cuts it down to what `get_info` declares.
-        Some(requested.clone())
+        let mut accepted = requested.clone();
+        if let Some(wanted) = &mut accepted.resource_subscriptions {
+            wanted.truncate(changes::MAX_WATCHED);
+        }
+        Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
@@ -443,42 +484,68 @@ impl ServerHandler for Connection {
             let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
             return Err(ErrorData::invalid_request(text, None));
         };
-        let sink = context.sink();
-        let wanted = context.accepted().tools_list_changed == Some(true);
-        let tell = || async { !wanted || sink.notify_tool_list_changed().await.is_ok() };
         let peer = &context.request_context().peer;
         tokio::select! {
             () = context.cancelled() => {}
-            () = self.announce(|| peer.is_transport_closed(), tell) => {}
+            () = changes::tell_subscription(self.server(), context.sink(), peer, &self.closed) => {}
         }
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.watched.add(&self.server().view(), request.uri)
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.watched.remove(&request.uri);
+        Ok(())
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if !self.options().logging || era(&context) == Era::Modern {
+            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+        }
+        self.caller.hear(request.level);
         Ok(())
     }
 
     async fn list_prompts(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        undeclared::<ListPromptsRequestMethod, _>(&context)
+        self.server().loaded().await;
+        answered(async { self.prompts(request, era(&context)) }).await
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.server().loaded().await;
+        answered(self.prompt(request, context)).await
     }
 
     async fn list_resources(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let Some(spool) = self.server.shared.pipeline.spool() else {
-            return undeclared::<ListResourcesRequestMethod, _>(&context);
-        };
-        let mut list = answered(async { Ok(outputs::list(&**spool, &self.whose.session).await) }).await?;
-        let era = era(&context);
-        if era == Era::Modern {
-            // A call may add to it at any time.
-            list.ttl_ms = Some(0);
-            list.cache_scope = Some(CacheScope::Private);
-        }
-        convert::sign(&mut list.meta, era);
-        Ok(list)
+        self.server().loaded().await;
+        answered(self.resources(request, era(&context))).await
     }
 
     async fn read_resource(
@@ -486,43 +553,28 @@ impl ServerHandler for Connection {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let Some(spool) = self.server.shared.pipeline.spool() else {
-            return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
-        };
-        let mut result = answered(outputs::read(&**spool, &self.whose.session, &request.uri)).await?;
-        let era = era(&context);
-        if era == Era::Modern {
-            // The same id is the same text, but it may be gone.
-            result.ttl_ms = Some(millis(self.options().list_ttl));
-            result.cache_scope = Some(CacheScope::Private);
-        }
-        convert::sign(&mut result.meta, era);
-        Ok(result.into())
+        self.server().loaded().await;
+        answered(self.read(&request.uri, era(&context))).await.map(Into::into)
     }
 
     async fn list_resource_templates(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        undeclared::<ListResourceTemplatesRequestMethod, _>(&context)
+        self.server().loaded().await;
+        answered(async { self.templates(request, era(&context)) }).await
     }
 
     async fn complete(
         &self,
-        _: CompleteRequestParams,
-        _: RequestContext<RoleServer>,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
-    }
-}
-
-/// The answer to a list of things this server does not have. 2026-07-28 wants an error where a capability was not
-/// declared; among older clients are some that ask all the same and take an error for a broken server.
-fn undeclared<M: ConstString, T: Default>(context: &RequestContext<RoleServer>) -> Result<T, ErrorData> {
-    match era(context) {
-        Era::Legacy => Ok(T::default()),
-        Era::Modern => Err(ErrorData::method_not_found::<M>()),
+        let complete = async { shelf::complete(&self.server().view(), &request.r#ref, &request.argument) };
+        let mut result = answered(complete).await?;
+        convert::sign(&mut result.meta, era(&context));
+        Ok(result)
     }
 }
 
@@ -540,45 +592,6 @@ async fn answered<T>(work: impl Future<Output = Result<T, ErrorData>>) -> Result
         tracing::error!("a panic while a request was answered");
         Err(ErrorData::internal_error("a panic while the request was answered; see the log", None))
     })
-}
-
-/// The name behind which the next page starts. It need not exist any more: a list may change between pages.
-fn read_cursor(cursor: &str) -> Result<&str, ErrorData> {
-    let legal = |name: &&str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-    };
-    cursor
-        .strip_prefix(CURSOR)
-        .filter(legal)
-        .ok_or_else(|| ErrorData::invalid_params("`cursor` is not one this server gave out", None))
-}
-
-/// Sends progress on until the call has ended and what it said before is sent.
-async fn forward(
-    events: Option<(ProgressToken, mpsc::Receiver<Progress>)>,
-    peer: &Peer<RoleServer>,
-    ended: &CancellationToken,
-) {
-    let Some((token, mut events)) = events else { return };
-    let mut meter = Meter::default();
-    loop {
-        let event = tokio::select! {
-            biased;
-            event = events.recv() => event,
-            () = ended.cancelled(), if !ended.is_cancelled() => {
-                events.close();
-                continue;
-            }
-        };
-        let Some(event) = event else { return };
-        let (progress, total) = meter.next(event.percent);
-        let mut notification =
-            ProgressNotificationParam::new(token.clone(), progress).with_message(event.message);
-        notification.total = total;
-        if peer.notify_progress(notification).await.is_err() {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,32 +1,34 @@
 //! One JSON message a line, over stdin and stdout or any other pair of streams.
 //!
-//! rmcp's transport reads and writes the lines; it keeps what it has read when it is interrupted, and drops a line
-//! that is too long without buffering it. Around it stands a watch on the bytes that come in, for what it does not
-//! tell: that the client has hung up (or an open subscription would hold the process for seconds), that a last line
-//! has no end, and that a line was dropped, whose sender would wait for an answer for ever. Notifications before the
-//! first request are dropped: rmcp would end the connection.
+//! Lines are read here and written by rmcp's transport. What comes in is bounded: a line in its length, and requests
+//! in how many are not answered yet, so that a client which never reads is not read any more either. Notifications
+//! before the first request are dropped: rmcp would end the connection.
 
+use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
-use rmcp::model::{ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::service::{QuitReason, RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::{Transport, stdio_pipes};
 use rmcp::{RoleServer, ServiceExt};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncWrite, Empty};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::lines::{Line, Lines};
+use crate::message::{self, Bad};
 use crate::server::Server;
 
-/// Bytes kept of both ends of a line, to find the id of a request that is too long to be read.
-const ENDS: usize = 256;
-/// Refusals that may wait to be written.
-const REFUSALS: usize = 64;
+/// Requests that are not answered yet, besides calls: beyond them nothing more is read.
+const MAX_OTHERS: usize = 256;
+/// Requests that were cancelled and whose ids are remembered.
+const MAX_CANCELLED: usize = 64;
 
 /// Serves one client over stdin and stdout. See [`serve`].
 ///
@@ -60,11 +62,16 @@ where
 {
     let closed = CancellationToken::new();
     let _at_the_end = closed.clone().drop_guard();
-    let most = server.options().max_line_bytes;
-    let (refusals, refused) = mpsc::channel(REFUSALS);
-    let watched = Watched { inner: reader, closed: closed.clone(), line: Line::new(most), refusals };
-    let lines = AsyncRwTransport::new_server(watched, writer).with_max_line_length(most);
-    let transport = Lines { inner: lines, refused, most, refusing: None, begun: false };
+    let options = server.options();
+    let transport = Wire {
+        lines: Lines::new(reader, options.max_line_bytes),
+        writer: AsyncRwTransport::new_server(tokio::io::empty(), writer),
+        most: options.max_line_bytes,
+        asked: Arc::new(Asked::new(options.max_in_flight.saturating_add(MAX_OTHERS))),
+        refusing: None,
+        begun: false,
+        closed: closed.clone(),
+    };
     let running = match server.connection(closed).serve_with_ct(transport, cancel.child_token()).await {
         Ok(running) => running,
         // It left before it said anything.
@@ -78,15 +85,76 @@ where
     }
 }
 
-/// rmcp's transport, answers to the lines it dropped, and a guard over the first messages.
-struct Lines<R: AsyncRead, W: AsyncWrite> {
-    inner: AsyncRwTransport<RoleServer, R, W>,
-    refused: mpsc::Receiver<Option<RequestId>>,
+/// Requests that are not answered yet.
+struct Asked {
     most: usize,
-    /// A refusal on its way out; kept here because `receive` may be dropped at any await.
+    ids: Mutex<Ids>,
+    /// One was answered.
+    less: Notify,
+}
+
+#[derive(Default)]
+struct Ids {
+    open: HashSet<RequestId>,
+    /// Those that were cancelled last. They may still be on their way to their end, and the answer to one would be taken
+    /// for the answer to another.
+    cancelled: VecDeque<RequestId>,
+}
+
+impl Asked {
+    fn new(most: usize) -> Self {
+        Self { most, ids: Mutex::default(), less: Notify::new() }
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for one more.
+    async fn room(&self) {
+        while self.ids().open.len() >= self.most {
+            self.less.notified().await;
+        }
+    }
+
+    /// Takes one more in; returns whether there was none of this id.
+    fn ask(&self, id: &RequestId) -> bool {
+        let mut ids = self.ids();
+        !ids.cancelled.contains(id) && ids.open.insert(id.clone())
+    }
+
+    fn answered(&self, id: &RequestId) {
+        if self.ids().open.remove(id) {
+            self.less.notify_one();
+        }
+    }
+
+    /// It is not answered any more.
+    fn cancelled(&self, id: &RequestId) {
+        let mut ids = self.ids();
+        if ids.open.remove(id) {
+            ids.cancelled.push_back(id.clone());
+            if ids.cancelled.len() > MAX_CANCELLED {
+                ids.cancelled.pop_front();
+            }
+            drop(ids);
+            self.less.notify_one();
+        }
+    }
+}
+
+/// Lines in, lines out.
+struct Wire<R, W: AsyncWrite> {
+    lines: Lines<R>,
+    writer: AsyncRwTransport<RoleServer, Empty, W>,
+    most: usize,
+    asked: Arc<Asked>,
+    /// An answer of our own on its way out; kept here because `receive` may be dropped at any await.
     refusing: Option<BoxFuture<'static, io::Result<()>>>,
     /// Whether the request came that settles the era.
     begun: bool,
+    /// Fires when the client has hung up: an open subscription would hold the process for seconds.
+    closed: CancellationToken,
 }
 
 /// Whether rmcp starts its service with this message.
@@ -99,9 +167,62 @@ fn begins(message: &RxJsonRpcMessage<RoleServer>) -> bool {
     }
 }
 
-impl<R, W> Transport<RoleServer> for Lines<R, W>
+impl<R, W> Wire<R, W>
 where
     R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    /// The next message, or what is to be answered to what is none; `None` at the end.
+    async fn next(&mut self) -> Option<Result<RxJsonRpcMessage<RoleServer>, Bad>> {
+        self.asked.room().await;
+        let line = match self.lines.next().await {
+            Ok(line) => line,
+            Err(error) => {
+                tracing::warn!(%error, "the client can not be read any more");
+                None
+            }
+        };
+        Some(match line {
+            None => {
+                self.closed.cancel();
+                return None;
+            }
+            Some(Line::TooLong(id)) => {
+                let text = format!("a message of more than {} bytes is not read", self.most);
+                Err(Bad::Answer(ErrorData::invalid_request(text, None), id))
+            }
+            Some(Line::Whole(bytes)) => message::read(&bytes),
+        })
+    }
+
+    /// Whether a message goes on to rmcp.
+    fn admit(&mut self, message: &RxJsonRpcMessage<RoleServer>) -> Result<bool, Bad> {
+        self.begun |= begins(message);
+        match message {
+            JsonRpcMessage::Request(request) => {
+                if !self.asked.ask(&request.id) {
+                    let text = "a request of this id is not answered yet, or was cancelled";
+                    let error = ErrorData::invalid_request(text, None);
+                    return Err(Bad::Answer(error, Some(request.id.clone())));
+                }
+                Ok(true)
+            }
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    self.asked.cancelled(id);
+                }
+                Ok(self.begun)
+            }
+            _ => Ok(self.begun),
+        }
+    }
+}
+
+impl<R, W> Transport<RoleServer> for Wire<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     type Error = io::Error;
@@ -110,7 +231,17 @@ where
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        self.inner.send(message)
+        let id = match &message {
+            JsonRpcMessage::Response(response) => Some(response.id.clone()),
+            JsonRpcMessage::Error(error) => error.id.clone(),
+            _ => None,
+        };
+        let (sent, asked) = (self.writer.send(message), Arc::clone(&self.asked));
+        async move {
+            let sent = sent.await;
+            id.iter().for_each(|id| asked.answered(id));
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
@@ -120,165 +251,22 @@ where
                 self.refusing = None;
                 sent.ok()?;
             }
-            let id = tokio::select! {
-                biased;
-                Some(id) = self.refused.recv() => id,
-                message = self.inner.receive() => {
-                    let message = message?;
-                    self.begun |= begins(&message);
-                    if self.begun || matches!(message, JsonRpcMessage::Request(_)) {
-                        return Some(message);
-                    }
-                    continue;
-                }
+            let bad = match self.next().await? {
+                Ok(message) => match self.admit(&message) {
+                    Ok(true) => return Some(message),
+                    Ok(false) => continue,
+                    Err(bad) => bad,
+                },
+                Err(bad) => bad,
             };
-            let text = format!("a message of more than {} bytes is not read", self.most);
-            let refusal = ServerJsonRpcMessage::error(ErrorData::invalid_request(text, None), id);
-            self.refusing = Some(Box::pin(self.inner.send(refusal)));
+            if let Bad::Answer(error, id) = bad {
+                let refusal = ServerJsonRpcMessage::error(error, id);
+                self.refusing = Some(Box::pin(self.writer.send(refusal)));
+            }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.inner.close().await
-    }
-}
-
-/// Passes bytes through and watches them.
-struct Watched<R> {
-    inner: R,
-    closed: CancellationToken,
-    line: Line,
-    refusals: mpsc::Sender<Option<RequestId>>,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if buf.remaining() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        let before = buf.filled().len();
-        let result = std::task::ready!(Pin::new(&mut this.inner).poll_read(cx, buf));
-        let end = result.is_err() || buf.filled().len() == before;
-        if end {
-            this.closed.cancel();
-            if result.is_ok() && this.line.bytes > 0 {
-                buf.put_slice(b"\n");
-            }
-        }
-        for id in this.line.take(buf.filled().get(before..).unwrap_or_default()) {
-            // When that many wait, the client does not read what it is told.
-            drop(this.refusals.try_send(id));
-        }
-        Poll::Ready(result)
-    }
-}
-
-/// The line that is being read: how long it is, and both its ends.
-struct Line {
-    most: usize,
-    bytes: usize,
-    head: Vec<u8>,
-    tail: Vec<u8>,
-}
-
-impl Line {
-    fn new(most: usize) -> Self {
-        Self { most, bytes: 0, head: Vec::with_capacity(ENDS), tail: Vec::with_capacity(2 * ENDS) }
-    }
-
-    /// Takes the next bytes; returns the ids of the requests in lines that ended and were too long.
-    fn take(&mut self, mut bytes: &[u8]) -> Vec<Option<RequestId>> {
-        let mut refused = Vec::new();
-        while bytes.contains(&b'\n') {
-            let mut parts = bytes.splitn(2, |b| *b == b'\n');
-            self.grow(parts.next().unwrap_or_default());
-            bytes = parts.next().unwrap_or_default();
-            // As rmcp counts: the line end included.
-            if self.bytes >= self.most {
-                refused.push(self.id());
-            }
-            self.bytes = 0;
-            self.head.clear();
-            self.tail.clear();
-        }
-        self.grow(bytes);
-        refused
-    }
-
-    fn grow(&mut self, bytes: &[u8]) {
-        self.bytes = self.bytes.saturating_add(bytes.len());
-        let room = ENDS.saturating_sub(self.head.len()).min(bytes.len());
-        self.head.extend_from_slice(bytes.get(..room).unwrap_or_default());
-        let last = bytes.len().saturating_sub(ENDS);
-        self.tail.extend_from_slice(bytes.get(last..).unwrap_or_default());
-        self.tail.drain(..self.tail.len().saturating_sub(ENDS));
-    }
-
-    /// The id of the request: the second key of the message, or the last one, as all known clients write it. Inside
-    /// of a string neither text can stand: its quotes would be escaped.
-    fn id(&self) -> Option<RequestId> {
-        let head = String::from_utf8_lossy(&self.head);
-        let tail = String::from_utf8_lossy(&self.tail);
-        let second = || {
-            let rest = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"jsonrpc\"")?;
-            let (_version, rest) = rest.split_once(',')?;
-            let rest = rest.trim_start().strip_prefix("\"id\"")?.trim_start().strip_prefix(':')?;
-            serde_json::from_str(rest.split_once(',')?.0).ok()
-        };
-        let last = || {
-            let rest = tail.trim_end().strip_suffix('}')?;
-            let (_, id) = rest.rsplit_once("\"id\"")?;
-            serde_json::from_str(id.trim_start().strip_prefix(':')?).ok()
-        };
-        second().or_else(last)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn check(line: &str, expect: Option<&RequestId>) {
-        let bytes = format!("{line}\n{{}}\n{line}\n");
-        for step in [1, 7, 100, bytes.len()] {
-            let mut watch = Line::new(300);
-            let refused: Vec<_> = bytes.as_bytes().chunks(step).flat_map(|part| watch.take(part)).collect();
-            assert_eq!(refused, [expect.cloned(), expect.cloned()], "{line:.40} in steps of {step}");
-        }
-    }
-
-    #[test]
-    fn the_id_of_a_long_request_is_found() {
-        let long = "x".repeat(1000);
-        let number = RequestId::Number(7);
-        check(
-            &format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":"{long}"}}"#),
-            Some(&number),
-        );
-        check(&format!(r#"{{"jsonrpc": "2.0", "id": 7, "params": "{long}"}}"#), Some(&number));
-        check(
-            &format!(r#"{{"method":"tools/call","params":"{long}","jsonrpc":"2.0","id":7}}"#),
-            Some(&number),
-        );
-        check(
-            &format!(r#"{{"params":"{long}", "id": "a\"b" }}"#),
-            Some(&RequestId::String(Arc::from("a\"b"))),
-        );
-        // Forged inside of the arguments.
-        check(&format!(r#"{{"params":{{"a":"{long}\"id\":5"}}}}"#), None);
-        check(&format!(r#"{{"params":{{"a":"{long}","id":5}}}}"#), None);
-        check(&format!(r#"{{"params":{{"id":5,"a":"{long}"}},"method":"x"}}"#), None);
-        check(&long, None);
-    }
-
-    #[test]
-    fn short_lines_are_not_refused() {
-        let mut watch = Line::new(300);
-        assert_eq!(watch.take(format!("{}\n{}\n", "x".repeat(299), "y".repeat(299)).as_bytes()), []);
-        assert_eq!(watch.take("x".repeat(300).as_bytes()), []);
-        assert_eq!(watch.take(b"\n"), [None]);
+        self.writer.close().await
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::json;
 use toolbay_core::name::{PluginId, QualifiedName, ToolName};
+use toolbay_core::offer::Document;
 use toolbay_core::schema::Schema;
 use toolbay_core::text::{is_hidden, one_line};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
@@ -18,6 +19,7 @@ use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::bindings::types;
 use crate::error::LoadError;
+use crate::offers;
 
 /// Most tools of one plugin.
 const MAX_TOOLS: usize = 1000;
@@ -50,6 +52,8 @@ pub(crate) struct Descriptor {
     pub(crate) imports: Vec<String>,
     /// Whether it can say which of its tools are available.
     pub(crate) availability: bool,
+    /// The prompts, resources and icons that it ships.
+    pub(crate) offers: Option<Document>,
 }
 
 /// Who made a plugin, in its own words.
@@ -123,7 +127,14 @@ impl Descriptor {
         }
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
-        Ok(Self { about: about.map(About::new).transpose()?, tools, reducers, imports, availability: false })
+        let about = about.map(About::new).transpose()?;
+        Ok(Self { about, tools, reducers, imports, availability: false, offers: None })
+    }
+
+    /// The same with what the component ships beside.
+    pub(crate) fn offering(self, offers: Option<Document>) -> Result<Self, LoadError> {
+        offers::check(offers.as_ref(), self.tools.iter().map(|tool| tool.name.as_str()))?;
+        Ok(Self { offers, ..self })
     }
 }
 

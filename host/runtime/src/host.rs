@@ -14,6 +14,7 @@ use toolbay_core::floor::{Floor, Keep};
 use toolbay_core::intercept::{Interceptor, Interceptors, Scope};
 use toolbay_core::kv::KvStore;
 use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::offer::Document;
 use toolbay_core::permission::Approver;
 use toolbay_core::pipeline::{Delivered, Gates, Pipeline};
 use toolbay_core::policy::{Policy, Profile};
@@ -115,6 +116,8 @@ pub struct PluginInfo {
     pub reducers: Vec<String>,
     /// Every capability its tools declare, without repetition.
     pub capabilities: Vec<Capability>,
+    /// The prompts, resources and icons that it ships.
+    pub offers: Option<Document>,
     /// Whether its metadata came from the cache, so that nothing was compiled.
     pub from_cache: bool,
 }
@@ -565,6 +568,7 @@ fn info(plugin: &Plugin) -> PluginInfo {
         imports: plugin.descriptor.imports.clone(),
         reducers: plugin.descriptor.reducers.iter().map(|r| r.tool_name.clone()).collect(),
         capabilities,
+        offers: plugin.descriptor.offers.clone(),
         from_cache: plugin.from_cache,
     }
 }

@@ -58,6 +58,7 @@ mod instance;
 mod limiter;
 mod loader;
 mod native;
+mod offers;
 mod openapi;
 mod outside;
 mod plugin;

@@ -8,6 +8,7 @@ use toolbay_core::capability::{imports_everything, undeclared};
 use toolbay_core::limits::Limits;
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::{Grants, Policy, Reduction};
+use toolbay_core::portable;
 use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
 use toolbay_core::tags::Effects;
 use toolbay_core::tool::ToolDef;
@@ -22,6 +23,7 @@ use crate::descriptor::ToolDescription;
 use crate::digest::{Digest, sha256};
 use crate::error::{HostError, LoadError};
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
+use crate::offers;
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::tool::PluginTool;
@@ -195,6 +197,8 @@ impl Loader {
             listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
         }
         let shared = &self.shared;
+        let read = tokio::task::spawn_blocking(move || offers::read(&bytes).map(|offers| (bytes, offers)));
+        let (bytes, offers) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
         let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
         let (host, component) = (Arc::clone(shared), compiled.component.clone());
         let link = tokio::task::spawn_blocking(move || host.link(&component));
@@ -204,7 +208,7 @@ impl Loader {
         let cancel = tokio_util::sync::CancellationToken::new();
         let place = shared.admission.enter(&origin.id, limits.concurrency, &cancel).await;
         let place = place.map_err(|fault| LoadError::Host(fault.message))?;
-        let descriptor = code.describe(&shared.engine, &origin.id, &limits).await?;
+        let descriptor = code.describe(&shared.engine, &origin.id, &limits).await?.offering(offers)?;
         drop(place);
         let (host, id, digest, known) =
             (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());
@@ -233,6 +237,10 @@ impl Loader {
         tell_undeclared(plugin, &mut warn);
         let define = |tool: &ToolDescription| tool.define(id, plugin.version(), plugin.digest.text());
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
+        let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
+        for (_, def) in &defined {
+            portable::findings(def).into_iter().filter(|one| one.loses).for_each(|one| warn(one.text));
+        }
         let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
         let held = self.keeper.admit(policy, plugin, &names);
         held.iter().for_each(|held| warn(held.clone()));
@@ -275,6 +283,7 @@ impl Loader {
                 serial: policy.lane(id, &name),
                 cache: policy.cache(id, &name),
                 delivery,
+                offers: offers.clone(),
                 ..entry
             };
             bundle.tools.push(if asks { entry.asking_reason() } else { entry });

@@ -17,6 +17,7 @@ mod argument;
 mod capability;
 mod data;
 mod docs;
+mod offers;
 mod plugin;
 mod reducer;
 mod tool;
@@ -68,7 +69,8 @@ pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Exports tools and reducers from the component, and what `Cargo.toml` says about the crate.
 ///
 /// `plugin! { tools: [word_count, grep], reducers: [head] }`; a list that would be empty is left out, and then the
-/// component does not have that export either.
+/// component does not have that export either. `available: check` names a function that is asked which tools are
+/// available. `offers: "offers.json"` embeds prompts, resources and icons, by a path from `Cargo.toml`.
 #[proc_macro]
 pub fn plugin(input: TokenStream) -> TokenStream {
     plugin::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()

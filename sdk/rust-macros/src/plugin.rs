@@ -3,9 +3,10 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{Path, Result, Token};
+use syn::{LitStr, Path, Result, Token};
 
 use crate::capability::list;
+use crate::offers;
 
 /// What stands between the braces of `plugin! { … }`.
 #[derive(Debug, Default)]
@@ -13,6 +14,7 @@ struct Lists {
     tools: Vec<Path>,
     reducers: Vec<Path>,
     available: Option<Path>,
+    offers: Option<LitStr>,
 }
 
 impl Parse for Lists {
@@ -25,9 +27,11 @@ impl Parse for Lists {
                 "tools" => lists.tools = list(input)?,
                 "reducers" => lists.reducers = list(input)?,
                 "available" => lists.available = Some(input.parse()?),
+                "offers" => lists.offers = Some(input.parse()?),
                 _ => {
                     let message = format!(
-                        "unknown list `{key}`; known are `tools: […]`, `reducers: […]` and `available: function`"
+                        "unknown list `{key}`; known are `tools: […]`, `reducers: […]`, `available: function` and \
+                         `offers: \"FILE\"`"
                     );
                     return Err(syn::Error::new(key.span(), message));
                 }
@@ -41,7 +45,8 @@ impl Parse for Lists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Lists { tools, reducers, available } = syn::parse2(input)?;
+    let Lists { tools, reducers, available, offers } = syn::parse2(input)?;
+    let offers = offers.as_ref().map(offers::expand).transpose()?;
     let tools_export = (!tools.is_empty()).then(|| {
         quote! {
             impl ::toolbay_sdk::__private::ToolPlugin for ToolbayPlugin {
@@ -105,6 +110,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             #tools_export
             #reducers_export
             #availability_export
+            #offers
         };
     })
 }

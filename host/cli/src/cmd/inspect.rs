@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
+use toolbay_core::offer::{Document, PREFIX, Resource};
 use toolbay_core::registry::Entry;
 use toolbay_core::text::visible;
 
@@ -40,6 +41,7 @@ fn as_json(host: &Host, info: &PluginInfo) -> Value {
         "about": info.about,
         "imports": info.imports,
         "reducers": info.reducers,
+        "offers": info.offers.as_ref().map(offered),
         "capabilities": info.capabilities,
         "tools": super::tools(host, &info.id).iter().map(|entry| super::list::definition(entry, entry.unavailable.as_deref())).collect::<Vec<_>>(),
     })
@@ -72,7 +74,49 @@ fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
     for reducer in &info.reducers {
         writeln!(out, "\n{HEAD}reduces{HEAD:#} {NAME}{}{NAME:#}", visible(reducer))?;
     }
+    if let Some(document) = &info.offers {
+        show_offers(&mut out, info, document)?;
+    }
     out.flush()
+}
+
+/// What a plugin ships beside tools, without the texts themselves.
+fn offered(document: &Document) -> Value {
+    let resource = |one: &Resource| json!({"path": one.path, "name": one.name, "mime_type": one.mime_type, "bytes": one.size()});
+    json!({
+        "prompts": document.prompts.iter().map(|one| {
+            let arguments: Vec<_> = one.arguments.iter().map(|argument| argument.name.as_str()).collect();
+            json!({"name": one.name, "description": one.description, "arguments": arguments})
+        }).collect::<Vec<_>>(),
+        "resources": document.resources.iter().map(resource).collect::<Vec<_>>(),
+        "templates": document.templates.iter().map(|one| json!({"path": one.path, "name": one.name})).collect::<Vec<_>>(),
+        "icons": document.icons.keys().collect::<Vec<_>>(),
+    })
+}
+
+fn show_offers(out: &mut impl Write, info: &PluginInfo, document: &Document) -> std::io::Result<()> {
+    for prompt in &document.prompts {
+        writeln!(out, "\n{HEAD}prompt{HEAD:#} {NAME}{}__{}{NAME:#}", info.id, visible(&prompt.name))?;
+        for line in visible(&prompt.description).lines() {
+            writeln!(out, "  {line}")?;
+        }
+        for argument in &prompt.arguments {
+            let need = if argument.required { "" } else { " (optional)" };
+            let about = argument.description.as_deref().unwrap_or_default();
+            let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
+            writeln!(out, "    {}{need} {}", visible(&argument.name), visible(&about))?;
+        }
+    }
+    for one in &document.resources {
+        let (path, name) = (visible(&one.path), visible(&one.name));
+        writeln!(out, "\n{HEAD}resource{HEAD:#} {NAME}{PREFIX}{}/{path}{NAME:#}", info.id)?;
+        writeln!(out, "  {name}, {} bytes", one.size())?;
+    }
+    for one in &document.templates {
+        let (path, name) = (visible(&one.path), visible(&one.name));
+        writeln!(out, "\n{HEAD}template{HEAD:#} {NAME}{PREFIX}{}/{path}{NAME:#}\n  {name}", info.id)?;
+    }
+    Ok(())
 }
 
 fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {

@@ -11,6 +11,7 @@ use super::way::Way;
 use crate::audit;
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError};
+use crate::dialog::INPUT_REQUIRED;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::Failure;
@@ -81,8 +82,9 @@ impl Way {
         let rule = ruling.verdict.rule.map(|(_, rule)| rule);
         let approval = Approval::new(ruling.tool, rule, ruling.profile);
         let of_session = session.approver().map(|approver| (approver, "session"));
+        let of_turn = batch.turn.approver.as_ref().map(|approver| (approver, "client"));
         let of_host = batch.pipeline.approver.as_ref().map(|approver| (approver, "host"));
-        let Some((approver, by)) = of_session.or(of_host) else {
+        let Some((approver, by)) = of_turn.or(of_session).or(of_host) else {
             return Err(denied(batch, ctx, ruling, Some("there is nobody to ask")));
         };
         if ctx.turn.dry_run && !session.approved(&approval) {
@@ -117,6 +119,7 @@ impl Way {
                         self.decided(ruling, true, Some(by));
                         return Ok(Asked::Settled);
                     }
+                    Answer::Later => return Err(self.later(batch, ctx)),
                     Answer::No(None) => "the answer was no".to_owned(),
                     Answer::No(Some(text)) => {
                         let text: String = text.chars().take(MAX_ANSWER).collect();
@@ -127,6 +130,13 @@ impl Way {
             Err(silence) => silence,
         };
         Err(denied(batch, ctx, ruling, Some(&no)))
+    }
+
+    /// The call ends here and comes again with the answer, so it is not counted: the second time is the first.
+    fn later(&self, batch: Batch<'_>, ctx: &CallContext) -> Failure {
+        batch.turn.session.take_back(batch.turn_count.as_deref(), self.call_sha256.as_deref());
+        let text = format!("Tool {} was not run: whether it may is to be answered first", ctx.tool);
+        ToolError::new(ErrorCode::NotAvailable, text).about(INPUT_REQUIRED).into()
     }
 
     fn decided(&mut self, ruling: &Ruling<'_>, allowed: bool, by: Option<&'static str>) {

@@ -11,6 +11,7 @@ use crate::delivery::Delivery;
 use crate::invoke::Invoke;
 use crate::limits::Limits;
 use crate::name::{NameError, PluginId, QualifiedName, ToolName};
+use crate::offer::Offers;
 use crate::reason;
 use crate::reduce::Reduce;
 use crate::registry::availability::{Answer, Check};
@@ -78,6 +79,8 @@ pub struct Entry {
     pub on_collision: Option<OnCollision>,
     /// What it can do to the world with its grants; `None`: it has none to go by, since no sandbox holds it.
     pub effects: Option<Effects>,
+    /// What its source offers beside tools: shown where the tool may be called.
+    pub offers: Option<Arc<Offers>>,
     /// Asked whether it is available, beyond what the grants say; see [`Check`].
     pub check: Option<Arc<dyn Check>>,
     /// What shortens its results where nobody registered another reducer for them.
@@ -119,6 +122,7 @@ impl Entry {
             unasked: None,
             on_collision: None,
             effects: None,
+            offers: None,
             check: None,
             reducer: None,
         }

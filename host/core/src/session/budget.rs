@@ -56,6 +56,15 @@ impl Tally {
     }
 }
 
+impl Tally {
+    /// Counts one less.
+    fn take_back(&mut self, call: &str) {
+        if let Some(count) = self.counts.get_mut(call) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
 /// The stricter of two limits, and where it stands.
 struct Bound<T> {
     most: T,
@@ -160,6 +169,20 @@ impl Session {
                 self.spent.calls.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
+        }
+    }
+
+    /// Counts one call less, which was counted and is to come again; `call` is the digest of its tool and arguments.
+    pub(crate) fn take_back(&self, turn: Option<&TurnCount>, call: Option<&str>) {
+        let less = |calls: &AtomicU64| {
+            let less = |calls: u64| Some(calls.saturating_sub(1));
+            let _before = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        };
+        less(&self.spent.calls);
+        turn.iter().for_each(|turn| less(&turn.calls));
+        if let Some(call) = call {
+            lock(&self.spent.same).take_back(call);
+            turn.iter().for_each(|turn| lock(&turn.same).take_back(call));
         }
     }
 

@@ -20,6 +20,7 @@ use super::clients::{Client, Full as NoShare, Kind};
 use super::sessions::{Own, RETRY};
 use super::{Settings, State, answer, route};
 use crate::auth::Caller;
+use crate::message::{self, RawArguments};
 use crate::server::{Connection, Whose};
 
 /// The session that a client of 2026-07-28 wants its request to belong to.
@@ -232,6 +233,10 @@ impl Front<'_> {
             .with_cancellation_token(self.state.ends.stop.child_token());
         // So was the length.
         config.max_request_body_bytes = usize::MAX;
+        let mut parts = parts;
+        if let Some(raw) = std::str::from_utf8(&whole.bytes).ok().and_then(message::arguments) {
+            parts.extensions.insert(RawArguments(raw.into()));
+        }
         let service = StreamableHttpService::new(move || Ok(connect()), Arc::new(own), config);
         let request = axum::http::Request::from_parts(parts, Full::new(whole.bytes.clone()));
         let mut response = service.handle(request).await;

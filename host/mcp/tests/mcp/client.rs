@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 use toolbay_core::audit::MemoryAudit;
-use toolbay_core::pipeline::Pipeline;
+use toolbay_core::pipeline::{Gates, Pipeline};
 use toolbay_core::read_output;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::spool::{MemorySpool, Quota, Spool};
@@ -32,6 +32,8 @@ pub(crate) struct Client {
     write: Option<WriteHalf<DuplexStream>>,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     last_id: u64,
+    /// What the client says it can do.
+    pub(crate) capabilities: Value,
     /// Messages that came while another was waited for.
     pub(crate) others: Vec<Value>,
     pub(crate) server: Server,
@@ -65,6 +67,15 @@ impl Client {
         })
     }
 
+    /// A client that can do that, of a server under these gates; it has begun.
+    pub(crate) async fn gated(era: Era, capabilities: Value, gates: Gates, options: Options) -> Self {
+        let mut client =
+            Self::over(era, options, Filter::default(), |_, pipeline| pipeline.with_gates(gates));
+        client.capabilities = capabilities;
+        client.begin().await;
+        client
+    }
+
     /// The same, of a server that lets through what a filter does.
     pub(crate) fn filtered(era: Era, options: Options, filter: Filter) -> Self {
         Self::over(era, options, filter, |_, pipeline| pipeline)
@@ -92,6 +103,7 @@ impl Client {
             write: Some(write),
             lines,
             last_id: 0,
+            capabilities: json!({}),
             others: vec![],
             server,
             registry,
@@ -113,7 +125,7 @@ impl Client {
         let client = self;
         match client.era {
             Era::Legacy => {
-                let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+                let params = json!({"protocolVersion": "2025-11-25", "capabilities": client.capabilities,
                     "clientInfo": {"name": "test", "version": "0"}});
                 let answer = client.ask("initialize", params).await;
                 assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
@@ -135,6 +147,16 @@ impl Client {
         tokio::time::timeout(HANGS, write.write_all(text.as_bytes())).await.unwrap().unwrap();
     }
 
+    pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) {
+        let write = self.write.as_mut().unwrap();
+        tokio::time::timeout(HANGS, write.write_all(bytes)).await.unwrap().unwrap();
+    }
+
+    /// A part of a line was written: nothing more can be.
+    pub(crate) fn write_is_broken(&mut self) {
+        std::mem::forget(self.write.take());
+    }
+
     pub(crate) async fn send(&mut self, message: &Value) {
         self.write(&format!("{message}\n")).await;
     }
@@ -144,7 +166,7 @@ impl Client {
         self.last_id += 1;
         if self.era == Era::Modern {
             params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
-            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
         }
         self.send(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params})).await;
         self.last_id
@@ -198,6 +220,11 @@ impl Client {
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params).await;
         self.answer(id).await
+    }
+
+    /// Answers a request of the server.
+    pub(crate) async fn reply(&mut self, id: &Value, result: &Value) {
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
     /// The result of a call of `tool` with the arguments.

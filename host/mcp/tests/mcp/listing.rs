@@ -9,6 +9,17 @@ use toolbay_mcp::Options;
 use crate::client::{BOTH, Client, Era};
 use crate::puppet;
 
+/// The same whether or not there is anything to list: plugins come and go.
+fn capabilities() -> Value {
+    json!({
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+        "completions": {},
+        "prompts": {"listChanged": true},
+        "resources": {"subscribe": true, "listChanged": true},
+        "tools": {"listChanged": true},
+    })
+}
+
 #[tokio::test]
 async fn the_server_says_who_it_is_and_what_it_can() {
     let options = Options { instructions: Some("Count words.".to_owned()), ..Options::default() };
@@ -19,13 +30,13 @@ async fn the_server_says_who_it_is_and_what_it_can() {
         assert_eq!(result["protocolVersion"], got);
         assert_eq!(result["serverInfo"]["name"], "toolbay");
         assert_eq!(result["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+        assert_eq!(result["capabilities"], capabilities());
         assert_eq!(result["instructions"], "Count words.");
     }
 
     let mut client = Client::silent(Era::Modern, options);
     let result = client.ask("server/discover", json!({})).await["result"].clone();
-    assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(result["capabilities"], capabilities());
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolbay");
     assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("private")));
     assert_eq!(result["resultType"], "complete");
@@ -140,22 +151,25 @@ async fn long_lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn what_was_not_declared_is_not_there() {
-    for (method, key) in [
-        ("prompts/list", "prompts"),
-        ("resources/list", "resources"),
-        ("resources/templates/list", "resourceTemplates"),
-    ] {
-        let answer = Client::new(Era::Modern).await.ask(method, json!({})).await;
-        assert_eq!(answer["error"]["code"], -32601, "{answer}");
-        let answer = Client::new(Era::Legacy).await.ask(method, json!({})).await;
-        assert_eq!(answer["result"][key], json!([]), "{answer}");
-    }
+async fn what_is_not_there_is_told() {
     for era in BOTH {
-        for method in ["prompts/get", "resources/read", "nonsense", "tasks/get"] {
-            let answer =
-                Client::new(era).await.ask(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
-            assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+        let mut client = Client::new(era).await;
+        for (method, key) in [
+            ("prompts/list", "prompts"),
+            ("resources/list", "resources"),
+            ("resources/templates/list", "resourceTemplates"),
+        ] {
+            assert_eq!(client.ask(method, json!({})).await["result"][key], json!([]));
+        }
+        let no_resource = if era == Era::Modern { -32602 } else { -32002 };
+        for (method, code) in [
+            ("prompts/get", -32602),
+            ("resources/read", no_resource),
+            ("nonsense", -32601),
+            ("tasks/get", -32021),
+        ] {
+            let answer = client.ask(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
+            assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
         }
     }
 }
@@ -172,7 +186,8 @@ async fn changes_are_told_to_those_who_want_to_know() {
         )
         .await;
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
-    assert_eq!(ack["params"]["notifications"], json!({"toolsListChanged": true}), "{ack}");
+    let both = json!({"toolsListChanged": true, "promptsListChanged": true});
+    assert_eq!(ack["params"]["notifications"], both, "{ack}");
     for client in [&mut legacy, &mut modern] {
         // The announcer subscribes in a task of its own: change the list until it hears.
         let mut number = 0;

@@ -8,6 +8,8 @@
     reason = "the helpers of a test are tests, which clippy does not see"
 )]
 
+mod asking;
+mod bad_input;
 mod calls;
 mod client;
 mod connection;
@@ -15,3 +17,5 @@ mod discovery;
 mod listing;
 mod outputs;
 mod puppet;
+mod shelf;
+mod tasks;

@@ -49,7 +49,7 @@ async fn a_client_that_knows_no_links_gets_none() {
     let mut client = Client::spooling_silent(Era::Legacy, short());
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
     let hello = client.ask("initialize", params).await;
-    assert_eq!(hello["result"]["capabilities"]["resources"], json!({}));
+    assert!(hello["result"]["capabilities"]["resources"].is_object(), "{hello}");
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
     let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
     assert_eq!(result["content"].as_array().unwrap().len(), 1, "{result}");

@@ -12,6 +12,7 @@ use toolbay_core::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput,
 };
+use toolbay_core::dialog::{Ask, AskKind, LogLevel};
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::Usage;
@@ -90,6 +91,31 @@ impl Puppet {
             "stubborn" => {
                 let _dropped = Dropped(Arc::clone(&self.dropped));
                 std::future::pending().await
+            }
+            "ask" => {
+                let Some(client) = &ctx.turn.dialog else {
+                    return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "nobody")));
+                };
+                let form = |key: &str| {
+                    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+                    let params = json!({"message": format!("What is the {key}?"), "requestedSchema": schema});
+                    Ask::new(key, AskKind::Elicit, params)
+                };
+                let mut answers = client.ask(vec![form("name")]).await.map_err(ToolError::from)?;
+                answers.extend(client.ask(vec![form("place")]).await.map_err(ToolError::from)?);
+                Ok(ToolOutput::text(Value::from(answers).to_string()))
+            }
+            "sample" => {
+                let params = json!({"messages": [], "maxTokens": 1});
+                let client = ctx.turn.dialog.as_ref().unwrap();
+                let answer = client.ask(vec![Ask::new("any", AskKind::Sample, params)]).await;
+                Ok(ToolOutput::text(format!("{:?}", answer.map_err(ToolError::from)?)))
+            }
+            "log" => {
+                let client = ctx.turn.dialog.as_ref().unwrap();
+                client.log(LogLevel::Warning, Some("p"), json!({"a": 1})).await;
+                client.log(LogLevel::Debug, None, json!("quiet")).await;
+                Ok(ToolOutput::text("logged"))
             }
             "nap" => {
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;

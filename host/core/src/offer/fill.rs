@@ -1,0 +1,138 @@
+//! Gaps and what goes into them. One pass: what was put in is not looked at again.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{Content, MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, Message, Prompt, Template};
+use crate::text::one_line;
+
+/// Longest name of an argument, in bytes.
+const MAX_NAME: usize = 64;
+
+/// Why gaps can not be filled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FillError {
+    /// An argument that must be given is not.
+    #[error("argument `{0}` is missing")]
+    Missing(String),
+    /// An argument that there is none of.
+    #[error("there is no argument `{0}`")]
+    Unknown(String),
+    /// An argument is longer than [`MAX_ARGUMENT_BYTES`].
+    #[error("argument `{0}` has more than {MAX_ARGUMENT_BYTES} bytes")]
+    Long(String),
+    /// The whole is longer than [`MAX_FILLED_BYTES`].
+    #[error("with these arguments it has more than {MAX_FILLED_BYTES} bytes")]
+    Large,
+}
+
+/// Where the gaps of a text are, each with its name: `{{name}}`, without white space.
+pub(super) fn gaps(text: &str) -> Vec<(Range<usize>, &str)> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find("{{")) {
+        let start = from + at;
+        match text.get(start + 2..).and_then(named) {
+            Some(name) => {
+                from = start + name.len() + 4;
+                found.push((start..from, name));
+            }
+            // Of three braces, the last two may open a gap.
+            None => from = start + 1,
+        }
+    }
+    found
+}
+
+/// The name that is closed by `}}`. Looks at no more than a name can have, however long the text is.
+fn named(inner: &str) -> Option<&str> {
+    let end = inner.bytes().take(MAX_NAME + 1).position(|b| b == b'}')?;
+    let (name, rest) = inner.split_at_checked(end)?;
+    (is_name(name) && rest.starts_with("}}")).then_some(name)
+}
+
+/// Whether a text can be the name of an argument.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// Fills texts, all together within [`MAX_FILLED_BYTES`].
+struct Filler<'a> {
+    given: &'a BTreeMap<String, String>,
+    left: usize,
+}
+
+impl Filler<'_> {
+    fn text(&mut self, text: &str, show: impl Fn(&str) -> String) -> Result<String, FillError> {
+        let mut out = String::new();
+        let mut from = 0;
+        for (range, name) in gaps(text) {
+            self.put(&mut out, text.get(from..range.start).unwrap_or_default())?;
+            let value = self.given.get(name).map(|value| show(value)).unwrap_or_default();
+            self.put(&mut out, &value)?;
+            from = range.end;
+        }
+        self.put(&mut out, text.get(from..).unwrap_or_default())?;
+        Ok(out)
+    }
+
+    fn put(&mut self, out: &mut String, part: &str) -> Result<(), FillError> {
+        self.left = self.left.checked_sub(part.len()).ok_or(FillError::Large)?;
+        out.push_str(part);
+        Ok(())
+    }
+}
+
+fn check_lengths(given: &BTreeMap<String, String>) -> Result<(), FillError> {
+    match given.iter().find(|(_, value)| value.len() > MAX_ARGUMENT_BYTES) {
+        Some((name, _)) => Err(FillError::Long(one_line(name, 64))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn prompt(prompt: &Prompt, given: &BTreeMap<String, String>) -> Result<Vec<Message>, FillError> {
+    let known = |name: &String| prompt.arguments.iter().any(|argument| argument.name == *name);
+    if let Some(unknown) = given.keys().find(|name| !known(name)) {
+        return Err(FillError::Unknown(one_line(unknown, 64)));
+    }
+    if let Some(argument) = prompt.missing(given).next() {
+        return Err(FillError::Missing(argument.name.clone()));
+    }
+    check_lengths(given)?;
+    let mut filler = Filler { given, left: MAX_FILLED_BYTES };
+    let mut fill = |text: &str| filler.text(text, str::to_owned);
+    let mut messages = Vec::with_capacity(prompt.messages.len());
+    for message in &prompt.messages {
+        let content = match &message.content {
+            Content::Text { text } => Content::Text { text: fill(text)? },
+            Content::Embedded { uri, mime_type, text } => {
+                Content::Embedded { uri: fill(uri)?, mime_type: mime_type.clone(), text: fill(text)? }
+            }
+            whole @ (Content::Image { .. }
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. }) => whole.clone(),
+        };
+        messages.push(Message { role: message.role, content });
+    }
+    Ok(messages)
+}
+
+pub(super) fn template(template: &Template, values: &BTreeMap<String, String>) -> Result<String, FillError> {
+    check_lengths(values)?;
+    let json = template.mime_type.as_deref().is_some_and(|mime| {
+        let mime = mime.split(';').next().unwrap_or_default().trim();
+        mime == "application/json" || mime.ends_with("+json")
+    });
+    let show = |value: &str| match json {
+        // Without the quotes, which the text has.
+        true => {
+            let quoted = serde_json::Value::from(value).to_string();
+            quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned()
+        }
+        false => value.to_owned(),
+    };
+    Filler { given: values, left: MAX_FILLED_BYTES }.text(&template.text, show)
+}

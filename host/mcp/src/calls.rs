@@ -1,0 +1,338 @@
+//! One call, from its request to its answer: run in place, or as a task that outlives the request.
+
+#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, LoggingLevel,
+    ProgressNotificationParam, ProgressToken,
+};
+use rmcp::service::RequestContext;
+use rmcp::{Peer, RoleServer};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
+use toolbay_core::canonical;
+use toolbay_core::pipeline::Delivered;
+use toolbay_core::tags;
+use toolbay_core::view::View;
+
+use crate::asking::{Asker, Brought};
+use crate::convert::{self, Era};
+use crate::message::RawArguments;
+use crate::progress::{self, Meter};
+use crate::server::{Server, Whose};
+use crate::tasks::Task;
+use crate::trace;
+
+/// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
+/// Shorter than the two seconds rmcp waits for answers when it is stopped.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// Who calls: what all calls of one client share.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) server: Server,
+    pub(crate) whose: Whose,
+    permits: Arc<Semaphore>,
+    closed: CancellationToken,
+    /// The least urgent lines of the log it wants to hear, as it last said.
+    hears: Mutex<Option<LoggingLevel>>,
+}
+
+/// One call under way.
+struct Job {
+    caller: Arc<Caller>,
+    request: CallToolRequestParams,
+    id: String,
+    era: Era,
+    links: bool,
+    /// For what the state is good that a client brings back.
+    about: String,
+    asker: Arc<Asker>,
+    peer: Peer<RoleServer>,
+    token: Option<ProgressToken>,
+    cancel: CancellationToken,
+    /// Whether it may become a task.
+    as_task: bool,
+    raw: Option<RawArguments>,
+    trace: Option<String>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Caller {
+    pub(crate) fn new(server: Server, whose: Whose, closed: CancellationToken) -> Self {
+        let most = server.options().max_in_flight.min(Semaphore::MAX_PERMITS);
+        Self { server, whose, permits: Arc::new(Semaphore::new(most)), closed, hears: Mutex::default() }
+    }
+
+    /// Answers one call.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        mut request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let era = Era::of(context.protocol_version().as_ref());
+        self.server.loaded().await;
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            let most = self.server.options().max_in_flight;
+            tracing::warn!(most, "a call was refused: too many in flight");
+            return Ok(signed(convert::busy(most), era));
+        };
+        let arguments = request.arguments.as_ref().map_or(Value::Null, |arguments| json!(arguments));
+        let about = self.about("tools/call", &request.name, &arguments);
+        let brought =
+            Brought { responses: request.input_responses.take(), state: request.request_state.take() };
+        let as_task =
+            era == Era::Modern && context.client_capabilities().is_some_and(|it| it.supports_tasks());
+        // A task goes on when its request has ended.
+        let cancel = if as_task { CancellationToken::new() } else { context.ct.clone() };
+        let asker = self.asker(&context, era, cancel.clone());
+        asker.take(brought, self.server.seals(), &about)?;
+        let job = Job {
+            caller: Arc::clone(self),
+            id: context.id.to_string(),
+            era,
+            links: convert::knows_links(context.protocol_version().as_ref()),
+            about,
+            asker,
+            peer: context.peer.clone(),
+            token: context.meta.get_progress_token(),
+            cancel,
+            as_task,
+            trace: trace::of_request(&context),
+            raw: RawArguments::of(&context),
+            request,
+            _permit: permit,
+        };
+        match as_task {
+            true => job.run_as_task(&context.ct).await,
+            false => job.run().await,
+        }
+    }
+
+    /// The client of a request, for what it may be asked.
+    pub(crate) fn asker(
+        &self,
+        context: &RequestContext<RoleServer>,
+        era: Era,
+        cancel: CancellationToken,
+    ) -> Arc<Asker> {
+        let hears = match era {
+            _ if !self.server.options().logging => None,
+            Era::Legacy => *self.hears.lock().unwrap_or_else(PoisonError::into_inner),
+            Era::Modern => context.meta.log_level(),
+        };
+        Arc::new(Asker::new(context, era, hears, cancel))
+    }
+
+    /// From now on the client wants to hear lines of the log that are as urgent as that.
+    pub(crate) fn hear(&self, level: LoggingLevel) {
+        *self.hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// For what a state is good: who asked, what, with which arguments.
+    pub(crate) fn about(&self, method: &str, name: &str, arguments: &Value) -> String {
+        canonical::sha256(&json!([self.whose.session_id, method, name, arguments]))
+    }
+}
+
+impl Job {
+    /// Runs the call; it becomes a task at once if the tool is slow, else when it takes long.
+    async fn run_as_task(self, request: &CancellationToken) -> Result<CallToolResponse, ErrorData> {
+        let (caller, asker, cancel) =
+            (Arc::clone(&self.caller), Arc::clone(&self.asker), self.cancel.clone());
+        let options = caller.server.options();
+        let slow = self.is_slow();
+        let mut running = tokio::spawn(self.run());
+        // Whoever drops this future gives the call up.
+        let gone = cancel.clone().drop_guard();
+        tokio::select! {
+            biased;
+            () = std::future::ready(()), if slow => {}
+            ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
+            () = request.cancelled() => {
+                cancel.cancel();
+                return running.await.unwrap_or_else(|_| Err(lost()));
+            }
+            () = tokio::time::sleep(options.task_after) => {}
+        }
+        let opened = caller.server.tasks().open(&caller.whose.owner(), cancel.clone(), options.task_life);
+        let Some(task) = opened else {
+            tracing::warn!("a long call did not become a task: there is no room for one more");
+            tokio::select! {
+                ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
+                () = request.cancelled() => cancel.cancel(),
+            }
+            return running.await.unwrap_or_else(|_| Err(lost()));
+        };
+        asker.becomes(&task);
+        let created = task.created();
+        gone.disarm();
+        tokio::spawn(keep(caller, task, running));
+        Ok(CallToolResponse::Task(created))
+    }
+
+    fn is_slow(&self) -> bool {
+        self.caller.server.view().find(&self.request.name).is_ok_and(|entry| entry.has_tag(tags::SLOW))
+    }
+
+    async fn run(self) -> Result<CallToolResponse, ErrorData> {
+        let server = &self.caller.server;
+        // The guest gets text: that of the client, if it is known, else what rmcp has understood.
+        let args = match (&self.raw, &self.request.arguments) {
+            (Some(RawArguments(raw)), _) => raw.to_string(),
+            (None, Some(arguments)) => serde_json::to_string(arguments)
+                .map_err(|error| ErrorData::internal_error(error.to_string(), None))?,
+            (None, None) => String::new(),
+        };
+        let (sink, events) = (self.token.is_some() || self.as_task).then(progress::channel).unzip();
+        let turn = TurnContext {
+            budget_chars: server.options().budget_chars,
+            cancel: self.cancel.clone(),
+            progress: sink,
+            identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
+            session: Arc::clone(&self.caller.whose.session),
+            dialog: Some(Arc::clone(&self.asker) as _),
+            approver: (server.options().ask && server.seals().work() && self.asker.can_approve())
+                .then(|| Arc::clone(&self.asker) as _),
+            ..TurnContext::default()
+        };
+        let view = server.view();
+        let call = ToolCall::new(self.id.clone(), self.request.name.as_ref(), args);
+        let ended = CancellationToken::new();
+        let run = async {
+            let delivered = self.deliver(&view, call, turn).await;
+            ended.cancel();
+            delivered
+        };
+        let (delivered, ()) = tokio::join!(run, self.forward(events, &ended));
+        if let Some(required) = self.asker.required(server.seals(), &self.about, server.options().ask_life) {
+            return required.map(|mut required| {
+                convert::sign(&mut required.meta, self.era);
+                CallToolResponse::InputRequired(required)
+            });
+        }
+        let entry = view.get(&self.request.name);
+        let result = match delivered {
+            None => convert::abandoned(),
+            Some(Delivered { result: Err(_), .. }) if self.asker.missing().is_some() => {
+                let wanted = self.asker.missing().unwrap_or_default();
+                return Err(ErrorData::missing_required_client_capability(wanted));
+            }
+            Some(delivered) => convert::answer(delivered, entry.map(AsRef::as_ref), self.era, self.links)?,
+        };
+        Ok(signed(result, self.era))
+    }
+
+    /// Runs one call to its end, which is soon after it was cancelled.
+    async fn deliver(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<Delivered> {
+        let overdue = async {
+            self.cancel.cancelled().await;
+            tokio::time::sleep(CANCEL_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            mut delivered = self.caller.server.pipeline().call_all(view, vec![call], turn) => delivered.pop(),
+            () = overdue => {
+                tracing::warn!("a cancelled call did not end by itself and was dropped");
+                None
+            }
+        }
+    }
+
+    /// Sends progress on until the call has ended and what it said before is sent; to the task, too, if it is one.
+    async fn forward(&self, events: Option<mpsc::Receiver<Progress>>, ended: &CancellationToken) {
+        let Some(mut events) = events else { return };
+        let mut meter = Meter::default();
+        let mut token = self.token.clone();
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.recv() => event,
+                () = ended.cancelled(), if !ended.is_cancelled() => {
+                    events.close();
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
+            if let Some(task) = self.asker.task() {
+                task.say(&event.message);
+            }
+            let Some(to) = &token else { continue };
+            let (progress, total) = meter.next(event.percent);
+            let mut notification =
+                ProgressNotificationParam::new(to.clone(), progress).with_message(event.message);
+            notification.total = total;
+            if self.peer.notify_progress(notification).await.is_err() {
+                // Nobody hears it any more; a task goes on.
+                token = None;
+            }
+        }
+    }
+}
+
+/// Keeps the result of a call that has become a task, for as long as the task lasts.
+async fn keep(
+    caller: Arc<Caller>,
+    task: Arc<Task>,
+    mut running: JoinHandle<Result<CallToolResponse, ErrorData>>,
+) {
+    let ends = tokio::time::sleep_until(task.ends().into());
+    tokio::pin!(ends);
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        () = &mut ends => {
+            task.cancel.cancel();
+            running.await
+        }
+        () = caller.closed.cancelled() => {
+            task.cancel.cancel();
+            running.await
+        }
+    };
+    let result = ended.unwrap_or_else(|_| Err(lost())).and_then(|response| match response {
+        CallToolResponse::Complete(result) => {
+            serde_json::to_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        }
+        // It asked in the very moment in which it became a task.
+        _ => Err(ErrorData::internal_error("the call needs an answer first: call again", None)),
+    });
+    let tasks = caller.server.tasks();
+    tasks.end(&task, result);
+    tokio::select! {
+        () = &mut ends => {}
+        () = caller.closed.cancelled() => {}
+    }
+    tasks.forget(&task);
+}
+
+fn signed(mut result: CallToolResult, era: Era) -> CallToolResponse {
+    convert::sign(&mut result.meta, era);
+    result.into()
+}
+
+fn lost() -> ErrorData {
+    ErrorData::internal_error("the call's task failed; see the log", None)
+}
+
+/// What a server knows of whoever it talks to.
+impl Whose {
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            session_id: Some(self.session_id.clone()),
+            platform: Some("mcp".to_owned()),
+            agent_id: self.agent_id.clone(),
+            ..Identity::default()
+        }
+    }
+
+    /// Whose tasks are whose.
+    pub(crate) fn owner(&self) -> Arc<str> {
+        self.session_id.as_str().into()
+    }
+}

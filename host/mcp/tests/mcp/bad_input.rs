@@ -1,0 +1,168 @@
+//! What is no message, and clients that do not behave. Each has an answer, or none, and a bound.
+
+use serde_json::{Value, json};
+use toolbay_mcp::Options;
+
+use crate::client::{BOTH, Client, Era};
+
+async fn still_serves(client: &mut Client) {
+    assert_eq!(client.call("p__t", json!({})).await["isError"], false);
+}
+
+/// The answer to bytes that are no request of a known id.
+async fn answer_to(client: &mut Client, bytes: &[u8]) -> Value {
+    client.write_bytes(bytes).await;
+    client.next().await.expect("the server hung up")
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_answered_as_json_rpc_wants() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for (bytes, code) in [
+            (&b"{\n"[..], -32700),
+            (b"nonsense\n", -32700),
+            (b"{\"a\":\xff}\n", -32700),
+            (b"\xc3\x28\n", -32700),
+            (b"null\n", -32600),
+            (b"5\n", -32600),
+            (b"[]\n", -32600),
+            (b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"},{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}]\n", -32600),
+            (b"{\"jsonrpc\":\"2.0\"}\n", -32600),
+        ] {
+            let answer = answer_to(&mut client, bytes).await;
+            assert_eq!((answer.get("id"), &answer["error"]["code"]), (None, &json!(code)), "{answer}");
+            still_serves(&mut client).await;
+        }
+        let deep = format!("{}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(answer_to(&mut client, deep.as_bytes()).await["error"]["code"], -32700);
+        still_serves(&mut client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_wrong_is_answered_under_its_id() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for (method, params, code) in [
+            ("tools/call", json!({}), -32602),
+            ("tools/call", json!({"name": 5}), -32602),
+            ("tools/call", json!({"name": "p__t", "arguments": []}), -32602),
+            ("resources/read", json!({"uri": {}}), -32602),
+            ("no/such/method", json!({}), -32601),
+            ("", json!({}), -32601),
+        ] {
+            let answer = client.ask(method, params).await;
+            assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+        }
+        still_serves(&mut client).await;
+        client.send(&json!({"jsonrpc": "1.0", "id": 777, "method": "ping"})).await;
+        assert_eq!(client.answer(777).await["error"]["code"], -32600);
+    }
+}
+
+#[tokio::test]
+async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
+    let mut client = Client::new(Era::Legacy).await;
+    let call = json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": {"name": "p__t", "arguments": {"do": "hang"}}});
+    client.send(&call).await;
+    client.send(&call).await;
+    let answer = client.answer(70).await;
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    // Nor that of one that was cancelled, which may still be on its way to its end.
+    client.cancel_request(70).await;
+    let again =
+        |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "p__t"}});
+    client.send(&again(70)).await;
+    assert_eq!(client.answer(70).await["error"]["code"], -32600);
+    // That of one that was answered can.
+    for _ in 0..2 {
+        client.send(&again(71)).await;
+        assert_eq!(client.answer(71).await["result"]["isError"], false);
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_about_nothing_changes_nothing() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let done = client.request("tools/call", json!({"name": "p__t"})).await;
+        client.answer(done).await;
+        for id in [json!(done), json!(99_999), json!("text"), json!(null)] {
+            client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})).await;
+        }
+        client.send(&json!({"jsonrpc": "2.0", "id": 5, "result": {}})).await;
+        client.send(&json!({"jsonrpc": "2.0", "id": 5, "error": {"code": 1, "message": "x"}})).await;
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})).await;
+        still_serves(&mut client).await;
+        assert_eq!(client.others, Vec::<Value>::new());
+    }
+}
+
+#[tokio::test]
+async fn arguments_reach_the_tool_as_they_were_written() {
+    let mut client = Client::new(Era::Legacy).await;
+    let line = |arguments: &str| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"tools/call\",\"params\":{{\"name\":\"p__t\",\"arguments\":{arguments}}}}}\n"
+        )
+    };
+    client.write(&line(r#"{"big": 123456789012345678901234567890, "a": 1.10}"#)).await;
+    let text = client.answer(50).await["result"]["content"][0]["text"].clone();
+    assert_eq!(text, r#"{"big": 123456789012345678901234567890, "a": 1.10}"#);
+    client.write(&line(r#"{"n": 1, "n": 2}"#)).await;
+    let result = client.answer(50).await["result"].clone();
+    assert_eq!(
+        (&result["isError"], &result["_meta"]["toolbay/code"]),
+        (&json!(true), &json!("input_invalid"))
+    );
+}
+
+/// Requests of a client that never reads wait where they are; what it costs is bounded, and it is served when it reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_never_reads_is_not_read_either() {
+    let options = Options { max_in_flight: 4, ..Options::default() };
+    let mut client = Client::with(Era::Modern, options).await;
+    let mut written = 0;
+    for id in 1000..100_000 {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {"_meta": meta}});
+        let line = format!("{request}\n");
+        let write = client.write(&line);
+        if tokio::time::timeout(std::time::Duration::from_secs(2), write).await.is_err() {
+            break;
+        }
+        written += 1;
+    }
+    // What the pipe holds, and the requests that may be unanswered at once.
+    assert!(written < 5000, "{written} requests were taken in");
+    client.write_is_broken();
+    let mut answered = 0;
+    while answered < written {
+        let message = client.next().await.expect("the server hung up");
+        answered += usize::from(message["result"]["tools"].is_array());
+    }
+}
+
+#[tokio::test]
+async fn one_era_in_the_other_is_answered() {
+    let mut legacy = Client::new(Era::Legacy).await;
+    // A request that says it is of 2026-07-28 is one, on whatever connection.
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+    let answer = legacy.ask("tools/list", json!({"_meta": meta})).await;
+    assert!(answer["result"]["tools"].is_array() && answer["result"]["ttlMs"].is_u64(), "{answer}");
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2099-01-01", "io.modelcontextprotocol/clientCapabilities": {}});
+    let answer = legacy.ask("tools/list", json!({"_meta": meta})).await;
+    assert!(answer["error"]["data"]["supported"].is_array(), "{answer}");
+    still_serves(&mut legacy).await;
+
+    let mut modern = Client::new(Era::Modern).await;
+    modern.ask("tools/list", json!({})).await;
+    for method in ["ping", "logging/setLevel", "resources/subscribe"] {
+        let answer = modern.ask(method, json!({"uri": "x", "level": "info"})).await;
+        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+    }
+    modern.send(&json!({"jsonrpc": "2.0", "id": 901, "method": "tools/list", "params": {}})).await;
+    assert_eq!(modern.answer(901).await["error"]["code"], -32602, "without what each request must have");
+    still_serves(&mut modern).await;
+}

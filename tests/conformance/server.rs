@@ -1,0 +1,113 @@
+//! The server that the official conformance suite is run against (`cargo xtask conformance`): what clients of Toolbay
+//! meet, over HTTP, with the tools, prompts and resources that the suite asks for by name.
+//!
+//! They come from a plugin, `tests/guests/examples/api_everything.rs`, but for those that only native code can be; those
+//! are in `tools.rs`. The names of a plugin's tools have its id before them and the suite's have none: they are taken
+//! over under their bare names.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test, which clippy does not see"
+)]
+
+mod tools;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::net::TcpListener;
+use toolbay::core::content::ToolOutput;
+use toolbay::core::event::Events;
+use toolbay::core::name::{QualifiedName, ToolName};
+use toolbay::core::native;
+use toolbay::core::offer::{Document, Offers};
+use toolbay::core::registry::{Entry, Registry};
+use toolbay::core::serve::Serve;
+use toolbay::core::tool::ToolDef;
+use toolbay::{Filter, Host, PluginId, Policy};
+use toolbay_mcp::{Ends, FetchKeys, Http, Options, Server};
+
+/// What the addresses of the suite's resources begin with.
+const BASE: &str = "test://";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let policy = Policy::parse("version = 1", &std::env::current_dir()?, None)?;
+    let host = Host::builder(policy).build()?;
+    host.load_file(PluginId::new("everything")?, Path::new(guest_artifacts::API_EVERYTHING)).await?;
+    let events = Events::default();
+    let registry = Arc::new(Registry::new(events.clone()));
+    registry.register(of_plugin(&host)?)?;
+    registry.register(tools::all()?)?;
+    registry.register(triggers(&registry)?)?;
+    let options = Options { logging: true, task_after: Duration::from_secs(5), ..Options::default() };
+    let server = Server::new(registry, host.pipeline().clone(), Filter::default(), options);
+    let changed = server.clone();
+    events.listen(move |_| changed.notify_changed());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let http = Http::new(server, Serve::default(), vec![address], FetchKeys::never(), Ends::default());
+    println!("http://{address}/mcp");
+    http.map_err(anyhow::Error::msg)?.run(vec![listener]).await;
+    Ok(())
+}
+
+/// The tools of the plugin under their bare names, and what it offers beside them under addresses of the suite.
+fn of_plugin(host: &Host) -> Result<Vec<Entry>> {
+    let info = host.plugin("everything").context("the plugin was not loaded")?;
+    let document = info.offers.context("the plugin offers nothing")?;
+    let offers = Arc::new(Offers::native(&document, BASE).map_err(anyhow::Error::msg)?);
+    let tools = host.registry().snapshot().bundle(|_| true).tools;
+    let bare = |entry: Entry| {
+        let name = QualifiedName::native(&ToolName::new(entry.def.name.bare())?);
+        let def = Arc::new(ToolDef { name, ..ToolDef::clone(&entry.def) });
+        Ok(Entry { def, offers: Some(Arc::clone(&offers)), ..entry })
+    };
+    tools.into_iter().filter(|entry| entry.def.source.plugin().is_some()).map(bare).collect()
+}
+
+/// Tools that change the list of tools and that of prompts, each time they are called.
+fn triggers(registry: &Arc<Registry>) -> Result<Vec<Entry>> {
+    let prompt = r#"{"version": 1, "prompts": [{"name": "changed", "description": "There or not.",
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}]}]}"#;
+    let offers = Offers::native(&Document::parse(prompt).map_err(anyhow::Error::msg)?, BASE);
+    let offers = Arc::new(offers.map_err(anyhow::Error::msg)?);
+    let plain = || {
+        native::tool("changed_tool")
+            .description("There or not.")
+            .run(|_, _| async { Ok(ToolOutput::text("here")) })
+    };
+    let with_prompt = move || {
+        let entry = native::tool("changed_prompt").description("There or not.");
+        let entry = entry.run(|_, _| async { Ok(ToolOutput::text("here")) });
+        entry.map(|entry| Entry { offers: Some(Arc::clone(&offers)), ..entry })
+    };
+    Ok(vec![
+        trigger("test_trigger_tool_change", "changed_tool", registry, plain)?,
+        trigger("test_trigger_prompt_change", "changed_prompt", registry, with_prompt)?,
+    ])
+}
+
+fn trigger(
+    name: &str,
+    changes: &'static str,
+    registry: &Arc<Registry>,
+    make: impl Fn() -> Result<Entry, native::DefinitionError> + Send + Sync + 'static,
+) -> Result<Entry> {
+    // Weak: the registry holds the tool.
+    let registry = Arc::downgrade(registry);
+    let tool = native::tool(name).description(format!("The suite's `{name}`."));
+    Ok(tool.run(move |_, _| {
+        if let Some(registry) = registry.upgrade()
+            && !registry.unregister(changes)
+        {
+            registry.register(make().unwrap()).unwrap();
+        }
+        async { Ok(ToolOutput::text("changed")) }
+    })?)
+}

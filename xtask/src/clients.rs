@@ -1,0 +1,152 @@
+//! Clients that are not ours, in other languages, against the built program: each lists tools and calls one, over stdio
+//! and over HTTP. `docs/mcp.md` has the table of what was seen.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use xtask::wasm;
+
+use crate::foreign::{Node, python_with, shell};
+use crate::{plugins, test};
+
+/// The call that each client makes, and what its answer must contain.
+const CALL: [&str; 6] =
+    ["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", r#""words":3"#];
+
+/// How a client comes to the server.
+enum Way {
+    /// It starts this program.
+    Stdio(Vec<OsString>),
+    /// It is there.
+    Http(String),
+}
+
+impl Way {
+    fn add(&self, command: &mut Command) {
+        match self {
+            Self::Stdio(program) => command.arg("--").args(program),
+            Self::Http(url) => command.args(["--url", url]),
+        };
+    }
+}
+
+/// The clients, installed.
+struct Clients {
+    folder: PathBuf,
+    target: PathBuf,
+    python: PathBuf,
+    langchain: PathBuf,
+    node: Node,
+}
+
+/// Runs all clients.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let folder = workspace.join("tests/mcp-client");
+    let target = wasm::target_dir(workspace);
+    let clients = Clients {
+        python: python_with(&target.join("venv"), &folder)?,
+        langchain: python_with(&target.join("venv-langchain"), &folder.join("langchain"))?,
+        node: Node::with(workspace, "npm-clients", &folder.join("node"))?,
+        folder,
+        target,
+    };
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    let program = clients.program(workspace);
+    // What takes apart what comes on stdout, over stdio only.
+    let mut own = Command::new(&clients.python);
+    own.arg(clients.folder.join("client.py")).args(CALL).arg("--").args(&program);
+    clients.shell(&mut own)?;
+    clients.all(&Way::Stdio(program.clone()))?;
+    let server = HttpServer::start(&program, &clients.state())?;
+    clients.all(&Way::Http(server.url.clone()))
+}
+
+impl Clients {
+    /// The program with what it serves.
+    fn program(&self, workspace: &Path) -> Vec<OsString> {
+        vec![
+            test::host(workspace).into(),
+            "serve".into(),
+            "--plugins".into(),
+            plugins::folder(workspace).into(),
+            "--cache-dir".into(),
+            self.target.join("cache").into(),
+        ]
+    }
+
+    /// What the servers keep is not to reach the user's own files.
+    fn state(&self) -> PathBuf {
+        self.target.join("clients-state")
+    }
+
+    fn shell(&self, command: &mut Command) -> Result<()> {
+        shell(command.env("TOOLBAY_STATE", self.state()).current_dir(&self.target))
+    }
+
+    fn all(&self, way: &Way) -> Result<()> {
+        let run = |command: &mut Command| {
+            command.args(CALL);
+            way.add(command);
+            self.shell(command)
+        };
+        run(Command::new(&self.python).arg(self.folder.join("agents_sdk.py")))?;
+        run(Command::new(&self.langchain).arg(self.folder.join("langchain/client.py")))?;
+        for (library, era) in [("sdk", "legacy"), ("client", "legacy"), ("client", "modern")] {
+            let mut client = self.node.run_own(&self.folder.join("node/client.mjs"))?;
+            run(client.args(["--library", library, "--era", era]))?;
+        }
+        self.inspector(way)
+    }
+
+    /// Inspector on the command line has arguments of its own.
+    fn inspector(&self, way: &Way) -> Result<()> {
+        let mut inspector = self.node.run("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+        inspector.arg("--cli");
+        match way {
+            Way::Stdio(program) => inspector.args(program),
+            Way::Http(url) => inspector.args([url, "--transport", "http"]),
+        };
+        let call = ["--method", "tools/call", "--tool-name", "text__word_count", "--tool-arg", "text=a b a"];
+        self.shell(inspector.args(call).args(["--format", "json"]))
+    }
+}
+
+/// The program while it serves over HTTP.
+struct HttpServer {
+    child: Child,
+    url: String,
+}
+
+impl HttpServer {
+    fn start(program: &[OsString], state: &Path) -> Result<Self> {
+        let (program, args) = program.split_first().context("there is no program")?;
+        let mut command = Command::new(program);
+        command.args(args).args(["--http", "127.0.0.1:0"]).env("TOOLBAY_STATE", state);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let lines = BufReader::new(child.stderr.take().context("the server has no stderr")?);
+        let mut server = Self { child, url: String::new() };
+        let mut lines = lines.lines();
+        for line in lines.by_ref() {
+            let line = line?;
+            if let Some((_, url)) = line.split_once("listening on ") {
+                url.trim().clone_into(&mut server.url);
+                // The rest is read as well, or the server would wait for a reader.
+                std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+                return Ok(server);
+            }
+            println!("    {line}");
+        }
+        bail!("the server did not say where it listens")
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+            println!("    the server could not be ended: {error}");
+        }
+    }
+}

