@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use toolbay::{Delivered, Filter, Host, Policy, ToolCall, TurnContext};
@@ -11,7 +11,7 @@ use toolbay::{Delivered, Filter, Host, Policy, ToolCall, TurnContext};
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[rustfmt::skip]
-async fn whole(base: &Path, cache: &Path, plugins: &Path) -> Done<Vec<Delivered>> {
+async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<Delivered>> {
     let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, &base, None)?;
     let host = Host::builder(policy).cache_dir(cache).build()?;
     let report = host.load_dir(&plugins).await?;
@@ -61,7 +61,7 @@ async fn main() -> Done<()> {
     if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {
         println!(
             "{} results",
-            whole(&std::env::current_dir()?, cache.as_ref(), plugins.as_ref()).await?.len()
+            whole(std::env::current_dir()?, cache.into(), plugins.into()).await?.len()
         );
     }
     Ok(())

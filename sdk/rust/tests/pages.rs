@@ -1,6 +1,6 @@
 //! The Rust that the pages show to authors of plugins, as they show it: a test of the host's documentation compares.
 
-#![allow(missing_docs, reason = "as the pages have it")]
+#![allow(missing_docs, unreachable_pub, reason = "as the pages have it")]
 
 #[rustfmt::skip]
 mod shout {
@@ -106,6 +106,7 @@ mod availability {
 
     #[test]
     fn without_the_setting_there_is_a_reason() {
+        assert_eq!(search(), "");
         let fake = toolbay_sdk::testing::Fake::new();
         assert!(fake.run(|| check("x__search")).unwrap_err().starts_with("`x__search` needs"));
     }

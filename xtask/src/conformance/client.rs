@@ -88,6 +88,5 @@ pub(crate) fn run(workspace: &Path, target: &Path, suite: &[String], revision: &
             tally.surprises.push(format!("{scenario} {what}\n{said}"));
         }
     }
-    println!("{} passed, {} failed: client, {revision}", tally.passed, tally.failed);
     Ok(tally)
 }
