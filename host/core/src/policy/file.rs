@@ -103,6 +103,7 @@ struct PolicyFile {
     plugins: BTreeMap<String, PluginSection>,
     #[serde(default)]
     mcp: BTreeMap<String, ServerSection>,
+    #[serde(default)]
     openapi: BTreeMap<String, super::openapi::Section>,
 }
 
