@@ -140,7 +140,7 @@ fn headers(input: &Value) -> Vec<String> {
             let name = header.as_str().filter(|name| is_token(name));
             match name {
                 None => {
-                    problems.push(format!("`x-mcp-header` of argument `{property}` is no name of a header"))
+                    problems.push(format!("`x-mcp-header` of argument `{property}` is no name of a header"));
                 }
                 Some(name) if !names.insert(name.to_ascii_lowercase()) => {
                     problems.push(format!("`x-mcp-header` has `{name}` twice"));
