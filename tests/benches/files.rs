@@ -12,6 +12,9 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use integration_tests::median;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+use wasmtime::component::{ComponentType, Lower};
+
+use crate::floor::Bare;
 
 const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
 const READS: u32 = 500;
@@ -25,24 +28,104 @@ pub(crate) fn run() {
     let root = workspace.path().canonicalize().unwrap();
     let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();
     let guest = Guest::new(&runtime, &root);
-    println!("| read of | side | µs, median | ratio |\n|---|---|---|---|");
+    let bare = Handed::new(dir.try_clone().unwrap());
+    println!("| read of | side | µs, median | to cap-std | to cap-std in a guest |\n|---|---|---|---|---|");
     for size in SIZES {
         let name = format!("{size}.bin");
         std::fs::write(root.join(&name), vec![7; size]).unwrap();
-        let mut rows = [Vec::new(), Vec::new(), Vec::new()];
+        let mut rows = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             rows[0].push(timed(|| (0..READS).for_each(|_| plain(&dir, &name, size))));
             rows[1].push(timed(|| {
                 (0..READS).for_each(|_| runtime.block_on(async { off_thread(&dir, &name, size).await }));
             }));
-            rows[2].push(timed(|| runtime.block_on(guest.read(&name, READS, size))));
+            rows[2].push(timed(|| runtime.block_on(bare.read(&name, READS, size))));
+            rows[3].push(timed(|| runtime.block_on(guest.read(&name, READS, size))));
         }
-        let [floor, pool, guest] = rows.map(|mut times| median(&mut times));
-        for (side, time) in
-            [("cap-std", floor), ("cap-std in a blocking task", pool), ("guest, `files.read`", guest)]
-        {
-            println!("| {size} bytes | {side} | {time:.1} | {:.2} |", time / floor);
+        let [floor, pool, handed, guest] = rows.map(|mut times| median(&mut times));
+        for (side, time) in [
+            ("cap-std", floor),
+            ("cap-std in a blocking task", pool),
+            ("cap-std, handed to a guest by bare wasmtime", handed),
+            ("guest, `files.read`", guest),
+        ] {
+            println!("| {size} bytes | {side} | {time:.1} | {:.2} | {:.2} |", time / floor, time / handed);
         }
+    }
+}
+
+/// The same guest over bare wasmtime: cap-std behind the import, no grants, no quota, no record, no guard.
+struct Handed(Bare);
+
+#[derive(Clone, Copy, ComponentType, Lower)]
+#[component(enum)]
+#[repr(u8)]
+#[expect(dead_code, reason = "the contract has them all")]
+enum Kind {
+    #[component(name = "file")]
+    File,
+    #[component(name = "directory")]
+    Directory,
+    #[component(name = "symlink")]
+    Symlink,
+    #[component(name = "other")]
+    Other,
+}
+
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct Stat {
+    kind: Kind,
+    size: u64,
+    #[component(name = "modified-ms")]
+    modified_ms: u64,
+    version: String,
+}
+
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct Data {
+    data: Vec<u8>,
+    stat: Stat,
+}
+
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+#[expect(dead_code, reason = "the contract has them all")]
+enum Refused {
+    #[component(name = "denied")]
+    Denied(String),
+    #[component(name = "not-found")]
+    NotFound,
+    #[component(name = "stale")]
+    Stale,
+    #[component(name = "too-large")]
+    TooLarge(u64),
+    #[component(name = "other")]
+    Other(String),
+}
+
+impl Handed {
+    fn new(dir: Dir) -> Self {
+        let read = move |path: &str| {
+            let mut data = Vec::new();
+            dir.open(path).unwrap().read_to_end(&mut data).unwrap();
+            let size = data.len() as u64;
+            Data { data, stat: Stat { kind: Kind::File, size, modified_ms: 0, version: String::new() } }
+        };
+        Self(Bare::over(guest_artifacts::BENCH_FILES, |linker| {
+            let mut files = linker.instance("toolbay:plugin/files@0.1.0").unwrap();
+            let read = move |_: wasmtime::StoreContextMut<'_, _>,
+                             (path, _, _): (String, u64, Option<u64>)| {
+                Ok((Ok::<Data, Refused>(read(&path)),))
+            };
+            files.func_wrap("read", read).unwrap();
+        }))
+    }
+
+    async fn read(&self, path: &str, n: u32, size: usize) {
+        let args = format!(r#"{{"path": "{path}", "n": {n}}}"#);
+        assert_eq!(self.0.tool("read", &args, true).await, (n as usize * size).to_string());
     }
 }
 

@@ -20,7 +20,7 @@ mod bindings {
 /// 100 bytes of arguments.
 pub(crate) const ARGS: &str =
     r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
-struct State {
+pub(crate) struct State {
     wasi: WasiCtx,
     table: ResourceTable,
     limits: wasmtime::StoreLimits,
@@ -39,7 +39,13 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
+    /// The echo.
     pub(crate) fn new() -> Self {
+        Self::over(guest_artifacts::BENCH_ECHO, |_| {})
+    }
+
+    /// A guest, and what it imports beside WASI.
+    pub(crate) fn over(guest: &str, imports: impl FnOnce(&mut Linker<State>)) -> Self {
         let mut pool = PoolingAllocationConfig::new();
         pool.total_component_instances(64)
             .total_core_instances(1280)
@@ -63,15 +69,22 @@ impl Bare {
             .wasm_backtrace_max_frames(NonZeroUsize::new(16))
             .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         let engine = Engine::new(&config).unwrap();
-        let component = Component::from_file(&engine, guest_artifacts::BENCH_ECHO).unwrap();
+        let component = Component::from_file(&engine, guest).unwrap();
         let mut linker: Linker<State> = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
+        imports(&mut linker);
+        linker.define_unknown_imports_as_traps(&component).unwrap();
         let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
         Self { engine, pre }
     }
 
     /// `bounded`: also what any host that bounds its guests has to set.
     pub(crate) async fn call(&self, bounded: bool) {
+        assert_eq!(self.tool("echo", ARGS, bounded).await, ARGS);
+    }
+
+    /// A fresh instance, and one call of a tool.
+    pub(crate) async fn tool(&self, name: &str, args: &str, bounded: bool) -> String {
         let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).build();
         let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
         let mut store = Store::new(&self.engine, state);
@@ -83,9 +96,8 @@ impl Bare {
             store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
         }
         let guest = self.pre.instantiate_async(&mut store).await.unwrap();
-        let name = "echo";
         let answer =
-            guest.toolbay_plugin_tools().call_call(&mut store, name, &ARGS.to_owned()).await.unwrap();
-        assert_eq!(answer.unwrap().value, ARGS);
+            guest.toolbay_plugin_tools().call_call(&mut store, name, &args.to_owned()).await.unwrap();
+        answer.unwrap().value
     }
 }

@@ -4,6 +4,8 @@
 //! `tests/conformance/expected-failures.yml`; anything else that fails fails the task, and so does what stands there
 //! and passes.
 
+mod client;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -47,10 +49,41 @@ struct Tally {
     beside: Vec<(String, bool)>,
 }
 
-/// Runs all scenarios of both revisions.
+/// Runs all scenarios of both revisions, of servers and of clients.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let server = run_server(workspace);
+    run_client(workspace).and(server)
+}
+
+/// The suite, installed if it is not there.
+fn suite(workspace: &Path) -> Result<Node> {
+    Node::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
+}
+
+/// Runs the client scenarios of both revisions against the bridge.
+pub(crate) fn run_client(workspace: &Path) -> Result<()> {
+    let node = suite(workspace)?;
+    test::cargo(workspace, &["build", "--example", "mcp_client"])?;
+    let command = node.run(SUITE);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let (mut lines, mut surprises) = (Vec::new(), Vec::new());
+    for revision in REVISIONS {
+        let tally = client::run(workspace, &wasm::target_dir(workspace), &words, revision)?;
+        lines.push(format!("{revision}, as a client: {} passed, {} failed", tally.passed, tally.failed));
+        surprises.extend(tally.surprises);
+    }
+    lines.iter().for_each(|line| println!("{line}"));
+    if !surprises.is_empty() {
+        bail!("not as `{}` says:\n{}", client::EXPECTED, surprises.join("\n"));
+    }
+    Ok(())
+}
+
+/// Runs the server scenarios of both revisions against the fixture.
+fn run_server(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/conformance");
-    let node = Node::with(workspace, "npm-conformance", &folder)?;
+    let node = suite(workspace)?;
     test::cargo(workspace, &["build", "--example", "conformance_server"])?;
     let fixture = start(workspace)?;
     let results = wasm::target_dir(workspace).join("conformance");

@@ -35,6 +35,7 @@ TASK is one of
     conformance          runs the official conformance suite of MCP against a fixture server
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
+    conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
 ";
 
@@ -72,6 +73,7 @@ fn run(args: &[&str]) -> Result<()> {
         }
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
+        ["conformance", "client"] => conformance::run_client(&workspace),
         ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),

@@ -1,9 +1,15 @@
 //! The command line.
 
+mod mcp;
+mod openapi;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
+
+pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
+pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -201,6 +207,22 @@ pub(crate) enum Command {
         /// List only tools that find, describe and call others, and those that are always listed.
         #[arg(long)]
         lazy: bool,
+    },
+    /// Take tools of other MCP servers: write them into the policy, list and check them.
+    Mcp {
+        #[command(subcommand)]
+        command: McpCommand,
+    },
+    /// Print, or write, how an MCP client starts `toolbay serve` with the plugins and the policy of this command line.
+    Setup {
+        #[command(subcommand)]
+        command: SetupCommand,
+    },
+    /// Use a service that an OpenAPI document describes: its operations become tools.
+    #[command(name = "openapi")]
+    OpenApi {
+        #[command(subcommand)]
+        command: OpenApiCommand,
     },
     /// Look at what plugins keep, and remove it.
     Kv {

@@ -4,6 +4,7 @@ mod attachments;
 mod batch;
 mod call;
 mod check;
+mod client_setup;
 mod diff;
 mod explain;
 mod grant;
@@ -11,6 +12,8 @@ mod inspect;
 mod kv;
 mod list;
 mod log;
+mod mcp;
+mod openapi;
 mod output;
 mod revoke;
 mod schemas;
@@ -62,6 +65,9 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
         Command::Serve { lazy, http } => serve::run(setup, lazy, &http).await,
+        Command::Mcp { command } => mcp::run(setup, command).await,
+        Command::Setup { command } => client_setup::run(setup, &command).await,
+        Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());

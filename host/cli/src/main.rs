@@ -9,6 +9,7 @@ mod cmd;
 mod lint;
 mod output;
 mod policy_file;
+mod servers;
 mod setup;
 
 use std::process::ExitCode;
@@ -40,11 +41,17 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
-    // Not a command of ours: how the host starts this program again to compile (`setup::host`).
+    // No commands of ours: how the host starts this program again (`setup::host`).
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|first| first == toolbay::COMPILE_WORKER) && args.next().is_none() {
-        return toolbay::run_compile_worker()
-            .map_or_else(|error| stop(&Stop::Host(error.into())), |()| ExitCode::SUCCESS);
+    let (first, alone) = (args.next(), args.next().is_none());
+    let helper = first.filter(|_| alone).and_then(|first| {
+        if first == toolbay::COMPILE_WORKER {
+            return Some(toolbay::run_compile_worker().map_err(anyhow::Error::from));
+        }
+        (first == toolbay::PROGRAM_GUARD).then(|| toolbay::run_program_guard().map_err(anyhow::Error::from))
+    });
+    if let Some(done) = helper {
+        return done.map_or_else(|error| stop(&Stop::Host(error)), |()| ExitCode::SUCCESS);
     }
     let args = args::Args::parse();
     raise_file_limit();

@@ -100,8 +100,37 @@ pub(crate) fn without(text: &str, plugin: &PluginId, only: &[String]) -> Result<
     Ok((document.to_string(), taken))
 }
 
-/// Puts a new text in the place of the old one: whole, or not at all, and only if the old one still is there.
+/// The text of a policy with one more section of a kind: `[openapi.pets]`.
+pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> Result<String> {
+    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let sections = section(document.as_item_mut(), kind)?;
+    let sections =
+        sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is no table"))?;
+    sections.insert(name, Item::Table(table));
+    Ok(document.to_string())
+}
+
+/// The text of a policy without one section of a kind, and the section, if it was there.
+pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(String, Option<String>)> {
+    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let sections = document.get_mut(kind).and_then(Item::as_table_like_mut);
+    let taken = sections.and_then(|sections| sections.remove(name));
+    let Some(taken) = taken else { return Ok((text.to_owned(), None)) };
+    let empty = document.get(kind).and_then(Item::as_table_like).is_some_and(toml_edit::TableLike::is_empty);
+    if empty {
+        document.remove(kind);
+    }
+    Ok((document.to_string(), Some(format!("[{kind}.{name}]\n{}", taken.to_string().trim()))))
+}
+
+/// Puts a new policy in the place of the old one; see [`replace`].
 pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
+    replace(file, old, new, "policy")
+}
+
+/// Puts a new text in the place of the old one: whole, or not at all, and only if the old one still is there. `what` it
+/// is stands in errors.
+pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> Result<()> {
     // A link to the policy stays one.
     let file = match old {
         Some(_) => file.canonicalize()?,
@@ -125,13 +154,13 @@ pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
             Err(error) => return Err(error.into()),
         };
         if now.as_deref() != old {
-            bail!("the policy was changed meanwhile; nothing was written");
+            bail!("the {what} was changed meanwhile; nothing was written");
         }
         fs::rename(temporary, &file)?;
         File::open(dir)?.sync_all()?;
         Ok(())
     };
-    let done = put().with_context(|| format!("policy `{}`", file.display()));
+    let done = put().with_context(|| format!("{what} `{}`", file.display()));
     if done.is_err() {
         fs::remove_file(temporary).ok();
     }

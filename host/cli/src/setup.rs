@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::floor::Keep;
-use toolbay::core::policy::Profile;
+use toolbay::core::policy::{Place, Profile};
 use toolbay::core::reach;
 use toolbay::{
     FileAudit, FileConsents, FileSwitches, Host, HostBuilder, LoadEvent, PluginId, Policy, Watched,
@@ -39,14 +39,15 @@ pub(crate) enum Purpose {
 
 /// Makes the host, without plugins.
 pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
-    host_under(args, policy(args)?, purpose)
+    host_for(args, policy(args)?, purpose)
 }
 
-fn host_under(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
+/// Makes the host under another policy than that of the file.
+pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
     let kept = served_files(&policy);
     let mut builder = Host::builder(policy).on_load(Arc::new(tell_compiling));
     match own_executable() {
-        Ok(program) => builder = builder.compile_worker(program),
+        Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
         Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
     }
     if !args.no_cache
@@ -109,7 +110,7 @@ pub(crate) async fn named(
     policy: Policy,
     plugin: &str,
 ) -> Result<Result<(Host, PluginId), String>, Stop> {
-    let (file, host) = (Path::new(plugin), host_under(args, policy, Purpose::Look)?);
+    let (file, host) = (Path::new(plugin), host_for(args, policy, Purpose::Look)?);
     if !file.is_file() && !plugin.ends_with(".wasm") {
         load(args, &host, Tell::Warnings).await?;
         return Ok(match host.plugin(plugin) {
@@ -195,10 +196,19 @@ pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Re
     Ok(host)
 }
 
-/// Loads the plugin directory into a host.
+/// Loads the services of the policy and the plugin directory into a host.
 pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
     profile(args, host)?;
-    let Some(dir) = plugin_dir(args)? else { return Ok(()) };
+    for info in host.load_openapi().await {
+        let name = &info.name;
+        if let Some(error) = &info.error {
+            output::complain(&format!("[openapi.{name}]: {error}"));
+        }
+        for warning in info.warnings.iter().filter(|_| tell == Tell::Warnings) {
+            output::complain(&format!("[openapi.{name}]: {warning}"));
+        }
+    }
+    let Some(dir) = plugin_dir(args, host.policy().openapi().next().is_some())? else { return Ok(()) };
     let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
     for problem in &report.problems {
         output::complain(&problem.to_string());
@@ -238,11 +248,26 @@ pub(crate) fn watched_switches(args: &SetupArgs) -> Result<Watched, Stop> {
     }))
 }
 
-/// The plugin directory; `None` if it is the default one and is not there yet.
-fn plugin_dir(args: &SetupArgs) -> Result<Option<PathBuf>, Stop> {
+/// The documents of services that are files, to be read again when they change.
+pub(crate) fn watched_documents(host: &Host) -> Vec<Watched> {
+    let policy = host.policy();
+    let files = policy.openapi().filter_map(|service| match &service.document {
+        Place::File(path) => Some(path.clone()),
+        Place::Url(_) => None,
+    });
+    let read = |host: &Host| drop(tokio::runtime::Handle::current().block_on(host.load_openapi()));
+    files.map(|file| Watched::file(file, read)).collect()
+}
+
+/// The plugin directory; `None` if it is the default one and is not there yet. Without it there are tools if there are
+/// `others`.
+fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>, Stop> {
     let dir = plugin_place(args)?;
     if args.plugins.is_some() || dir.exists() {
         return Ok(Some(dir));
+    }
+    if others {
+        return Ok(None);
     }
     let shown = dir.display();
     output::note(&format!(

@@ -1,7 +1,7 @@
 //! Runs the documentation: what it shows is what happens.
 //!
 //! In `docs/**/*.md`, a `toml` block that starts with `version = 1` is a policy and must parse; the `console` blocks
-//! after it on the page run under it. Of a `console` block, `$ toolbay …` and `$ … | toolbay …` run in a shell, and
+//! after it on the page run under it; a `json FILE` block is written there. Of a `console` block, `$ toolbay …` and `$ … | toolbay …` run in a shell, and
 //! the lines below must stand in the output, in their order; `…` stands for anything. `console,ignore` is not run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
@@ -56,7 +56,7 @@ fn shell(dir: &Path, command: &str) -> String {
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
     shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
-    shell.env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
+    shell.env("NOTES_TOKEN", "0123456789").env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
@@ -101,6 +101,8 @@ fn what_the_pages_show_happens() {
                 std::fs::write(dir.path().join("toolbay.toml"), block).unwrap();
             } else if info == "console" {
                 run(dir.path(), &page, block);
+            } else if let Some(file) = info.strip_prefix("json ") {
+                std::fs::write(dir.path().join(file), block).unwrap();
             }
         }
         for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
@@ -114,6 +116,33 @@ fn what_the_pages_show_happens() {
 fn the_example_for_embedders_is_the_one_that_compiles() {
     let (page, example) = (read("docs/guide/embedding.md"), read("host/runtime/examples/embed.rs"));
     assert!(blocks(&page).contains(&("rust", example.trim_end())));
+}
+
+/// Programs that are compiled, and have in them what the pages show.
+const COMPILED: [&str; 3] =
+    ["host/runtime/examples/embed.rs", "host/runtime/examples/pages.rs", "sdk/rust/tests/pages.rs"];
+/// Pages that are compiled themselves, as documentation of a crate.
+const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/vendors.md"];
+
+#[test]
+fn all_rust_that_is_shown_is_compiled() {
+    let lines =
+        |text: &str| text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let compiled: Vec<Vec<String>> = COMPILED.iter().map(|file| lines(&read(file))).collect();
+    let mut seen = 0;
+    for page in pages(&root().join("docs")).into_iter().chain([root().join("README.md")]) {
+        let text = read(&page);
+        if DOCTESTS.iter().any(|compiled| page.ends_with(compiled)) {
+            continue;
+        }
+        for (_, block) in blocks(&text).into_iter().filter(|(info, _)| info.starts_with("rust")) {
+            let block: Vec<String> = lines(block);
+            let there = compiled.iter().any(|file| file.windows(block.len()).any(|part| part == block));
+            assert!(there, "{}: in none of {COMPILED:?}:\n{}", page.display(), block.join("\n"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 7, "{seen}");
 }
 
 /// The keys that a section of the policy may have, out of the parser's own mouth.
@@ -145,6 +174,10 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[profile.x]", "profile.NAME"),
         ("[serve]", "serve"),
         ("[serve.oauth]", "serve.oauth"),
+        ("[mcp.x]", "mcp.NAME"),
+        ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
+        ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
+        ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
         ("[host]", "host"),
         ("[limits]", "limits"),
         ("[serve.limits]", "serve"),
@@ -199,13 +232,20 @@ fn every_error_and_every_flag_has_its_row() {
         "log",
         "check",
         "serve",
+        "mcp",
+        "setup",
         "kv",
+        "openapi check",
+        "openapi add",
+        "openapi list",
+        "openapi remove",
         "completions",
     ] {
         let help = shell(&root(), &format!("toolbay {command} --help"));
         let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
         for flag in flags.filter(|flag| !["--help", "--version"].contains(flag)) {
-            let shown = page.contains(&format!("\n## {command}\n")) && page.contains(&format!("`{flag}"));
+            let heading = command.split(' ').next().unwrap();
+            let shown = page.contains(&format!("\n## {heading}\n")) && page.contains(&format!("`{flag}"));
             assert!(shown, "`{command}` has `{flag}`");
         }
     }

@@ -144,7 +144,7 @@ pub struct CallContext {
     pub tool: Arc<str>,
     /// Characters `value` may have before it is cut.
     pub budget_chars: usize,
-    /// Ends this call: fires when the caller gives up and when the batch is dropped.
+    /// Ends this call: fires when the caller gives up.
     pub cancel: CancellationToken,
     /// The batch it belongs to.
     pub turn: Arc<TurnContext>,
@@ -181,18 +181,17 @@ const MAX_USES: usize = 64;
 impl CallContext {
     pub(crate) fn new(
         call_id: &str,
-        tool: &str,
+        tool: Arc<str>,
         budget_chars: usize,
         turn: Arc<TurnContext>,
         redactor: Redactor,
         profile: Option<Arc<str>>,
     ) -> Self {
-        let cancel = turn.cancel.child_token();
         Self {
             call_id: call_id.into(),
-            tool: tool.into(),
+            tool,
             budget_chars,
-            cancel,
+            cancel: turn.cancel.clone(),
             turn,
             redactor,
             profile,

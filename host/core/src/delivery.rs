@@ -74,7 +74,7 @@ mod tests {
         tool.traits.untrusted_output = true;
         assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
         tool.traits.untrusted_output = false;
-        tool.source = ToolSource::Mcp { server: "github".into() };
+        tool.source = ToolSource::Mcp { server: "github".into(), version: None };
         assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod table;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -77,7 +78,20 @@ pub struct Limits {
     pub result_chars: Option<u64>,
     /// Limits that `[plugins.ID.limits]` would not raise, and what would.
     pub origins: Vec<(Limit, Origin)>,
+    /// The table that sets them, for what is no plugin: `openapi.pets`.
+    pub table: Option<Arc<str>>,
 }
+
+/// The keys that say something of a tool that runs no guest code.
+pub(crate) const SERVICE_KEYS: [&str; 7] = [
+    "timeout",
+    "host_call_bytes",
+    "args_bytes",
+    "http_requests",
+    "http_bytes",
+    "concurrency",
+    "result_chars",
+];
 
 /// Where a limit was set, if not in a table for the whole plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +147,7 @@ impl Default for Limits {
             concurrency: 32,
             result_chars: None,
             origins: Vec::new(),
+            table: None,
         }
     }
 }
@@ -482,9 +497,10 @@ impl Limits {
             Limit::AttachmentBytes => ("attachment_bytes", quantity::show_bytes(self.attachment_bytes)),
             Limit::Concurrency => ("concurrency", self.concurrency.to_string()),
         };
+        let table = self.table.as_deref().map_or_else(|| format!("plugins.{plugin}"), str::to_owned);
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == limit) {
-            None => format!("[plugins.{plugin}.limits] {name} = …"),
-            Some((_, Origin::Tool(tool))) => format!("[plugins.{plugin}.tools.{tool}.limits] {name} = …"),
+            None => format!("[{table}.limits] {name} = …"),
+            Some((_, Origin::Tool(tool))) => format!("[{table}.tools.{tool}.limits] {name} = …"),
             Some((_, Origin::Author)) => format!("nothing: the author of the tool asked for this `{name}`"),
             Some((_, Origin::Host)) => {
                 format!("nothing: the host fixes this `{name}` for entries that are no calls")

@@ -12,6 +12,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use crate::text;
 
 /// Longest qualified name, in characters: OpenAI's and Claude Desktop's `^[a-zA-Z0-9_-]{1,64}$`.
@@ -22,6 +24,15 @@ pub const MAX_TOOL: usize = 48;
 pub const SEAM: &str = "__";
 /// Stands before the name of an MCP server.
 pub const MCP: &str = "mcp__";
+
+/// Longest name that another MCP server may give a tool, in bytes: twice what the protocol recommends.
+pub const MAX_FOREIGN: usize = 256;
+
+/// The first eight digits of a text's SHA-256.
+fn mark_of(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// What is wrong with a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,6 +155,27 @@ impl QualifiedName {
         Ok(Self(joined.into()))
     }
 
+    /// `mcp__SERVER__TOOL` for whatever a server calls its tool: as it is where that is a tool's name and fits; else its
+    /// legal characters, cut, with the beginning of its SHA-256, so that the same name always comes to the same, and
+    /// two that differ do not.
+    ///
+    /// # Errors
+    /// When the name is empty or longer than [`MAX_FOREIGN`] bytes, or the server's leaves no room.
+    pub fn of_mcp(server: &PluginId, tool: &str) -> Result<Self, NameError> {
+        if tool.is_empty() || tool.len() > MAX_FOREIGN {
+            return Err(refuse("tool name", tool, "is empty or longer than 256 bytes"));
+        }
+        if let Some(name) = ToolName::new(tool).ok().and_then(|tool| Self::mcp(server, &tool).ok()) {
+            return Ok(name);
+        }
+        let mark = mark_of(tool);
+        let taken = MCP.len() + server.as_str().len() + SEAM.len() + 1 + mark.len();
+        let room = MAX_QUALIFIED.saturating_sub(taken).min(MAX_TOOL - 1 - mark.len());
+        let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+        let start: String = tool.chars().map(legal).take(room).collect();
+        Self::mcp(server, &ToolName::new(&format!("{start}_{mark}"))?)
+    }
+
     /// The name of a tool that belongs to no plugin.
     #[must_use]
     pub fn native(tool: &ToolName) -> Self {
@@ -153,6 +185,11 @@ impl QualifiedName {
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name, shared.
+    pub(crate) fn shared(&self) -> &Arc<str> {
         &self.0
     }
 
@@ -223,6 +260,25 @@ mod tests {
         let plugin = PluginId::new(&"p".repeat(40)).unwrap();
         assert!(QualifiedName::join(&plugin, &ToolName::new(&"t".repeat(22)).unwrap()).is_ok());
         assert!(QualifiedName::join(&plugin, &ToolName::new(&"t".repeat(23)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_server_calls_its_tool_always_comes_to_a_name() {
+        let server = PluginId::new("github").unwrap();
+        let name = |tool: &str| QualifiedName::of_mcp(&server, tool).unwrap().as_str().to_owned();
+        assert_eq!(name("search_issues"), "mcp__github__search_issues");
+        assert_eq!(name("repos.list/all"), name("repos.list/all"));
+        assert!(name("repos.list/all").starts_with("mcp__github__repos_list_all_"));
+        let long = "x".repeat(100);
+        let odd = ["a.b", "a b", "a/b", "ä", "\u{1b}[31m", &long, &format!("{long}y"), "a__b", "_"];
+        let all: std::collections::BTreeSet<String> = odd.iter().map(|tool| name(tool)).collect();
+        assert_eq!(all.len(), odd.len(), "names that differ stay apart: {all:?}");
+        assert!(all.iter().all(|name| name.len() <= MAX_QUALIFIED && legal(name)), "{all:?}");
+        let longest = PluginId::new(&"s".repeat(32)).unwrap();
+        assert!(QualifiedName::of_mcp(&longest, &long).is_ok());
+        for bad in ["", &"x".repeat(257)] {
+            assert!(QualifiedName::of_mcp(&server, bad).is_err());
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use crate::call::{Admitted, CallContext};
-use crate::content::ToolResult;
+use crate::content::{ToolOutput, ToolResult};
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use crate::limits::{Limits, Usage};
@@ -255,9 +255,8 @@ where
             let run = tokio::time::timeout(self.timeout, AssertUnwindSafe(run).catch_unwind());
             let result = tokio::select! {
                 biased;
-                () = ctx.cancel.cancelled() => {
-                    Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
-                }
+                // Looked at first, and waited for last: most tools answer at once.
+                () = std::future::ready(()), if ctx.cancel.is_cancelled() => cancelled(),
                 ended = run => match ended {
                     Ok(Ok(answer)) => answer.map_err(Failure::Refused),
                     Ok(Err(_)) => {
@@ -270,10 +269,15 @@ where
                         Err(Fault::new(FaultKind::Deadline, text).into())
                     }
                 },
+                () = ctx.cancel.cancelled() => cancelled(),
             };
             Invocation { result, usage: Usage { args_bytes: call.args().len() as u64, ..Usage::default() } }
         })
     }
+}
+
+fn cancelled() -> Result<ToolOutput, Failure> {
+    Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
 }
 
 #[cfg(test)]
@@ -281,7 +285,7 @@ mod tests {
     use super::*;
     use crate::audit::LogAudit;
     use crate::call::{ToolCall, TurnContext};
-    use crate::content::{ErrorCode, ToolError, ToolOutput};
+    use crate::content::{ErrorCode, ToolError};
     use crate::pipeline::Pipeline;
     use crate::registry::Registry;
     use crate::view::{Filter, View};

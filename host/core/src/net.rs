@@ -416,6 +416,20 @@ impl Target {
         (self.scheme, self.host.as_str(), self.port) == (other.scheme, other.host.as_str(), other.port)
     }
 
+    /// Scheme, host and port, as a list of origins would write them.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let rule = NetRule {
+            methods: None,
+            scheme: self.scheme,
+            host: HostPattern::Exact(self.host.clone()),
+            addresses: Allowed::Named,
+            port: Some(self.port),
+            path: None,
+        };
+        rule.show(Path::new("/"))
+    }
+
     /// The line that would allow this, whatever the path; also how the audit names it.
     #[must_use]
     pub fn wish(&self) -> String {

@@ -117,6 +117,9 @@ impl TryFrom<Written> for Rule {
 pub struct Permissions {
     /// The rules; the first that fits decides.
     pub rules: Vec<Rule>,
+    /// What sections of the policy say of calls of their own tools; the first that fits counts where it is stricter than
+    /// what the rules say.
+    pub of_sections: Vec<Rule>,
     /// What becomes of a call that no rule fits.
     pub fallback: Action,
     /// What becomes, without a rule that fits, of a tool that declares `needs_approval`; never less strict than
@@ -131,7 +134,7 @@ pub struct Permissions {
 pub struct Verdict<'a> {
     /// What becomes of it.
     pub action: Action,
-    /// The place of the rule in the list, from 1, and the rule; `None`: no rule fits.
+    /// The place of the rule in the list, from 1, and the rule; 0 for one of a section; `None`: no rule fits.
     pub rule: Option<(usize, &'a Rule)>,
     /// No rule fits, and the tool's author wants each call of it approved.
     pub by_author: bool,
@@ -141,6 +144,7 @@ impl Default for Permissions {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
+            of_sections: Vec::new(),
             fallback: Action::Allow,
             needs_approval: Action::Ask,
             ask_timeout: DEFAULT_ASK_TIMEOUT,
@@ -158,7 +162,7 @@ impl Permissions {
     /// Whether every call happens that does not want to be approved, so that nothing needs to be looked at.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.rules.is_empty() && self.fallback == Action::Allow
+        self.rules.is_empty() && self.of_sections.is_empty() && self.fallback == Action::Allow
     }
 
     /// A ready-made rule by name, each over one tag: `allow-read-only`, `ask-destructive`, `deny-privileged`,
@@ -173,6 +177,17 @@ impl Permissions {
     /// What becomes of a call of `tool` with the tags that hold for it and these arguments.
     #[must_use]
     pub fn decide(&self, tool: &ToolDef, tags: &[&str], args: &Value) -> Verdict<'_> {
+        let verdict = self.of_rules(tool, tags, args);
+        let of_section = self.of_sections.iter().find(|rule| rule.fits(tool, tags, args));
+        match of_section {
+            Some(rule) if rule.action > verdict.action => {
+                Verdict { action: rule.action, rule: Some((0, rule)), by_author: false }
+            }
+            Some(_) | None => verdict,
+        }
+    }
+
+    fn of_rules(&self, tool: &ToolDef, tags: &[&str], args: &Value) -> Verdict<'_> {
         let mut rules = self.rules.iter().zip(1..);
         if let Some((rule, place)) = rules.find(|(rule, _)| rule.fits(tool, tags, args)) {
             return Verdict { action: rule.action, rule: Some((place, rule)), by_author: false };
@@ -194,6 +209,10 @@ impl Permissions {
     #[must_use]
     pub fn told(&self, tool: &ToolDef, tags: &[&str], table: &str) -> Vec<String> {
         let mut lines = Vec::new();
+        if let Some(rule) = self.of_sections.iter().find(|rule| rule.fits_tool(tool, tags)) {
+            let reason = rule.reason.as_deref().unwrap_or_default();
+            lines.push(format!("at least {} by {reason}", rule.action.as_str()));
+        }
         for (rule, place) in self.rules.iter().zip(1..).filter(|(rule, _)| rule.fits_tool(tool, tags)) {
             let reason = rule.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             let args: Vec<_> =

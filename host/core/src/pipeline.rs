@@ -223,6 +223,9 @@ impl Pipeline {
         let gates = self.gates.load_full();
         let turn_count = turn.session.turn(&gates.session, turn.identity.turn);
         let (turn, count) = (Arc::new(turn), calls.len());
+        if count == 0 {
+            return Vec::new();
+        }
         if count == 1 {
             let batch =
                 Batch { pipeline: self, view, turn: &turn, gates: &gates, turn_count: &turn_count, count };
@@ -234,7 +237,8 @@ impl Pipeline {
         }
         let units = units(view, calls);
         let whole = Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count };
-        let mut results = Crew::work_off(whole, units).await;
+        // Boxed, so that a single call does not carry it about.
+        let mut results = Box::pin(Crew::work_off(whole, units)).await;
         results.sort_unstable_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, delivered)| delivered).collect()
     }
@@ -251,20 +255,17 @@ struct Whole {
 }
 
 impl Work for Whole {
-    async fn run(&self, unit: Unit) -> Vec<(usize, Delivered)> {
+    async fn run(&self, call: ToolCall) -> Delivered {
         let Self { pipeline, view, turn, gates, turn_count, count } = self;
-        let batch = Batch { pipeline, view, turn, gates, turn_count, count: *count };
-        let mut done = Vec::with_capacity(unit.len());
-        for (index, call) in unit {
-            // A panic is caught in it: each call has its result.
-            done.push((index, batch.call(call).await));
-        }
-        done
+        Batch { pipeline, view, turn, gates, turn_count, count: *count }.call(call).await
     }
 }
 
-/// A call, or all calls of one lane, which run one after the other; each with its place in the batch.
-type Unit = Vec<(usize, ToolCall)>;
+/// A call with its place in the batch, and those behind it in its lane.
+struct Unit {
+    first: (usize, ToolCall),
+    rest: Vec<(usize, ToolCall)>,
+}
 
 fn units(view: &View, calls: Vec<ToolCall>) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::with_capacity(calls.len());
@@ -273,8 +274,8 @@ fn units(view: &View, calls: Vec<ToolCall>) -> Vec<Unit> {
         let lane = view.get(&call.tool).and_then(|entry| entry.serial.as_ref());
         let unit = lane.map(|lane| *lanes.entry(lane).or_insert(units.len()));
         match unit.and_then(|unit| units.get_mut(unit)) {
-            Some(unit) => unit.push((index, call)),
-            None => units.push(vec![(index, call)]),
+            Some(unit) => unit.rest.push((index, call)),
+            None => units.push(Unit { first: (index, call), rest: Vec::new() }),
         }
     }
     units
@@ -295,7 +296,7 @@ impl Batch<'_> {
     async fn call(self, call: ToolCall) -> Delivered {
         let ToolCall { id, tool, args } = call;
         let mut open = Open::new(self, &id, &tool, args.len());
-        let run = AssertUnwindSafe(open.way.run(self, &id, &tool, &args)).catch_unwind().await;
+        let run = AssertUnwindSafe(open.way.run(self, &id, &tool, args)).catch_unwind().await;
         let result =
             run.unwrap_or_else(|_| Err(Failure::Host("a panic while the call ran; see the log".to_owned())));
         let duration_us = open.end(&result);

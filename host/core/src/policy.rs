@@ -7,10 +7,14 @@
 mod explain;
 mod file;
 mod grant;
+mod openapi;
+mod servers;
 
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
 pub use grant::{Decision, Grants};
+pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
+pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,6 +28,7 @@ use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::kv::Scope;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
+use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
 use crate::net::NetRule;
 use crate::permission::Permissions;
@@ -49,6 +54,8 @@ pub struct Policy {
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
+    servers: BTreeMap<PluginId, Arc<McpServer>>,
+    openapi: BTreeMap<PluginId, Arc<OpenApi>>,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
@@ -109,6 +116,10 @@ pub struct Profile {
     pub toolsets: Option<BTreeSet<String>>,
     /// Qualified names of tools it sees; `None`: all.
     pub tools: Option<BTreeSet<String>>,
+    /// MCP servers whose tools it sees; `None`: all.
+    pub mcp_servers: Option<BTreeSet<String>>,
+    /// For an MCP server the tools that it sees, by their names without prefix; a server that is not in it: all.
+    pub mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Qualified names of tools it does not see, whatever lets them in.
     pub exclude_tools: BTreeSet<String>,
     /// It lists only what is always included; the rest is found by search.
@@ -266,6 +277,8 @@ impl Policy {
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            openapi: BTreeMap::new(),
         }
     }
 
@@ -310,6 +323,7 @@ impl Policy {
                 self.check_variable(&table, rule)?;
             }
         }
+        self.check_servers()?;
         Ok(())
     }
 

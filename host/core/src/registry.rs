@@ -11,6 +11,7 @@ mod draft;
 mod entry;
 mod outbox;
 mod settings;
+mod source;
 mod status;
 mod switch;
 mod update;

@@ -120,8 +120,20 @@ pub struct Secret {
     pub origins: Vec<NetRule>,
     /// The request headers it may be put into, in lower case; never empty.
     pub headers: Vec<String>,
+    /// The parameters of a query that it may be put into, for services of OpenAPI documents. No plugin can do that: an
+    /// address is kept in logs.
+    pub query: Vec<String>,
     /// Whether a plugin gets the value itself; otherwise it gets a stand-in.
     pub reveal: bool,
+}
+
+/// Where in a request a value stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spot<'a> {
+    /// In this header.
+    Header(&'a str),
+    /// In this parameter of the query.
+    Query(&'a str),
 }
 
 impl Secret {
@@ -145,7 +157,47 @@ impl Secret {
         if names.is_empty() {
             names.push(DEFAULT_HEADER.to_owned());
         }
-        Ok(Self { from, origins, headers: names, reveal })
+        Ok(Self { from, origins, headers: names, query: Vec::new(), reveal })
+    }
+
+    /// The same, with the parameters of a query that it may be put into.
+    ///
+    /// # Errors
+    /// One of them is no name.
+    pub fn with_query(self, query: Vec<String>) -> Result<Self, String> {
+        let sound = |name: &String| {
+            !name.is_empty()
+                && name.len() <= MAX_NAME_BYTES
+                && name.bytes().all(|b| (0x21..0x7f).contains(&b))
+        };
+        match query.iter().find(|name| !sound(name)) {
+            Some(name) => {
+                Err(format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN)))
+            }
+            None => Ok(Self { query, ..self }),
+        }
+    }
+
+    /// Why the value may not be put into a request of a service; `None`: it may. `name` is the secret's.
+    #[must_use]
+    pub fn refusal(&self, name: &str, target: &Target, spot: Spot<'_>) -> Option<String> {
+        let (list, known, wish, what) = match spot {
+            Spot::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
+            Spot::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
+        };
+        if !known.contains(&wish) {
+            let shown = one_line(&wish, MAX_SHOWN);
+            return Some(format!(
+                "the secret `{name}` may not be put into {what} `{shown}`; to allow it, add to [secrets.{name:?}] {list} = [{shown:?}]"
+            ));
+        }
+        if self.goes_to(target) {
+            return None;
+        }
+        let origin = target.origin();
+        Some(format!(
+            "the secret `{name}` may not be sent to `{origin}`; to allow it, add to [secrets.{name:?}] origins = [{origin:?}]"
+        ))
     }
 
     /// Whether the value may be sent there.
@@ -170,7 +222,7 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     }
 }
 
-fn header_name(text: &str) -> Result<String, String> {
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
     let name = text.to_ascii_lowercase();
     // RFC 9110, section 5.6.2: a token.
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);

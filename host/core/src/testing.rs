@@ -64,7 +64,7 @@ pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> Entry {
 
 pub(crate) fn mcp_tool(server: &str, tool: &str) -> Entry {
     let name = QualifiedName::mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
-    def(name, ToolSource::Mcp { server: server.into() })
+    def(name, ToolSource::Mcp { server: server.into(), version: None })
 }
 
 pub(crate) fn native_tool(tool: &str) -> Entry {

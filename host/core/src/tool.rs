@@ -84,7 +84,7 @@ impl ToolDef {
     /// The tool's own name: what its plugin or its MCP server calls it.
     #[must_use]
     pub fn bare(&self) -> &str {
-        if let ToolSource::Mcp { server } = &self.source
+        if let ToolSource::Mcp { server, .. } = &self.source
             && let Some(rest) = self.name.as_str().strip_prefix(MCP)
             && let Some(bare) = rest.strip_prefix(&**server).and_then(|rest| rest.strip_prefix(SEAM))
         {
@@ -146,6 +146,9 @@ pub enum ToolSource {
         /// The name the operator gave it.
         #[serde(serialize_with = "as_text")]
         server: Arc<str>,
+        /// The version it claims, if it does.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<Arc<str>>,
     },
     /// A service that an OpenAPI document describes.
     #[serde(rename = "openapi")]
@@ -174,7 +177,7 @@ impl ToolSource {
         let (kind, name) = match self {
             Self::Builtin => ("builtin", ""),
             Self::Plugin { id, .. } => ("plugin", id.as_str()),
-            Self::Mcp { server } => ("mcp", &**server),
+            Self::Mcp { server, .. } => ("mcp", &**server),
             Self::OpenApi { document } => ("openapi", &**document),
         };
         of == kind && id.is_none_or(|pattern| !name.is_empty() && text_matches(pattern, name))
@@ -186,7 +189,7 @@ impl ToolSource {
         match self {
             Self::Builtin => "builtin".to_owned(),
             Self::Plugin { id, .. } => format!("plugin:{id}"),
-            Self::Mcp { server } => format!("mcp:{server}"),
+            Self::Mcp { server, .. } => format!("mcp:{server}"),
             Self::OpenApi { document } => format!("openapi:{document}"),
         }
     }

@@ -1,4 +1,5 @@
-//! Toolbay as an MCP server: a registry and a pipeline in, the Model Context Protocol out.
+//! Toolbay as an MCP server: a registry and a pipeline in, the Model Context Protocol out. And as a client of other
+//! servers, whose tools it takes ([`client`]).
 //!
 //! Both eras of the protocol are served by the same object: the handshake of 2024-11-05 to 2025-11-25 (here:
 //! *legacy*) and the stateless requests of 2026-07-28 (*modern*). Most clients still speak the first.
@@ -21,6 +22,7 @@
 //! | `outputs` | how what was cut from results can be read |
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
+//! | [`client`] | how other servers become sources of tools |
 //! | [`stdio`] | how lines come in and go out, and when a connection ends |
 //! | `lines` | how lines are bounded |
 //! | `message` | what a line is, and what is answered to one that is no message |
@@ -49,6 +51,7 @@ mod auth;
 mod base64;
 mod calls;
 mod changes;
+pub mod client;
 mod convert;
 pub mod http;
 mod legacy;
@@ -66,6 +69,7 @@ mod trace;
 
 pub use auth::FetchKeys;
 pub use changes::MAX_WATCHED;
+pub use client::Bridge;
 pub use http::{Ends, Http};
 pub use server::{Options, Server};
 pub use stdio::{serve, serve_stdio};

@@ -7,10 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use toolbay_core::text::one_line;
 
 use crate::document::Document;
-use crate::schema::Schemas;
+use crate::schema::{MAX_DESCRIPTION, Schemas, plain};
 use crate::style::{self, Escape, Style};
+
+/// Longest media type that is sent.
+const MAX_MEDIA: usize = 200;
 
 /// How one property of a form is written (Encoding Object).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +71,9 @@ impl Body {
         let content = map.get("content").and_then(Value::as_object);
         let best = content.into_iter().flatten().min_by_key(|(media, _)| rank(media));
         let Some((media, shape)) = best else { return Ok(None) };
+        if header_text(media).is_none() || media.len() > MAX_MEDIA {
+            return Err("its body has a media type that no header can carry".to_owned());
+        }
         let any = Value::Object(Map::new());
         let schema = shape.get("schema").unwrap_or(&any);
         let (kind, schema) = match rank(media) {
@@ -79,11 +86,15 @@ impl Body {
                 (Kind::Multipart(encodings(shape)), with_files(document, &whole, converted))
             }
             3 => (Kind::Text, json!({"type": "string"})),
-            _ => (Kind::Binary, json!({"type": "string", "description": format!("{media}, in base64.")})),
+            _ => (
+                Kind::Binary,
+                json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))}),
+            ),
         };
         let mut schema = if schema.is_object() { schema } else { json!({}) };
-        if let (Some(description), Some(schema)) = (map.get("description"), schema.as_object_mut()) {
-            schema.entry("description").or_insert_with(|| description.clone());
+        let description = map.get("description").and_then(Value::as_str);
+        if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
+            schema.entry("description").or_insert_with(|| Value::from(plain(text, MAX_DESCRIPTION)));
         }
         // A range of types (`image/*`) is no type.
         let media = if media.contains('*') { "application/octet-stream" } else { media };
@@ -136,7 +147,9 @@ fn encodings(shape: &Value) -> BTreeMap<String, Encoding> {
             encoding.get("style").and_then(Value::as_str).and_then(Style::parse).unwrap_or(Style::Form);
         let flag = |key: &str| encoding.get(key).and_then(Value::as_bool);
         Encoding {
-            media: media.filter(|media| !media.contains(['*', ','])).and_then(header_text),
+            media: media
+                .filter(|media| media.len() <= MAX_MEDIA && !media.contains(['*', ',']))
+                .and_then(header_text),
             style,
             explode: flag("explode").unwrap_or(matches!(style, Style::Form | Style::Deep)),
             escape: if flag("allowReserved") == Some(true) { Escape::Reserved } else { Escape::Strict },
@@ -255,11 +268,14 @@ fn decoded(value: &Value) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Known;
 
     fn body(request: &Value) -> (Body, Value) {
         let document = Document::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
         let operation = json!({ "requestBody": request });
-        Body::read(&document, &operation, &mut Schemas::new(&document, 20)).unwrap().unwrap()
+        Body::read(&document, &operation, &mut Schemas::new(&document, 20, &mut Known::default()))
+            .unwrap()
+            .unwrap()
     }
 
     fn written(body: &Body, argument: &str) -> Result<(String, String), String> {
@@ -288,7 +304,7 @@ mod tests {
             written(&body, r#"{"a": "x y&z", "d": {"k": 1}, "l": [1, 2], "j": {"k": 1}, "o": {"k": 1}, "m": [1, 2], "n": null}"#)
                 .unwrap();
         assert_eq!(media, "application/x-www-form-urlencoded");
-        assert_eq!(text, "a=x%20y%26z&d[k]=1&l=1,2&j=%7B%22k%22%3A1%7D&o=%7B%22k%22%3A1%7D&m=1&m=2");
+        assert_eq!(text, "a=x%20y%26z&d%5Bk%5D=1&l=1,2&j=%7B%22k%22%3A1%7D&o=%7B%22k%22%3A1%7D&m=1&m=2");
         assert!(written(&body, "[1]").unwrap_err().contains("object"));
     }
 

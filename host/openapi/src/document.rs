@@ -5,6 +5,8 @@ use toolbay_core::text::one_line;
 
 /// Largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;
+/// Most parts of a document: values, lists and objects. The largest that are published have some hundred thousand.
+const MAX_PARTS: usize = 2_000_000;
 /// References that are followed one after the other.
 const MAX_REFERENCES: usize = 16;
 
@@ -41,9 +43,15 @@ impl Document {
         }
         let text = text.trim_start_matches('\u{feff}');
         let root: Value = if text.trim_start().starts_with('{') {
+            if parts(text) > MAX_PARTS {
+                return refuse(format!("it has more than {MAX_PARTS} parts"));
+            }
             serde_json::from_str(text).map_err(|e| DocumentError(format!("it is not JSON: {e}")))?
         } else {
-            let read: Result<Value, _> = serde_saphyr::from_str(text);
+            let options = serde_saphyr::options! {
+                budget: serde_saphyr::budget! { max_nodes: MAX_PARTS, max_events: 3 * MAX_PARTS },
+            };
+            let read: Result<Value, _> = serde_saphyr::from_str_with_options(text, options);
             read.map_err(|e| DocumentError(format!("it is not YAML: {}", one_line(&e.to_string(), 300))))?
         };
         let said = |key: &str| root.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -69,6 +77,15 @@ impl Document {
     #[must_use]
     pub fn title(&self) -> Option<&str> {
         self.root.pointer("/info/title").and_then(Value::as_str)
+    }
+
+    /// Where the service is, for all operations that do not say otherwise. `from` is where the document comes from.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn server(&self, from: Option<&str>) -> Result<String, String> {
+        let none = std::collections::BTreeMap::new();
+        crate::server::base(None, from, &none, [None, None, self.root.get("servers")])
     }
 
     pub(crate) fn root(&self) -> &Value {
@@ -101,6 +118,22 @@ impl Document {
         let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
         self.root.pointer(&pointer).ok_or_else(|| format!("a reference to nothing, `{}`", shown()))
     }
+}
+
+/// How many values a JSON text has at most: one more than what separates them. Counted before any is made, since a value
+/// takes a hundred bytes and is written with two.
+fn parts(text: &str) -> usize {
+    let (mut count, mut quoted, mut escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 #[cfg(test)]
@@ -138,6 +171,7 @@ mod tests {
             format!("{all}a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)
         });
         let deep = "[".repeat(100_000);
+        let wide = format!("{{\"a\": [{}1]}}", "1,".repeat(MAX_PARTS));
         for (text, part) in [
             ("", "no `openapi`"),
             ("{", "not JSON"),
@@ -147,6 +181,8 @@ mod tests {
             (r#"{"openapi": "4.0.0", "paths": {}}"#, "version 4.0.0"),
             (r#"{"openapi": "3.1.0"}"#, "no `paths`"),
             (&bomb, "not YAML"),
+            (&wide, "more than 2000000 parts"),
+            (&"x".repeat(MAX_BYTES + 1), "at most 33554432 are read"),
             (&deep, "not YAML"),
             (&format!("{{\"a\": {deep}"), "not JSON"),
         ] {

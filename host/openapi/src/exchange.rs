@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolbay_core::call::CallContext;
+use toolbay_core::fault::Fault;
 use toolbay_core::invoke::BoxFuture;
 
 use crate::security::Credential;
@@ -55,6 +56,9 @@ pub enum ExchangeError {
     /// It was tried, and failed.
     #[error("{0}")]
     Failed(String),
+    /// It ran into a limit of the call, or was given up.
+    #[error(transparent)]
+    Fault(#[from] Fault),
 }
 
 /// Sends requests.
@@ -65,4 +69,10 @@ pub trait Exchange: Send + Sync + fmt::Debug {
         request: Request,
         ctx: &'a Arc<CallContext>,
     ) -> BoxFuture<'a, Result<Response, ExchangeError>>;
+
+    /// Whether bytes of a media type may become an attachment of the call's turn, if that takes any.
+    fn attaches(&self, media: &str, ctx: &CallContext) -> bool {
+        let _ = (media, ctx);
+        true
+    }
 }

@@ -1,9 +1,13 @@
 //! Names of tools, made from what a document calls its operations.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
-use toolbay_core::name::{MAX_QUALIFIED, MAX_TOOL, PluginId, SEAM};
+use toolbay_core::name::{MAX_TOOL, PluginId, SEAM};
+use toolbay_core::policy::MAX_OPENAPI_QUALIFIED;
+
+/// Digits of a hash that tell two names apart, at first.
+const DIGITS: usize = 6;
 
 /// A text with only what a name may have, at most so long: everything else becomes one `_`.
 pub(crate) fn legal(text: &str, most: usize) -> String {
@@ -14,44 +18,68 @@ pub(crate) fn legal(text: &str, most: usize) -> String {
         } else if !out.ends_with('_') {
             out.push('_');
         }
+        // What stands behind is cut anyway, but for what the ends lose.
+        if out.len() > most.saturating_add(2) {
+            break;
+        }
     }
     let out = out.trim_matches('_');
     out.get(..out.len().min(most)).unwrap_or_default().trim_end_matches('_').to_owned()
 }
 
-/// The name of an operation: the id that it has, or its method and path. One that is too long keeps its beginning, and
-/// six digits of a hash tell it from others.
-pub(crate) fn of_operation(
-    namespace: &PluginId,
-    id: Option<&str>,
-    method: &str,
-    path: &str,
-    taken: &mut HashSet<String>,
-) -> String {
-    let most = MAX_TOOL.min(MAX_QUALIFIED - SEAM.len() - namespace.as_str().len());
-    let spoken = id.map(|id| legal(id, usize::MAX)).filter(|name| !name.is_empty());
-    let whole =
-        spoken.unwrap_or_else(|| legal(&format!("{}_{path}", method.to_ascii_lowercase()), usize::MAX));
-    let mut name = whole.clone();
-    if whole.len() > most {
-        name = with_hash(&whole, &whole, most);
-    }
-    if taken.contains(&name) {
-        name = with_hash(&whole, &format!("{method} {path}"), most);
-    }
-    taken.insert(name.clone());
-    name
+/// An operation, as it is named.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) id: Option<&'a str>,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
 }
 
-fn with_hash(name: &str, of: &str, most: usize) -> String {
-    let hash: String =
-        Sha256::digest(of.as_bytes()).iter().take(3).map(|byte| format!("{byte:02x}")).collect();
-    let kept = legal(name, most.saturating_sub(hash.len() + 1));
-    if kept.is_empty() {
-        hash.get(..most.min(hash.len())).unwrap_or_default().to_owned()
-    } else {
-        format!("{kept}_{hash}")
+impl Named<'_> {
+    fn spoken(&self) -> String {
+        let id = self.id.map(|id| legal(id, usize::MAX)).filter(|name| !name.is_empty());
+        id.unwrap_or_else(|| {
+            legal(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path), usize::MAX)
+        })
     }
+}
+
+/// The names of all operations of a document, in their order: the id that each has, or its method and path. One that is
+/// too long keeps its beginning; a hash tells it from others. Of two that would be the same, each gets the hash of its
+/// method and path: whichever stands first, and whichever others there are, a name means the same operation.
+pub(crate) fn of_all(namespace: &PluginId, all: &[Named<'_>]) -> Vec<String> {
+    let most =
+        MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(SEAM.len() + namespace.as_str().len())).max(8);
+    let spoken: Vec<String> = all.iter().map(Named::spoken).collect();
+    let short =
+        |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
+    let wanted: Vec<String> = spoken.iter().map(short).collect();
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for name in &wanted {
+        // Some clients take names for the same that differ in capitals.
+        *counts.entry(name.to_ascii_lowercase()).or_default() += 1;
+    }
+    let mut taken = HashSet::new();
+    let unique = |name: &String| counts.get(&name.to_ascii_lowercase()) == Some(&1);
+    taken.extend(wanted.iter().filter(|name| unique(name)).map(|name| name.to_ascii_lowercase()));
+    let named = wanted.iter().zip(&spoken).zip(all).map(|((name, spoken), one)| {
+        if unique(name) {
+            return name.clone();
+        }
+        let of = format!("{} {}", one.method, one.path);
+        // More digits until nobody has it; at last the name is all digits.
+        let longer = (DIGITS..=most).step_by(2).map(|digits| with_hash(spoken, &of, most, digits));
+        let free = longer.into_iter().find(|name| taken.insert(name.to_ascii_lowercase()));
+        free.unwrap_or_else(|| with_hash(spoken, &of, most, most))
+    });
+    named.collect()
+}
+
+fn with_hash(name: &str, of: &str, most: usize, digits: usize) -> String {
+    let hash: String = Sha256::digest(of.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hash.get(..digits.min(most).min(hash.len())).unwrap_or_default();
+    let kept = legal(name, most.saturating_sub(hash.len() + 1));
+    if kept.is_empty() { hash.to_owned() } else { format!("{kept}_{hash}") }
 }
 
 #[cfg(test)]
@@ -59,28 +87,53 @@ mod tests {
     use super::*;
 
     fn named(namespace: &str, ids: &[Option<&str>]) -> Vec<String> {
-        let (namespace, mut taken) = (PluginId::new(namespace).unwrap(), HashSet::new());
-        ids.iter()
-            .enumerate()
-            .map(|(n, id)| of_operation(&namespace, *id, "GET", &format!("/a/{{b}}/{n}"), &mut taken))
-            .collect()
+        let paths: Vec<String> = (0..ids.len()).map(|n| format!("/a/{{b}}/{n}")).collect();
+        let all: Vec<Named<'_>> =
+            ids.iter().zip(&paths).map(|(id, path)| Named { id: *id, method: "GET", path }).collect();
+        of_all(&PluginId::new(namespace).unwrap(), &all)
     }
 
     #[test]
     fn names_are_legal_and_differ() {
         let long = "listEverythingThatWasEverSeenByAnybodyAnywhereInTheWorld";
-        let names = named(
-            "pets",
-            &[Some("getPet"), Some("pets/find one!"), None, Some("getPet"), Some("üöä"), Some(long)],
+        let ids = [
+            Some("getPet"),
+            Some("pets/find one!"),
+            None,
+            Some("GetPet"),
+            Some("üöä"),
+            Some(long),
+            Some("one"),
+        ];
+        let names = named("pets", &ids);
+        assert_eq!(
+            (&*names[1], &*names[2], &*names[4], &*names[6]),
+            ("pets_find_one", "get_a_b_2", "get_a_b_4", "one")
         );
-        assert_eq!(&names[..3], ["getPet", "pets_find_one", "get_a_b_2"]);
-        assert!(names[3].starts_with("getPet_") && names[3].len() == 13, "{names:?}");
-        assert_eq!(names[4], "get_a_b_4");
-        assert!(names[5].starts_with("listEverything") && names[5].len() == 48, "{names:?}");
-        assert_eq!(names.iter().collect::<HashSet<_>>().len(), 6);
-        let narrow = "n".repeat(57);
-        let names = named(&narrow, &[Some("getPet"), Some("getPet")]);
-        assert!(names.iter().all(|name| !name.is_empty() && name.len() <= 5), "{names:?}");
-        assert_ne!(names[0], names[1]);
+        assert!(names[0].starts_with("getPet_") && names[0].len() == 13, "{names:?}");
+        assert!(names[3].starts_with("GetPet_") && names[3].len() == 13, "{names:?}");
+        assert!(names[5].starts_with("listEverything") && names[5].len() == 39, "{names:?}");
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), ids.len());
+        let wide = named(&"n".repeat(24), &[Some(long), Some(long), Some("x")]);
+        assert!(wide.iter().all(|name| !name.is_empty() && name.len() <= 19), "{wide:?}");
+        assert_ne!(wide[0], wide[1]);
+    }
+
+    #[test]
+    fn a_name_means_the_same_operation_whichever_stands_first() {
+        let (a, b) = (
+            Named { id: Some("get"), method: "GET", path: "/a" },
+            Named { id: Some("get"), method: "GET", path: "/b" },
+        );
+        let namespace = PluginId::new("pets").unwrap();
+        let (one, mut other) = (of_all(&namespace, &[a, b]), of_all(&namespace, &[b, a]));
+        other.reverse();
+        assert_eq!(one, other);
+        assert!(one.iter().all(|name| name.starts_with("get_")), "{one:?}");
+        let many: Vec<String> = (0..5000).map(|n| format!("/{n}")).collect();
+        let many: Vec<Named<'_>> =
+            many.iter().map(|path| Named { id: Some("same"), method: "GET", path }).collect();
+        let names = of_all(&namespace, &many);
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), 5000);
     }
 }

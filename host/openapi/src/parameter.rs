@@ -7,7 +7,7 @@ use toolbay_core::text::one_line;
 
 use crate::document::Document;
 use crate::name;
-use crate::schema::Schemas;
+use crate::schema::{MAX_DESCRIPTION, Schemas, plain};
 use crate::style::{Escape, Style};
 
 /// Most parameters of one operation.
@@ -15,8 +15,9 @@ const MAX_PARAMETERS: usize = 200;
 /// Longest name of an argument that all vendors take.
 const MAX_ARGUMENT: usize = 64;
 
-/// Header fields that are not parameters (the specification names the first three), or that are the client's.
-const NOT_PARAMETERS: [&str; 10] = [
+/// Header fields that are not parameters (the specification names the first three), or that are the client's, or that make
+/// some servers take a request for another one.
+const NOT_PARAMETERS: [&str; 20] = [
     "accept",
     "content-type",
     "authorization",
@@ -24,10 +25,26 @@ const NOT_PARAMETERS: [&str; 10] = [
     "content-length",
     "transfer-encoding",
     "connection",
+    "keep-alive",
+    "expect",
+    "trailer",
     "cookie",
     "te",
     "upgrade",
+    "http2-settings",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "accept-encoding",
 ];
+
+/// Whether a header field is somebody else's to write.
+fn is_not_parameter(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
+    NOT_PARAMETERS.contains(&name.as_str()) || name.starts_with("proxy-")
+}
 
 /// Where a value goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +76,17 @@ impl Place {
     }
 }
 
+/// A place that something else than an argument fills.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fixed(pub(crate) Place, pub(crate) String);
+
+impl Fixed {
+    fn is(&self, place: Place, name: &str) -> bool {
+        self.0 == place
+            && if place == Place::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
+    }
+}
+
 /// One parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
@@ -80,6 +108,7 @@ pub(crate) fn read(
     document: &Document,
     operation: Option<&Value>,
     path: Option<&Value>,
+    fixed: &[Fixed],
     schemas: &mut Schemas<'_>,
 ) -> Result<Vec<(Parameter, Value)>, String> {
     let (mut seen, mut arguments) = (HashSet::new(), HashSet::from(["body".to_owned()]));
@@ -93,8 +122,11 @@ pub(crate) fn read(
         if !seen.insert((said("name").to_owned(), place)) {
             continue;
         }
-        if place == Place::Header && NOT_PARAMETERS.iter().any(|name| said("name").eq_ignore_ascii_case(name))
-        {
+        if place == Place::Header && is_not_parameter(said("name")) {
+            continue;
+        }
+        // What the operator sends, or a credential, is not the model's to say.
+        if fixed.iter().any(|one| one.is(place, said("name"))) {
             continue;
         }
         if said("name").is_empty() || (place == Place::Header && !is_token(said("name"))) {
@@ -148,10 +180,10 @@ fn one(
     if schema.is_boolean() {
         schema = json!({});
     }
-    if let Some(description) = map.get("description")
+    if let Some(description) = map.get("description").and_then(Value::as_str)
         && let Some(schema) = schema.as_object_mut()
     {
-        schema.entry("description").or_insert_with(|| description.clone());
+        schema.entry("description").or_insert_with(|| Value::from(plain(description, MAX_DESCRIPTION)));
     }
     let escape = match place {
         Place::Header => Escape::None,
@@ -185,13 +217,14 @@ fn argument(name: &str, place: Place, taken: &mut HashSet<String>) -> Result<Str
 }
 
 /// What the name of a header field may be (RFC 9110, section 5.6.2).
-fn is_token(name: &str) -> bool {
+pub(crate) fn is_token(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Known;
 
     fn parameters(operation: &Value, path: &Value) -> Result<Vec<(Parameter, Value)>, String> {
         let document = Document::parse(
@@ -199,7 +232,9 @@ mod tests {
                 "limit": {"name": "limit", "in": "query", "schema": {"type": "integer"}, "description": "how many"}}}}"##,
         )
         .unwrap();
-        read(&document, Some(operation), Some(path), &mut Schemas::new(&document, 20))
+        let mut known = Known::default();
+        let fixed = [Fixed(Place::Header, "x-key".to_owned()), Fixed(Place::Query, "key".to_owned())];
+        read(&document, Some(operation), Some(path), &fixed, &mut Schemas::new(&document, 20, &mut known))
     }
 
     #[test]
@@ -211,6 +246,9 @@ mod tests {
             {"name": "filter[name]", "in": "query", "style": "deepObject"},
             {"name": "X-Trace", "in": "header", "required": true},
             {"name": "authorization", "in": "header", "required": true},
+            {"name": "X_HTTP_Method.Override", "in": "header"},
+            {"name": "X-Key", "in": "header", "required": true},
+            {"name": "key", "in": "query"},
             {"name": "q", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}},
         ]);
         let path = json!([{"name": "id", "in": "path", "schema": {"type": "integer"}}, {"name": "limit", "in": "query"}]);

@@ -22,7 +22,7 @@ pub(crate) enum Piece {
 }
 
 /// How an operation's requests are made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) method: &'static str,
     pub(crate) base: String,
@@ -30,11 +30,29 @@ pub(crate) struct Plan {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Option<Body>,
     pub(crate) accept: String,
+    /// What the operator sends with each request.
+    pub(crate) headers: Vec<(String, String)>,
     pub(crate) credentials: Vec<Credential>,
+    /// Method and path as the document has them.
+    pub(crate) spoken: String,
 }
 
+/// Most bytes of a URL and of all header fields of a request: more than servers take.
+const MAX_HEAD: usize = 32 << 10;
+
 /// Takes a path template apart: `/pets/{id}.json`.
+///
+/// # Errors
+/// It is no path that goes to one place.
 pub(crate) fn pieces(template: &str) -> Result<Vec<Piece>, String> {
+    if template.contains(['?', '#']) {
+        return Err("its path has a query or a fragment".to_owned());
+    }
+    // What steps up is refused in what the author wrote, too, however it is spelt.
+    let decoded = percent_encoding::percent_decode_str(template).decode_utf8_lossy();
+    if decoded.split(['/', '\\']).any(|segment| matches!(segment.split(';').next(), Some("." | ".."))) {
+        return Err("its path has a `.` or `..` in it".to_owned());
+    }
     let mut out = Vec::new();
     let mut rest = template;
     while let Some((text, after)) = rest.split_once('{') {
@@ -74,8 +92,9 @@ impl Plan {
     pub(crate) fn request(&self, text: &str, args: &Value) -> Result<Request, ToolError> {
         let (mut query, mut cookies) = (Vec::new(), Vec::new());
         let mut headers = vec![("Accept".to_owned(), self.accept.clone())];
+        let raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
         for (parameter, value) in self.given(args) {
-            let value = &if parameter.json { Value::String(value.to_string()) } else { value.clone() };
+            let value = &parameter.value(value, raw.get(&parameter.argument).copied());
             let Parameter { name, style, explode, escape, .. } = parameter;
             match parameter.place {
                 Place::Path => {}
@@ -96,11 +115,22 @@ impl Plan {
         if !cookies.is_empty() {
             headers.push(("Cookie".to_owned(), pairs(&cookies, "; ")));
         }
-        let mut url = format!("{}{}", self.base, self.path(args)?);
+        let mut url = format!("{}{}", self.base, self.path(&raw, args)?);
         if !query.is_empty() {
             url = format!("{url}?{}", pairs(&query, "&"));
         }
-        let body = self.body(text, &mut headers)?;
+        let body = self.body(raw.get("body").copied(), &mut headers)?;
+        for (name, value) in &self.headers {
+            headers.retain(|(one, _)| !one.eq_ignore_ascii_case(name));
+            headers.push((name.clone(), value.clone()));
+        }
+        let head = url.len() + headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if head > MAX_HEAD {
+            let text = format!(
+                "the arguments make an address and headers of {head} bytes; at most {MAX_HEAD} are sent"
+            );
+            return Err(ToolError::new(ErrorCode::InputInvalid, text));
+        }
         Ok(Request { method: self.method, url, headers, body, credentials: self.credentials.clone() })
     }
 
@@ -110,7 +140,7 @@ impl Plan {
         all.filter(|(_, value)| !value.is_null())
     }
 
-    fn path(&self, args: &Value) -> Result<String, ToolError> {
+    fn path(&self, raw: &BTreeMap<String, &RawValue>, args: &Value) -> Result<String, ToolError> {
         let mut path = String::new();
         for piece in &self.path {
             let name = match piece {
@@ -125,31 +155,60 @@ impl Plan {
                 let text = format!("the path needs `{name}`");
                 return Err(ToolError::new(ErrorCode::InputInvalid, text));
             };
-            let json = Value::String(value.to_string());
-            let value = if parameter.json { &json } else { value };
-            let text = style::one(parameter.style, parameter.explode, name, value, parameter.escape);
+            let value = parameter.value(value, raw.get(&parameter.argument).copied());
+            let text = style::one(parameter.style, parameter.explode, name, &value, parameter.escape);
             if text.is_empty() {
                 return Err(invalid(parameter, "is empty, and would make another path"));
             }
             path += &text;
         }
         // What a URL would read as a step up or aside, whichever values it was put together from.
-        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        let step = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+        if path.split('/').any(step) {
             let text = "a value of the path is `.` or `..`, and would make another path";
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
         Ok(path)
     }
 
-    fn body(&self, text: &str, headers: &mut Vec<(String, String)>) -> Result<Option<Vec<u8>>, ToolError> {
-        let Some(body) = &self.body else { return Ok(None) };
-        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-        let Some(raw) = fields.get("body") else { return Ok(None) };
+    fn body(
+        &self,
+        raw: Option<&RawValue>,
+        headers: &mut Vec<(String, String)>,
+    ) -> Result<Option<Vec<u8>>, ToolError> {
+        let (Some(body), Some(raw)) = (&self.body, raw) else { return Ok(None) };
         let (media, bytes) = body.write(raw).map_err(|why| {
             ToolError::new(ErrorCode::InputInvalid, format!("`body`: {why}")).about("/body")
         })?;
         headers.push(("Content-Type".to_owned(), media));
         Ok(Some(bytes))
+    }
+}
+
+impl Parameter {
+    /// A value as it is written: as JSON where the document wants that, and a number as the caller wrote it, since a long
+    /// one is not the same any more once it was read.
+    fn value(&self, value: &Value, raw: Option<&RawValue>) -> Value {
+        match value {
+            Value::Number(_) => {
+                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
+            }
+            _ if self.json => {
+                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
+            }
+            Value::Array(_) => {
+                let items: Option<Vec<&RawValue>> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+                let Some((items, Value::Array(values))) = items.map(|items| (items, value)) else {
+                    return value.clone();
+                };
+                let one = |(value, raw): (&Value, &&RawValue)| match value {
+                    Value::Number(_) => Value::String(raw.get().to_owned()),
+                    other => other.clone(),
+                };
+                Value::Array(values.iter().zip(&items).map(one).collect())
+            }
+            _ => value.clone(),
+        }
     }
 }
 
@@ -191,7 +250,7 @@ mod tests {
             parameters,
             body: None,
             accept: "*/*".to_owned(),
-            credentials: Vec::new(),
+            ..Plan::default()
         }
     }
 
@@ -219,7 +278,46 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InputInvalid);
             assert!(error.message.contains(part), "{args}: {}", error.message);
         }
-        assert!(pieces("/a/{b").is_err());
+        for template in
+            ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"]
+        {
+            assert!(pieces(template).is_err(), "{template}");
+        }
+        let long = json!({"q": "x".repeat(40_000)});
+        assert!(plan("/pets").request("{}", &long).unwrap_err().message.contains("32768"));
+        let matrix = Plan {
+            parameters: vec![Parameter { style: Style::Matrix, ..parameter("id", Place::Path) }],
+            ..plan("/pets/{id}")
+        };
+        assert_eq!(
+            matrix.request("{}", &json!({"id": ".."})).unwrap().url,
+            "https://a.example/v1/pets/;id=.."
+        );
+        let glued = Plan { path: pieces("/pets/{more}{id}").unwrap(), ..matrix };
+        let glued =
+            Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
+        let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
+        assert!(error.message.contains("`.` or `..`"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_number_is_sent_as_it_was_written() {
+        let text = r#"{"id": 12345678901234567890123, "q": [1.10, "a", 98765432109876543210], "X-H": 1.0, "j": [1.10]}"#;
+        let args: Value = serde_json::from_str(text).unwrap();
+        let request = plan("/pets/{id}").request(text, &args).unwrap();
+        assert_eq!(
+            request.url,
+            "https://a.example/v1/pets/12345678901234567890123?q=1.10,a,98765432109876543210&j=%5B1.10%5D"
+        );
+        assert!(request.headers.contains(&("X-H".to_owned(), "1.0".to_owned())));
+    }
+
+    #[test]
+    fn what_the_operator_sends_comes_before_all_else() {
+        let headers = [("accept", "text/csv"), ("X-H", "mine")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let plan = Plan { headers: headers.to_vec(), ..plan("/pets") };
+        let request = plan.request("{}", &json!({"X-H": "theirs"})).unwrap();
+        assert_eq!(request.headers, headers);
     }
 
     proptest! {

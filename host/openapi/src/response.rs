@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use toolbay_core::attachment;
 use toolbay_core::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
-    ToolResult,
 };
 use toolbay_core::json;
 use toolbay_core::text::one_line;
@@ -13,42 +13,117 @@ use crate::exchange::Response;
 
 /// Longest message of a service that is handed on, in characters.
 const MAX_MESSAGE: usize = 2000;
+/// Longest name of a file, in characters.
+const MAX_NAME: usize = 100;
 /// Largest body that is no text and is handed on, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The result of a call that was answered.
-pub(crate) fn result(url: &str, response: Response) -> ToolResult {
+/// What a call came to.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A text, or a picture.
+    Output(ToolOutput),
+    /// Bytes of another kind.
+    File(File),
+}
+
+/// Bytes that are no text.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// What they are, for a model.
+    pub(crate) note: String,
+    pub(crate) name: String,
+    pub(crate) media: String,
+    pub(crate) data: Vec<u8>,
+    url: String,
+}
+
+impl File {
+    /// The bytes in the result itself, if they are not too many.
+    pub(crate) fn embedded(self) -> ToolOutput {
+        if self.data.len() > MAX_BYTES {
+            return ToolOutput::text(format!("{} More than {MAX_BYTES} bytes are not handed on.", self.note));
+        }
+        let body = BlockBody::Embedded(EmbeddedResource {
+            uri: self.url,
+            mime_type: Some(self.media),
+            body: ResourceBody::Blob(self.data),
+        });
+        ToolOutput { content: vec![ContentBlock { body, annotations: None }], ..ToolOutput::text(self.note) }
+    }
+}
+
+/// The result of a call that was answered. `budget` are the characters its text may have: what is longer than that is not
+/// handed on a second time in a form that nobody cuts.
+pub(crate) fn result(url: &str, response: Response, budget: usize) -> Result<Answer, ToolError> {
     if !(200..300).contains(&response.status) {
         return Err(refusal(&response));
     }
     let media = media(&response);
     let size = response.body.len();
     if size == 0 {
-        return Ok(ToolOutput::text(format!("The service answered {} without a body.", response.status)));
+        let text = format!("The service answered {} without a body.", response.status);
+        return Ok(Answer::Output(ToolOutput::text(text)));
     }
     let more = if response.truncated { "\n[the answer was longer than the host takes]" } else { "" };
     if is_text(&media) || (media.is_empty() && std::str::from_utf8(&response.body).is_ok()) {
-        let text = String::from_utf8(response.body)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        let structured = (is_json(&media) && more.is_empty()).then(|| structured(&text)).flatten();
-        return Ok(ToolOutput { structured, ..ToolOutput::text(text + more) });
+        let text = text_of(&response);
+        let whole = is_json(&media) && more.is_empty() && text.len() <= budget.saturating_mul(4);
+        let structured = whole.then(|| structured(&text, budget)).flatten();
+        return Ok(Answer::Output(ToolOutput { structured, ..ToolOutput::text(text + more) }));
     }
     let shown = if media.is_empty() { "bytes" } else { media.as_str() };
     let note = format!("The service answered with {size} bytes of {}.{more}", one_line(shown, 100));
-    if size > MAX_BYTES || response.truncated {
-        return Ok(ToolOutput::text(format!("{note} More than {MAX_BYTES} bytes are not handed on.")));
-    }
     let blob = |data| Blob { data, mime_type: media.clone() };
-    let body = match media.split('/').next() {
-        Some("image") => BlockBody::Image(blob(response.body)),
-        Some("audio") => BlockBody::Audio(blob(response.body)),
-        _ => BlockBody::Embedded(EmbeddedResource {
-            uri: without_query(url).to_owned(),
-            mime_type: (!media.is_empty()).then(|| media.clone()),
-            body: ResourceBody::Blob(response.body),
-        }),
+    // A picture that is none would be handed to a model as one.
+    let kind = media.split('/').next().filter(|_| size <= MAX_BYTES && !response.truncated);
+    let body = match kind {
+        Some("image") if is_picture(&media, &response.body) => BlockBody::Image(blob(response.body)),
+        Some("audio") if std::str::from_utf8(&response.body).is_err() => {
+            BlockBody::Audio(blob(response.body))
+        }
+        _ => {
+            let media =
+                attachment::media_type(&media).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
+            let (name, url) = (file_name(&response, url), without_query(url).to_owned());
+            return Ok(Answer::File(File { note, name, media, data: response.body, url }));
+        }
     };
-    Ok(ToolOutput { content: vec![ContentBlock { body, annotations: None }], ..ToolOutput::text(note) })
+    let content = vec![ContentBlock { body, annotations: None }];
+    Ok(Answer::Output(ToolOutput { content, ..ToolOutput::text(note) }))
+}
+
+/// The text of a body: UTF-8 unless the service says Latin-1, which many old ones speak.
+fn text_of(response: &Response) -> String {
+    let field = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
+    let charset = field.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
+    match charset.map(|name| name.trim_matches('"')) {
+        Some("iso-8859-1" | "latin1" | "latin-1") => response.body.iter().copied().map(char::from).collect(),
+        _ => String::from_utf8_lossy(&response.body).into_owned(),
+    }
+}
+
+/// Whether bytes begin as those of the picture they are said to be.
+fn is_picture(media: &str, bytes: &[u8]) -> bool {
+    match media {
+        "image/png" => bytes.starts_with(b"\x89PNG\r\n\x1a\n"),
+        "image/jpeg" => bytes.starts_with(b"\xff\xd8\xff"),
+        "image/gif" => bytes.starts_with(b"GIF8"),
+        "image/webp" => bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP"),
+        _ => false,
+    }
+}
+
+/// The name of a file: what the service calls it, or the end of the address; without anything that is not plain.
+fn file_name(response: &Response, url: &str) -> String {
+    let field = response.header("content-disposition").unwrap_or_default();
+    let said = field.split(';').find_map(|part| part.trim().strip_prefix("filename="));
+    let said = said.map(|name| name.trim_matches('"'));
+    let name = said.or_else(|| without_query(url).rsplit('/').next()).unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+    let name: String = name.chars().take(MAX_NAME).map(plain).collect();
+    let name = name.trim_matches(['.', '_']);
+    if name.is_empty() { "answer".to_owned() } else { name.to_owned() }
 }
 
 /// What kind of refusal a status is: of the arguments, of this caller now, or of the whole.
@@ -69,7 +144,7 @@ fn refusal(response: &Response) -> ToolError {
 
 /// What a service says of an error: the field that usually holds it (RFC 9457 and common usage), or the text.
 fn message(response: &Response) -> String {
-    let text = String::from_utf8_lossy(&response.body);
+    let text = text_of(response);
     let media = media(response);
     let body: Option<Value> = is_json(&media).then(|| serde_json::from_str(&text).ok()).flatten();
     let found = body.as_ref().and_then(|body| {
@@ -88,11 +163,12 @@ fn message(response: &Response) -> String {
     let whole = match found {
         // The rest may say which argument is wrong.
         Some(found) if text.len() > MAX_MESSAGE => found.to_owned(),
-        _ if body.is_some() || media.starts_with("text/plain") => text.into_owned(),
+        _ if body.is_some() || media.starts_with("text/plain") => text,
         Some(found) => found.to_owned(),
         // A page for people says nothing to a model.
         None if media.ends_with("html") => String::new(),
-        None => text.into_owned(),
+        None if !is_text(&media) && !media.is_empty() => String::new(),
+        None => text,
     };
     whole.trim().chars().take(MAX_MESSAGE).collect()
 }
@@ -124,7 +200,10 @@ fn is_text(media: &str) -> bool {
 }
 
 /// An object or a list is structured; one that two readers would read differently is only text.
-fn structured(text: &str) -> Option<Box<RawValue>> {
+fn structured(text: &str, budget: usize) -> Option<Box<RawValue>> {
+    if text.chars().nth(budget).is_some() {
+        return None;
+    }
     let value = json::parse(text).ok()?;
     (value.is_object() || value.is_array())
         .then(|| RawValue::from_string(text.trim().to_owned()).ok())
@@ -145,7 +224,10 @@ mod tests {
     }
 
     fn said(response: Response) -> ToolOutput {
-        result("https://a.example/x?key=1", response).unwrap()
+        match result("https://a.example/x?key=1", response, 1000).unwrap() {
+            Answer::Output(output) => output,
+            Answer::File(file) => file.embedded(),
+        }
     }
 
     #[test]
@@ -164,11 +246,26 @@ mod tests {
         assert!(
             cut.structured.is_none() && cut.value.ends_with("[the answer was longer than the host takes]")
         );
-        let image = said(answer(200, "image/png", &[1, 2]));
+        let image = said(answer(200, "image/png", b"\x89PNG\r\n\x1a\n"));
         assert!(
             matches!(image.content[0].body, BlockBody::Image(_))
-                && image.value.contains("2 bytes of image/png")
+                && image.value.contains("8 bytes of image/png")
         );
+        let none = said(answer(200, "image/png", b"<script>"));
+        assert!(matches!(none.content[0].body, BlockBody::Embedded(_)), "a picture that is none");
+        assert_eq!(said(answer(200, "text/html; charset=ISO-8859-1", b"gr\xfcn")).value, "grün");
+        let long = said(answer(200, "application/json", format!("[{}]", "1,".repeat(600) + "1").as_bytes()));
+        assert!(long.structured.is_none(), "what is too long is not handed on twice");
+        for (field, name) in [
+            ("attachment; filename=\"../../etc/pass wd\"", "etc_pass_wd"),
+            ("attachment", "x"),
+            ("inline; filename=\"..\"", "answer"),
+        ] {
+            let mut file = answer(200, "application/zip", &[0xff]);
+            file.headers.push(("content-disposition".to_owned(), field.to_owned()));
+            let Ok(Answer::File(file)) = result("https://a.example/x?key=1", file, 9) else { panic!() };
+            assert!(file.name == name && attachment::check_name(&file.name).is_ok(), "{}", file.name);
+        }
         let pdf = said(answer(200, "application/pdf", b"%PDF"));
         assert!(matches!(&pdf.content[0].body, BlockBody::Embedded(e) if e.uri == "https://a.example/x"));
         let large = said(answer(200, "application/zip", &vec![0; MAX_BYTES + 1]));
@@ -197,12 +294,12 @@ mod tests {
             (answer(403, "text/plain", b" no \n"), ErrorCode::NotAvailable, "the service answered 403: no"),
             (answer(302, "", b""), ErrorCode::ExecutionFailed, "the service answered 302"),
         ] {
-            let error = result("https://a.example", response).unwrap_err();
+            let error = result("https://a.example", response, 1000).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (code, text));
         }
         let mut busy = answer(429, "text/plain", &vec![b'x'; 9000]);
         busy.headers.push(("retry-after".to_owned(), "30".to_owned()));
-        let error = result("https://a.example", busy).unwrap_err();
+        let error = result("https://a.example", busy, 1000).unwrap_err();
         assert!(error.message.ends_with("x (to be tried again after 30)") && error.message.len() < 2100);
         assert_eq!(error.subject.as_deref(), Some("HTTP 429"));
     }

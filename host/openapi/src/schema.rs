@@ -1,9 +1,10 @@
 //! Schemas of a document as JSON Schema 2020-12: the dialect of 3.0 translated, references gathered under `$defs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 use toolbay_core::schema::Schema;
+use toolbay_core::text::is_hidden;
 
 use crate::document::{Document, Version};
 use crate::name;
@@ -12,8 +13,18 @@ use crate::name;
 const MAX_DEPTH: usize = 60;
 /// Most parts of all schemas of one operation.
 const MAX_PARTS: usize = 20_000;
+/// Most parts of all schemas of a document: a reference costs its author a line and us what it leads to.
+const MAX_ALL_PARTS: usize = 1_000_000;
 /// Longest example that is kept, in bytes.
 const MAX_EXAMPLE: usize = 200;
+/// Longest list of values, default or constant that is kept, in bytes: what is longer the service checks by itself.
+const MAX_VALUE: usize = 8 << 10;
+/// Longest description in a schema, in characters.
+pub(crate) const MAX_DESCRIPTION: usize = 1000;
+/// Longest pattern that is kept, in bytes.
+const MAX_PATTERN: usize = 1000;
+/// Most different patterns of a document that are tried.
+const MAX_PATTERNS: usize = 10_000;
 
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
 const ONE: [&str; 9] = [
@@ -29,6 +40,8 @@ const ONE: [&str; 9] = [
 ];
 const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+/// Keywords whose value is a list or an object and no schema.
+const KEPT: [&str; 4] = ["required", "type", "dependentRequired", "examples"];
 /// Keywords that mean nothing to who calls a tool, or that name and fetch schemas.
 const DROPPED: [&str; 13] = [
     "xml",
@@ -46,23 +59,58 @@ const DROPPED: [&str; 13] = [
     "example",
 ];
 
+/// What is known of all schemas of a document, and how much of them was read.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    parts: usize,
+    /// Whether our engine takes a pattern.
+    patterns: HashMap<String, bool>,
+}
+
+impl Known {
+    fn takes(&mut self, pattern: &Value) -> bool {
+        let Some(text) = pattern.as_str().filter(|text| text.len() <= MAX_PATTERN) else { return false };
+        if let Some(known) = self.patterns.get(text) {
+            return *known;
+        }
+        if self.patterns.len() == MAX_PATTERNS {
+            return false;
+        }
+        let sound = Schema::output(&json!({ "pattern": text }).to_string()).is_ok();
+        self.patterns.insert(text.to_owned(), sound);
+        sound
+    }
+}
+
 /// The schemas of one operation's arguments.
 pub(crate) struct Schemas<'a> {
     document: &'a Document,
+    known: &'a mut Known,
     /// Below this depth nothing is demanded any more.
     depth: usize,
     parts: usize,
     /// Names under `$defs` by reference.
     names: BTreeMap<String, String>,
+    taken: HashSet<String>,
+    /// How many definitions wanted a name.
+    wanted: HashMap<String, usize>,
     /// References with the depth at which they were met first.
     waiting: VecDeque<(String, usize)>,
 }
 
 impl<'a> Schemas<'a> {
     /// Schemas that are cut at a depth.
-    pub(crate) fn new(document: &'a Document, depth: usize) -> Self {
-        let (names, waiting) = (BTreeMap::new(), VecDeque::new());
-        Self { document, depth: depth.min(MAX_DEPTH), parts: 0, names, waiting }
+    pub(crate) fn new(document: &'a Document, depth: usize, known: &'a mut Known) -> Self {
+        Self {
+            document,
+            known,
+            depth: depth.min(MAX_DEPTH),
+            parts: 0,
+            names: BTreeMap::new(),
+            taken: HashSet::new(),
+            wanted: HashMap::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Translates one schema; what it refers to is remembered for [`Schemas::definitions`].
@@ -82,11 +130,22 @@ impl<'a> Schemas<'a> {
         Ok(all)
     }
 
-    fn node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
-        self.parts += 1;
+    fn count(&mut self, parts: usize) -> Result<(), String> {
+        self.parts = self.parts.saturating_add(parts);
+        self.known.parts = self.known.parts.saturating_add(parts);
         if self.parts > MAX_PARTS {
             return Err(format!("schemas of more than {MAX_PARTS} parts"));
         }
+        if self.known.parts > MAX_ALL_PARTS {
+            return Err(format!(
+                "the document's schemas have more than {MAX_ALL_PARTS} parts: choose some operations with `include`"
+            ));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+        self.count(1)?;
         let Some(map) = schema.as_object() else {
             return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
         };
@@ -148,10 +207,15 @@ impl<'a> Schemas<'a> {
             ("minimum", _) if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => None,
             ("maximum", _) if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => None,
             // One that our engine does not take would cost the tool.
-            ("pattern", pattern) => {
-                let sound = Schema::output(&json!({ "pattern": pattern }).to_string()).is_ok();
-                sound.then(|| pattern.clone())
+            ("pattern", pattern) => self.known.takes(pattern).then(|| pattern.clone()),
+            ("title" | "description", Value::String(text)) => Some(Value::from(plain(text, MAX_DESCRIPTION))),
+            ("enum", Value::Array(values)) => {
+                self.count(values.len())?;
+                short(value, MAX_VALUE)
             }
+            ("default" | "const", value) => short(value, MAX_VALUE),
+            // What no dialect knows may be anything.
+            (_, Value::Array(_) | Value::Object(_)) if !KEPT.contains(&key) => None,
             (_, value) => Some(value.clone()),
         })
     }
@@ -167,16 +231,19 @@ impl<'a> Schemas<'a> {
             let own = schema.get("readOnly") == Some(&Value::Bool(true));
             own || self.document.resolve(schema).is_ok_and(|m| m.get("readOnly") == Some(&Value::Bool(true)))
         };
-        let gone: Vec<&String> =
-            properties.iter().filter(|(_, schema)| is_read_only(schema)).map(|(name, _)| name).collect();
+        let gone: HashSet<&str> = properties
+            .iter()
+            .filter(|(_, schema)| is_read_only(schema))
+            .map(|(name, _)| name.as_str())
+            .collect();
         if gone.is_empty() {
             return;
         }
         if let Some(Value::Object(properties)) = out.get_mut("properties") {
-            properties.retain(|name, _| !gone.contains(&name));
+            properties.retain(|name, _| !gone.contains(name.as_str()));
         }
         if let Some(Value::Array(required)) = out.get_mut("required") {
-            required.retain(|name| !gone.iter().any(|gone| name.as_str() == Some(gone.as_str())));
+            required.retain(|name| !name.as_str().is_some_and(|name| gone.contains(name)));
         }
     }
 
@@ -188,10 +255,14 @@ impl<'a> Schemas<'a> {
         self.document.target(reference)?;
         let wanted = name::legal(reference.rsplit('/').next().unwrap_or_default(), 60);
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
-        let taken = |name: &String| self.names.values().any(|other| other == name);
-        let free = std::iter::once(wanted.clone()).chain((2..).map(|n| format!("{wanted}_{n}")));
-        let Some(name) = free.take(self.names.len() + 2).find(|name| !taken(name)) else {
-            return Err("too many schemas of one name".to_owned());
+        // Counted on from the last one: many of one name are not to be gone through for each.
+        let number = self.wanted.entry(wanted.clone()).or_default();
+        let name = loop {
+            *number += 1;
+            let name = if *number == 1 { wanted.clone() } else { format!("{wanted}_{number}") };
+            if self.taken.insert(name.clone()) {
+                break name;
+            }
         };
         self.names.insert(reference.to_owned(), name.clone());
         self.waiting.push_back((reference.to_owned(), depth));
@@ -201,12 +272,35 @@ impl<'a> Schemas<'a> {
 
 /// What is left of a schema that lies too deep: its type and what it says of itself.
 fn shallow(map: &Map<String, Value>) -> Value {
-    let kept = ["type", "description", "enum"].into_iter();
-    Value::Object(kept.filter_map(|key| Some((key.to_owned(), map.get(key)?.clone()))).collect())
+    let mut out = Map::new();
+    for (key, value) in ["type", "enum"].iter().filter_map(|key| Some((*key, map.get(*key)?))) {
+        if let Some(value) = short(value, MAX_VALUE) {
+            out.insert(key.to_owned(), value);
+        }
+    }
+    if let Some(text) = map.get("description").and_then(Value::as_str) {
+        out.insert("description".to_owned(), Value::from(plain(text, MAX_DESCRIPTION)));
+    }
+    Value::Object(out)
 }
 
 fn small(value: &Value) -> Option<Value> {
-    (value.to_string().len() <= MAX_EXAMPLE).then(|| value.clone())
+    short(value, MAX_EXAMPLE)
+}
+
+fn short(value: &Value, most: usize) -> Option<Value> {
+    (value.to_string().len() <= most).then(|| value.clone())
+}
+
+/// A text for people and models: without what they do not see, and not longer than that.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let seen = text.chars().filter(|c| !is_hidden(*c) || matches!(c, '\n' | '\t'));
+    let mut out: String = seen.take(most + 1).collect();
+    if let Some((end, _)) = out.char_indices().nth(most) {
+        out.truncate(end);
+        out.push('…');
+    }
+    out
 }
 
 /// The same schema, which takes `null` as well.
@@ -247,7 +341,7 @@ mod tests {
 
     fn converted(version: &str, schema: &Value) -> Value {
         let document = document(version, &json!({}));
-        Schemas::new(&document, MAX_DEPTH).convert(schema).unwrap()
+        Schemas::new(&document, MAX_DEPTH, &mut Known::default()).convert(schema).unwrap()
     }
 
     #[test]
@@ -293,7 +387,8 @@ mod tests {
                     "other": {"$ref": "#/components/schemas/a~1b"}}},
                 "a/b": {"type": "string"}, "b": {"type": "integer"}}),
         );
-        let mut schemas = Schemas::new(&document, MAX_DEPTH);
+        let mut known = Known::default();
+        let mut schemas = Schemas::new(&document, MAX_DEPTH, &mut known);
         let root = schemas
             .convert(&json!({"type": "object", "properties": {
                 "n": {"$ref": "#/components/schemas/Node", "description": "kept"},
@@ -310,20 +405,64 @@ mod tests {
     }
 
     #[test]
+    fn what_a_hostile_author_writes_costs_little() {
+        // Many references that end alike: each gets a name of its own, without looking at all the others.
+        let many = 15_000;
+        let schemas: Map<String, Value> =
+            (0..many).map(|n| (n.to_string(), json!({"x": {"type": "string"}}))).collect();
+        let hostile = document("3.1.0", &Value::Object(schemas));
+        let fields: Map<String, Value> = (0..many)
+            .map(|n| (format!("f{n}"), json!({"$ref": format!("#/components/schemas/{n}/x")})))
+            .collect();
+        let mut known = Known::default();
+        let started = std::time::Instant::now();
+        let mut schemas = Schemas::new(&hostile, MAX_DEPTH, &mut known);
+        schemas.convert(&json!({"properties": fields})).unwrap();
+        assert!(schemas.definitions().is_err(), "it is more than one operation may have");
+        assert!(started.elapsed() < std::time::Duration::from_secs(20));
+        let long = "x".repeat(100_000);
+        let values: Vec<String> = (0..5000).map(|n| format!("value {n}")).collect();
+        let kept = converted(
+            "3.1.0",
+            &json!({"type": "string", "enum": values, "default": long, "description": long,
+                "const": long, "pattern": long, "unknown": {"a": [1]}, "title": "a\u{202e}b"}),
+        );
+        assert_eq!(kept["description"].as_str().unwrap().chars().count(), MAX_DESCRIPTION + 1);
+        assert_eq!(kept["title"], "ab");
+        assert_eq!(kept.as_object().unwrap().len(), 3, "{kept}");
+        // One schema of many parts, met again and again.
+        let big: Map<String, Value> =
+            (0..10_000).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
+        let again = document("3.1.0", &json!({"Big": {"properties": big}}));
+        let mut known = Known::default();
+        let mut refused = None;
+        for _ in 0..200 {
+            let mut schemas = Schemas::new(&again, MAX_DEPTH, &mut known);
+            let converted = schemas.convert(&json!({"$ref": "#/components/schemas/Big"}));
+            refused = refused.or(converted.err()).or(schemas.definitions().err());
+        }
+        assert!(refused.unwrap().contains("choose some operations"));
+    }
+
+    #[test]
     fn what_is_too_deep_or_too_much_is_cut_or_refused() {
         let deep =
             (0..100).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
         let document = document("3.1.0", &json!({}));
-        let cut = Schemas::new(&document, 3).convert(&deep).unwrap();
+        let cut = Schemas::new(&document, 3, &mut Known::default()).convert(&deep).unwrap();
         assert_eq!(
             cut,
             json!({"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}})
         );
         let many: Map<String, Value> =
             (0..=MAX_PARTS).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
-        let error = Schemas::new(&document, 9).convert(&json!({"properties": many})).unwrap_err();
+        let error = Schemas::new(&document, 9, &mut Known::default())
+            .convert(&json!({"properties": many}))
+            .unwrap_err();
         assert!(error.contains("more than 20000 parts"), "{error}");
-        let error = Schemas::new(&document, 9).convert(&json!({"$ref": "x.yaml"})).unwrap_err();
+        let error = Schemas::new(&document, 9, &mut Known::default())
+            .convert(&json!({"$ref": "x.yaml"}))
+            .unwrap_err();
         assert!(error.contains("not fetched"), "{error}");
     }
 }

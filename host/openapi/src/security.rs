@@ -6,6 +6,10 @@ use serde_json::Value;
 use toolbay_core::text::one_line;
 
 use crate::document::Document;
+use crate::parameter::{Fixed, Place, is_token};
+
+/// Longest name under which a key is sent.
+const MAX_NAME: usize = 128;
 
 /// Where the value of a secret goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub enum Placement {
         /// Its name.
         name: String,
         /// `Bearer ` or nothing.
-        prefix: &'static str,
+        prefix: String,
     },
     /// `Authorization: Basic`, of a value `user:password`.
     Basic,
@@ -23,6 +27,18 @@ pub enum Placement {
     Query(String),
     /// A cookie.
     Cookie(String),
+}
+
+impl Placement {
+    /// What it fills, so that no argument does.
+    pub(crate) fn fixed(&self) -> Fixed {
+        match self {
+            Self::Header { name, .. } => Fixed(Place::Header, name.clone()),
+            Self::Basic => Fixed(Place::Header, "Authorization".to_owned()),
+            Self::Query(name) => Fixed(Place::Query, name.clone()),
+            Self::Cookie(name) => Fixed(Place::Cookie, name.clone()),
+        }
+    }
 }
 
 /// A secret that a request needs.
@@ -77,7 +93,7 @@ fn all_of(
             let scheme = scheme.ok_or_else(|| format!("the document does not describe the security scheme `{shown}`"))?;
             let placement = placement(document, scheme).map_err(|why| format!("the security scheme `{shown}` is {why}"))?;
             let secret = secrets.get(name).ok_or_else(|| {
-                format!("it demands the security scheme `{shown}`: name a secret for it, `auth = {{ \"{shown}\" = \"SECRET\" }}`")
+                format!("it demands the security scheme `{shown}`: name a secret for it, `secrets = {{ \"{shown}\" = \"SECRET\" }}`")
             })?;
             Ok(Credential { secret: secret.clone(), placement })
         })
@@ -87,10 +103,14 @@ fn all_of(
 fn placement(document: &Document, scheme: &Value) -> Result<Placement, String> {
     let scheme = document.resolve(scheme)?;
     let said = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
-    let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer " };
+    let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
     match (said("type"), said("in"), said("scheme").to_ascii_lowercase().as_str()) {
-        ("apiKey", _, _) if said("name").is_empty() => Err("without a name".to_owned()),
-        ("apiKey", "header", _) => Ok(Placement::Header { name: said("name").to_owned(), prefix: "" }),
+        ("apiKey", place, _) if !is_name(place, said("name")) => {
+            Err("one whose `name` can not be sent".to_owned())
+        }
+        ("apiKey", "header", _) => {
+            Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() })
+        }
         ("apiKey", "query", _) => Ok(Placement::Query(said("name").to_owned())),
         ("apiKey", "cookie", _) => Ok(Placement::Cookie(said("name").to_owned())),
         ("http", _, "basic") => Ok(Placement::Basic),
@@ -100,6 +120,11 @@ fn placement(document: &Document, scheme: &Value) -> Result<Placement, String> {
             one_line(&format!("{kind} {place} {scheme}"), 60)
         )),
     }
+}
+
+/// Whether a key can be sent under a name: a header and a cookie have tokens as names.
+fn is_name(place: &str, name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME && (place == "query" || is_token(name))
 }
 
 #[cfg(test)]
@@ -121,7 +146,10 @@ mod tests {
         let secrets = |names: &[&str]| {
             names.iter().map(|name| ((*name).to_owned(), name.to_uppercase())).collect::<BTreeMap<_, _>>()
         };
-        let header = |name: &str, prefix| Placement::Header { name: name.to_owned(), prefix };
+        let header = |name: &str, prefix: &str| Placement::Header {
+            name: name.to_owned(),
+            prefix: String::from(prefix),
+        };
         for (operation, given, expected) in [
             (json!({}), vec!["key"], Ok(vec![("KEY", header("X-Key", ""))])),
             (json!({"security": []}), vec![], Ok(vec![])),
@@ -147,7 +175,7 @@ mod tests {
             (
                 json!({"security": [{"key": []}]}),
                 vec![],
-                Err("name a secret for it, `auth = { \"key\" = \"SECRET\" }`"),
+                Err("name a secret for it, `secrets = { \"key\" = \"SECRET\" }`"),
             ),
             (json!({"security": [{"tls": []}]}), vec!["tls"], Err("not supported: mutualTLS")),
             (json!({"security": [{"gone": []}]}), vec!["gone"], Err("does not describe")),

@@ -1,5 +1,7 @@
 //! Which operations become tools.
 
+use crate::operation::METHODS;
+
 /// An operation, as it is selected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
@@ -9,7 +11,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) tags: &'a [String],
 }
 
-/// One line of `include` or `exclude`: `tag:NAME`, `op:ID`, `/path/*`, or `GET /path/*`; `*` stands for any run of
+/// One line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` stands for any run of
 /// characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
@@ -35,14 +37,17 @@ impl Pattern {
             {
                 Ok(Self::Path(Some(method.to_ascii_uppercase()), path.to_owned()))
             }
+            None if METHODS.iter().any(|(_, method)| line.eq_ignore_ascii_case(method)) => {
+                Ok(Self::Path(Some(line.to_ascii_uppercase()), "*".to_owned()))
+            }
             _ => Err(format!(
-                "`{}` selects nothing: write `tag:NAME`, `op:ID`, `/path/*` or `GET /path/*`",
+                "`{}` selects nothing: write `tag:NAME`, `op:ID`, `GET`, `/path/*` or `GET /path/*`",
                 toolbay_core::text::one_line(line, 80)
             )),
         }
     }
 
-    fn fits(&self, one: Candidate<'_>) -> bool {
+    pub(crate) fn fits(&self, one: Candidate<'_>) -> bool {
         match self {
             Self::Tag(tag) => one.tags.iter().any(|have| matches(tag, have)),
             Self::Id(id) => one.id.is_some_and(|have| matches(id, have)),
@@ -51,12 +56,6 @@ impl Pattern {
             }
         }
     }
-}
-
-/// Whether an operation is wanted: it is included, or nothing is named to be included; and it is not excluded.
-pub(crate) fn wanted(include: &[Pattern], exclude: &[Pattern], one: Candidate<'_>) -> bool {
-    let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(one));
-    (include.is_empty() || fits(include)) && !fits(exclude)
 }
 
 /// `*` stands for any run of characters; an earlier star never has to take more than it can, so this is quick.
@@ -97,13 +96,18 @@ mod tests {
             (vec!["/pets"], vec![], false),
             (vec!["POST /pets/*", "get /pets/*"], vec![], true),
             (vec!["POST /pets/*"], vec![], false),
+            (vec!["get"], vec![], true),
+            (vec![], vec!["GET"], false),
+            (vec!["DELETE"], vec![], false),
             (vec![], vec!["*"], true),
             (vec!["/*p*s/*}"], vec!["/*x*"], true),
         ] {
             let read = |lines: &[&str]| {
                 lines.iter().filter_map(|line| Pattern::parse(line).ok()).collect::<Vec<_>>()
             };
-            assert_eq!(wanted(&read(&include), &read(&exclude), one), expected, "{include:?} {exclude:?}");
+            let fits = |lines: &[&str]| read(lines).iter().any(|pattern| pattern.fits(one));
+            let wanted = (include.is_empty() || fits(&include)) && !fits(&exclude);
+            assert_eq!(wanted, expected, "{include:?} {exclude:?}");
         }
         for line in ["", "*", "pets", "G/T /x", "GET pets"] {
             assert!(Pattern::parse(line).unwrap_err().contains("selects nothing"), "{line}");

@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 use toolbay_core::text::one_line;
 use url::Url;
 
+/// Longest URL of a server.
+const MAX_URL: usize = 2048;
+
 /// The base of an operation's URLs: the operator's, or else the first that the document names, the nearest to the
 /// operation first. Without a `/` at its end.
 pub(crate) fn base(
@@ -50,22 +53,38 @@ fn filled(
     server: &Map<String, Value>,
     given: &std::collections::BTreeMap<String, String>,
 ) -> Result<String, String> {
-    let mut url = server.get("url").and_then(Value::as_str).unwrap_or("/").to_owned();
-    for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
-        let default = variable.get("default").and_then(Value::as_str);
-        let Some(value) = given.get(name).map(String::as_str).or(default) else { continue };
-        let listed = variable.get("enum").and_then(Value::as_array);
-        if listed.is_some_and(|listed| !listed.iter().any(|one| one.as_str() == Some(value))) {
+    let template = server.get("url").and_then(Value::as_str).unwrap_or("/");
+    let variables = server.get("variables").and_then(Value::as_object);
+    let mut url = String::new();
+    let mut rest = template;
+    while let Some((text, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else {
+            return Err(format!("its server `{}` has a `{{` without a `}}`", one_line(template, 200)));
+        };
+        let shown = one_line(name, 60);
+        let variable = variables.and_then(|all| all.get(name));
+        let default = variable.and_then(|variable| variable.get("default")).and_then(Value::as_str);
+        let value = given.get(name).map(String::as_str).or(default);
+        let Some(value) = value else {
             return Err(format!(
-                "`{}` is no value of its server's variable `{}`",
-                one_line(value, 60),
-                one_line(name, 60)
+                "its server `{}` has a variable without a value: write `variables = {{ \"{shown}\" = \"…\" }}`, or `server`",
+                one_line(template, 200)
             ));
+        };
+        let listed = variable.and_then(|variable| variable.get("enum")).and_then(Value::as_array);
+        if listed.is_some_and(|listed| !listed.iter().any(|one| one.as_str() == Some(value))) {
+            return Err(format!("`{}` is no value of its server's variable `{shown}`", one_line(value, 60)));
         }
-        url = url.replace(&format!("{{{name}}}"), value);
+        // What a variable holds is a value: it is not looked through for further ones, which would grow without end.
+        url.extend([text, value]);
+        if url.len() > MAX_URL {
+            break;
+        }
+        rest = after;
     }
-    if url.contains('{') {
-        return Err(format!("its server `{}` has a variable without a value", one_line(&url, 200)));
+    url.push_str(rest);
+    if url.len() > MAX_URL {
+        return Err(format!("its server's URL has more than {MAX_URL} bytes"));
     }
     Ok(url)
 }
@@ -95,6 +114,18 @@ mod tests {
         assert_eq!(base(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
         assert!(base(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
+        // Variables that hold each other would double the URL with each.
+        let bomb: serde_json::Map<String, Value> = (0..60)
+            .map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)})))
+            .collect();
+        let bomb = json!([{"url": "https://a.example/{v0}", "variables": bomb}]);
+        assert_eq!(
+            base(None, None, &none, [None, None, Some(&bomb)]).unwrap(),
+            "https://a.example/%7Bv1%7D%7Bv1%7D"
+        );
+        let long = json!([{"url": format!("https://a.example/{}", "{v}".repeat(1000)),
+            "variables": {"v": {"default": "x".repeat(1000)}}}]);
+        assert!(base(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048"));
         for (url, part) in [
             ("/v1", "no whole URL"),
             ("ftp://a.example", "not reached by HTTP"),
@@ -102,6 +133,7 @@ mod tests {
             ("https://a.example/?x=1", "query"),
             ("https://{x}.example", "without a value"),
             ("https://[", "no URL"),
+            ("https://{a", "without a `}`"),
         ] {
             let error = base(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");

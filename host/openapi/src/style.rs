@@ -151,12 +151,13 @@ pub(crate) fn many(
     }
 }
 
-/// `name[a]=1`; the specification leaves open what is nested deeper, servers read `name[a][b]=1` and repeated keys.
+/// `name[a]=1`, with the brackets escaped, which some servers insist on; the specification leaves open what is nested
+/// deeper, servers read `name[a][b]=1` and repeated keys.
 fn deep(key: &str, value: &Value, escape: Escape, out: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (name, inner) in map {
-                deep(&format!("{key}[{}]", Escape::Strict.text(name)), inner, escape, out);
+                deep(&format!("{key}%5B{}%5D", Escape::Strict.text(name)), inner, escape, out);
             }
         }
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
@@ -205,8 +206,13 @@ mod tests {
             (Style::Space, false, &list, "color=blue%20black%20brown"),
             (Style::Space, false, &object, "color=R%20100%20G%20200%20B%20150"),
             (Style::Pipe, false, &list, "color=blue%7Cblack%7Cbrown"),
-            (Style::Deep, true, &object, "color[R]=100&color[G]=200&color[B]=150"),
-            (Style::Deep, true, &json!({"a": {"b": 1}, "c": [1, 2]}), "color[a][b]=1&color[c]=1&color[c]=2"),
+            (Style::Deep, true, &object, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
+            (
+                Style::Deep,
+                true,
+                &json!({"a": {"b": 1}, "c": [1, 2]}),
+                "color%5Ba%5D%5Bb%5D=1&color%5Bc%5D=1&color%5Bc%5D=2",
+            ),
             (Style::Form, true, &json!(""), "color="),
             (Style::Form, true, &json!([]), ""),
         ] {

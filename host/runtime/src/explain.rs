@@ -3,11 +3,14 @@
 use serde::Serialize;
 use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::net::NetRule;
 use toolbay_core::policy::{Key, LimitRow, Policy, Proposal};
 use toolbay_core::quantity;
 use toolbay_core::registry::Entry;
+use toolbay_core::rule::Rule as _;
 
 use crate::loader::limits_of;
+use crate::openapi::OpenApiInfo;
 use crate::plugin::Plugin;
 
 /// All that decides what one tool may do.
@@ -132,6 +135,44 @@ pub(crate) fn explain(
         wishes: wishes.collect(),
         undeclared: undeclared(&plugin.descriptor.imports, &declared),
         limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
+        host: policy.host_rows(),
+    })
+}
+
+/// Explains a tool of a service.
+pub(crate) fn explain_service(
+    policy: &Policy,
+    info: &OpenApiInfo,
+    entry: &Entry,
+    profile: Option<&str>,
+    unavailable: Option<String>,
+) -> Option<Explanation> {
+    let (service, def) = (policy.openapi_named(&info.name)?, &entry.def);
+    let tool = ToolName::new(def.bare()).ok()?;
+    let of_net = def.capabilities.iter().filter(|wish| wish.kind == CapabilityKind::Net);
+    let reached: Vec<NetRule> =
+        of_net.filter_map(|wish| NetRule::parse(&wish.target, policy.workspace()).ok()).collect();
+    let grants = policy.openapi_grant(service, &tool, &def.capabilities, &reached, profile);
+    let mut stands = vec![format!("[openapi.{}]", service.name)];
+    stands.extend(profile.map(|name| format!("[profile.{name}]")));
+    let wishes = grants.decisions.into_iter().map(|decision| Wish {
+        granted: decision.granted,
+        stands: stands.clone(),
+        refused: decision.hint,
+        proposal: None,
+        capability: decision.capability,
+    });
+    Some(Explanation {
+        tool: def.name.as_str().to_owned(),
+        plugin: def.source.label(),
+        version: info.tools.get(def.name.as_str()).cloned(),
+        digest: info.digest.clone().unwrap_or_default(),
+        profile: profile.map(ToOwned::to_owned),
+        unavailable,
+        calls: calls(policy, entry, profile),
+        wishes: wishes.collect(),
+        undeclared: Vec::new(),
+        limits: policy.openapi_limit_rows(service, &tool),
         host: policy.host_rows(),
     })
 }

@@ -21,6 +21,7 @@ use toolbay_core::policy::{Policy, Profile};
 use toolbay_core::read_output;
 use toolbay_core::registry::{Bundle, Collision, Registered, Registry, Switches};
 use toolbay_core::spool::{MemorySpool, Quota, Spool};
+use toolbay_core::tool::ToolSource;
 use toolbay_core::view::{Filter, View};
 
 use crate::admission::Admission;
@@ -37,6 +38,8 @@ use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
 use crate::loader::LoadListener;
+use crate::openapi::Sources;
+use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::spool::FileSpool;
@@ -52,6 +55,8 @@ pub struct Host {
     pub(crate) scanning: Arc<tokio::sync::Mutex<()>>,
     /// The file in which consents are kept, where that is the host's own.
     pub(crate) consents_file: Option<PathBuf>,
+    /// The services that documents describe.
+    pub(crate) openapi: Arc<Sources>,
 }
 
 impl std::fmt::Debug for Host {
@@ -67,6 +72,7 @@ pub struct HostBuilder {
     cache_bounds: cache::Bounds,
     state: Option<PathBuf>,
     worker: Option<PathBuf>,
+    guard: Option<PathBuf>,
     floor: Floor,
     tls_roots: Option<Vec<u8>>,
     kv: Option<Arc<dyn KvStore>>,
@@ -147,6 +153,15 @@ impl HostBuilder {
     #[must_use]
     pub fn compile_worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = Some(program.into());
+        self
+    }
+
+    /// Ends the programs of other MCP servers also when this process is killed: `program` is started beside each with
+    /// [`crate::PROGRAM_GUARD`] as its only argument and must then call [`crate::run_program_guard`]. Give the path of
+    /// your own executable. Without it, such a server is told by the end of its stdin.
+    #[must_use]
+    pub fn program_guard(mut self, program: impl Into<PathBuf>) -> Self {
+        self.guard = Some(program.into());
         self
     }
 
@@ -262,6 +277,7 @@ impl HostBuilder {
         }
         folders.keep_secrets(&self.policy);
         let linker = code::linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
+        let openapi = Sources::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
         let cache = self.cache.and_then(|dir| {
             Cache::open(&dir, &engine, self.cache_bounds)
                 .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
@@ -271,6 +287,7 @@ impl HostBuilder {
         let mut services =
             Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
         services.process.kept = folders.kept();
+        services.process.guard = self.guard;
         if let Some(store) = self.kv {
             services.kv = kv::Store(store);
         }
@@ -319,6 +336,7 @@ impl HostBuilder {
             directories: Arc::default(),
             scanning: Arc::default(),
             consents_file,
+            openapi: Arc::new(openapi),
         })
     }
 }
@@ -335,6 +353,7 @@ impl Host {
             state: None,
             kv: None,
             worker: None,
+            guard: None,
             floor,
             tls_roots: None,
             consents: None,
@@ -430,12 +449,17 @@ impl Host {
         self.installed.loaded().problems.clone()
     }
 
-    /// All that decides what a plugin's tool may do, under a profile or without one; `None` if there is no such tool
-    /// or it is native code, which nothing bounds.
+    /// All that decides what a tool of a plugin or of a service may do, under a profile or without one; `None` if there is
+    /// no such tool or it is native code, which nothing bounds.
     #[must_use]
     pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
         let (view, loaded) = (self.view(Filter::of_profile(profile.cloned())), self.installed.loaded());
         let entry = view.catalog().get(tool)?;
+        if let ToolSource::OpenApi { document } = &entry.def.source {
+            let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
+            let profile = profile.map(|profile| &**profile.name());
+            return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));
+        }
         let plugin = &loaded.plugins.get(entry.def.source.plugin()?)?.plugin;
         let name = ToolName::new(entry.def.name.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
@@ -482,6 +506,12 @@ impl Host {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.installed.registry
+    }
+
+    /// The world, for what reaches other MCP servers of the policy: under the policy as it is at the time.
+    #[must_use]
+    pub fn outside(&self) -> Arc<dyn toolbay_core::outside::Outside> {
+        Arc::new(Outward(Arc::clone(&self.installed)))
     }
 
     /// The pipeline, for adapters.

@@ -310,7 +310,7 @@ impl Loader {
         let mut told = BTreeSet::new();
         let join = |grants: Grants, files| {
             let (services, environment) = (Arc::clone(&self.services), Environment::new(&grants));
-            Arc::new(Granted { services, tool: name.clone(), grants, files, environment })
+            Arc::new(Granted { services, tool: name.clone(), grants, files, environment, service: None })
         };
         let mut under = |profile: Option<&str>| {
             if let Some(held) = held {

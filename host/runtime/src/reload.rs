@@ -28,6 +28,7 @@ impl Host {
     /// When the values of its secrets can not be searched for. The policy before then stays.
     pub async fn reload_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let first = self.swap_policy(policy).await?;
+        self.load_openapi().await;
         Ok(first.then(self.scan(Look::Changed, Why::Agreed).await.0))
     }
 
@@ -54,6 +55,7 @@ impl Host {
         }
         let report = self.order(&directories, Why::Policy(services)).await;
         drop(directories);
+        self.swap_openapi().await;
         if !restart.is_empty() {
             let keys = restart.join("`, `");
             tracing::warn!("the policy was read again; `{keys}` of [host] hold from the next start on");

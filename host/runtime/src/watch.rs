@@ -323,7 +323,10 @@ impl Watcher {
                 match policy.unwrap_or_else(|error| Err(error.to_string())) {
                     Ok(policy) if !anew && policy == *self.host.policy() => {}
                     Ok(policy) => match self.host.swap_policy(policy).await {
-                        Ok(_) => tracing::info!(file = %file.display(), "the policy was read again"),
+                        Ok(_) => {
+                            tracing::info!(file = %file.display(), "the policy was read again");
+                            self.host.load_openapi().await;
+                        }
                         Err(error) => self.refuse(error.to_string()),
                     },
                     Err(problem) => self.refuse(problem),

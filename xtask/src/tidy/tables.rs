@@ -42,6 +42,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("kv", &["name", "rule"]),
             ("lane", &["fault", "limits", "quantity"]),
             ("limits", &["fault", "name", "quantity"]),
+            ("mcp_server", &["delivery", "name", "permission", "program", "wildcard"]),
             ("name", &["text"]),
             (
                 "native",
@@ -51,6 +52,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 ],
             ),
             ("net", &["rule", "text"]),
+            ("outside", &["invoke", "mcp_server", "name"]),
             ("offer", &["content", "json", "name", "text"]),
             ("permission", &["tool", "wildcard"]),
             (
@@ -89,11 +91,13 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 "policy",
                 &[
                     "attachment",
+                    "budget",
                     "capability",
                     "delivery",
                     "environment",
                     "kv",
                     "limits",
+                    "mcp_server",
                     "name",
                     "net",
                     "permission",
@@ -104,6 +108,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "secret",
                     "serve",
                     "session",
+                    "text",
                 ],
             ),
             ("portable", &["text", "tool"]),
@@ -186,7 +191,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("directory", &["error", "file", "installed", "loader"]),
             ("engine", &["error", "turn"]),
             ("error", &[]),
-            ("explain", &["loader", "plugin"]),
+            ("explain", &["loader", "openapi", "plugin"]),
             ("file", &["error"]),
             (
                 "host",
@@ -204,6 +209,8 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "explain",
                     "installed",
                     "loader",
+                    "outside",
+                    "openapi",
                     "plugin",
                     "report",
                     "spool",
@@ -232,6 +239,8 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 ],
             ),
             ("native", &["engine"]),
+            ("outside", &["capability", "installed"]),
+            ("openapi", &["capability", "digest", "private", "reducers"]),
             ("offers", &["error"]),
             (
                 "plugin",
@@ -257,6 +266,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("reducers", &[]),
             ("reload", &["directory", "error", "host", "installed", "report"]),
             ("report", &["error"]),
+            ("services", &["capability", "host", "openapi"]),
             ("spool", &["digest", "private"]),
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
@@ -275,11 +285,11 @@ pub(super) const MODULES: &[(&str, Table)] = &[
 pub(super) const PACKAGES: Table = &[
     ("host/core", &[]),
     ("host/reducers", &[]),
-    ("host/runtime", &["toolbay-core", "toolbay-reducers"]),
+    ("host/runtime", &["toolbay-core", "toolbay-openapi", "toolbay-reducers"]),
     // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
     ("host/mcp", &["toolbay-core"]),
     ("host/openapi", &["toolbay-core"]),
-    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp"]),
+    ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-openapi"]),
     ("sdk/rust-macros", &[]),
     ("sdk/rust", &["toolbay-sdk-macros"]),
     // The same reducers, native and as a component.

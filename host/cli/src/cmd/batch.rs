@@ -13,7 +13,7 @@ use toolbay_core::pipeline;
 
 use super::Run;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Stop, Verdict, output, servers};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,10 @@ pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
     let mut turn = run.turn();
     // One file is one session: a write after a read in an earlier line of it is guarded.
     turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
+    let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
+    let servers = servers::attach_for(&host, &named).await;
     let results = host.call_all(&super::view(run.setup, &host)?, calls, turn).await;
+    servers.close().await;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let shown = results.iter().map(output::result_json);
     if run.json {

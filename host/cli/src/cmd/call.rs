@@ -9,7 +9,7 @@ use super::Run;
 use super::attachments::Files;
 use crate::args::AttachmentArgs;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Stop, Verdict, output, servers};
 
 pub(crate) async fn run(
     run: Run<'_>,
@@ -19,9 +19,11 @@ pub(crate) async fn run(
 ) -> Result<Verdict, Stop> {
     let files = Files::read(attachments)?;
     let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+    let servers = servers::attach_for(&host, &[tool]).await;
     let view = super::view(run.setup, &host)?;
     let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
+    servers.close().await;
     let Some(delivered) = results.into_iter().next() else {
         return Err(Stop::Host(anyhow::anyhow!("the call gave no result")));
     };

@@ -32,7 +32,8 @@ fn show(explanation: &Explanation) -> std::io::Result<()> {
     let mut out = output::out();
     writeln!(out, "{NAME}{}{NAME:#}", explanation.tool)?;
     let version = explanation.version.as_deref().map_or_else(String::new, |v| format!(" {}", visible(v)));
-    writeln!(out, "  {DIM}plugin {DIM:#} {}{version}", explanation.plugin)?;
+    let kind = if explanation.plugin.contains(':') { "source " } else { "plugin " };
+    writeln!(out, "  {DIM}{kind}{DIM:#} {}{version}", explanation.plugin)?;
     writeln!(out, "  {DIM}sha256 {DIM:#} {}", explanation.digest)?;
     writeln!(out, "  {DIM}profile{DIM:#} {}", explanation.profile.as_deref().unwrap_or("none"))?;
     match &explanation.unavailable {

@@ -10,11 +10,13 @@ use toolbay_core::text::visible;
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, servers};
 
 pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let servers = servers::attach_all(&host).await;
     let view = super::view(args, &host)?;
+    servers.close().await;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
     let hidden = view.catalog().tools().len() - entries.len();
     if json {

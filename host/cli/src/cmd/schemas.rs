@@ -12,7 +12,7 @@ use toolbay_core::vendor::{Definitions, Vendor, definitions};
 
 use crate::args::{SchemasArgs, SetupArgs};
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Stop, Verdict, output, servers};
 
 pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict, Stop> {
     let vendor = asked.format;
@@ -23,7 +23,9 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict
         )));
     }
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let servers = servers::attach_all(&host).await;
     let view = super::view(args, &host)?;
+    servers.close().await;
     let Some(tools) = chosen(&view, &asked.tools) else { return Ok(Verdict::Bad) };
     let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
     let mut out = std::io::stdout().lock();

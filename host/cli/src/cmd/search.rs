@@ -10,12 +10,14 @@ use toolbay_core::text::{one_line, visible};
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME};
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, servers};
 
 /// Good if something was found, as with `grep`.
 pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+    let servers = servers::attach_all(&host).await;
     let view = super::view(args, &host)?;
+    servers.close().await;
     let hits = discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
     if json {
         let mut out = std::io::stdout().lock();

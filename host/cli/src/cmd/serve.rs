@@ -3,18 +3,19 @@
 mod http;
 
 use std::pin::pin;
+use std::sync::{Arc, Weak};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use toolbay::{Filter, Host, Watch, WatchOptions, Watched};
 use toolbay_core::event::Event;
 use toolbay_mcp::http::Ends;
-use toolbay_mcp::{Options, Server};
+use toolbay_mcp::{Bridge, Options, Server};
 
 use crate::args::SetupArgs;
 use crate::output;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, servers};
 
 /// What the client may tell the model of a list that has nearly nothing in it.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
@@ -37,9 +38,13 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
     let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host)?) };
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .waiting_for(loaded.clone());
-    listen(&host, &server, &later, &loaded);
+    let bridge = Arc::new(servers::bridge(&host));
+    let follows = Follows { host: host.clone(), bridge: Arc::downgrade(&bridge) };
+    listen(&server, later.clone(), follows, loaded.clone());
     let loading = async {
         setup::load(args, &host, Tell::Warnings).await?;
+        bridge.apply(&host.policy());
+        watched.extend(setup::watched_documents(&host));
         loaded.cancel();
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
         Ok::<Watch, Stop>(host.watch(&setup::plugin_place(args)?, options).await)
@@ -47,11 +52,15 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
     if places.is_empty() {
         let cancel = CancellationToken::new();
         let ends = Ends { drain: cancel.clone(), stop: cancel.clone() };
-        serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends).await?.map_err(Stop::Host)?;
+        let served = serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends).await;
+        bridge.close().await;
+        served?.map_err(Stop::Host)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
-        serve(listening.run(), loading, &ends).await?;
+        let served = serve(listening.run(), loading, &ends).await;
+        bridge.close().await;
+        served?;
     }
     Ok(Verdict::Good)
 }
@@ -81,18 +90,40 @@ async fn serve<T>(
 }
 
 /// Tells clients and the operator what changes.
-fn listen(host: &Host, server: &Server, later: &http::Later, loaded: &CancellationToken) {
-    let (changed, later, of, loaded) = (server.clone(), later.clone(), host.clone(), loaded.clone());
+fn listen(server: &Server, later: http::Later, follows: Follows, loaded: CancellationToken) {
+    let (host, changed) = (follows.host.clone(), server.clone());
     host.events().listen(move |event| {
         // What becomes of the first plugins, whoever loads them tells.
         if loaded.is_cancelled() {
             tell(event);
         }
-        later.tell(event, &of);
+        later.tell(event, &follows.host);
         if may_change_lists(event) {
             changed.notify_changed();
         }
+        if matches!(event, Event::PolicyReloaded { .. }) {
+            follows.policy();
+        }
     });
+}
+
+/// What the bridge does when the policy is read again.
+struct Follows {
+    host: Host,
+    bridge: Weak<Bridge>,
+}
+
+impl Follows {
+    /// Starts, ends and begins anew what changed; in a task, since whoever tells may hold what that needs.
+    fn policy(&self) {
+        let (host, bridge) = (self.host.clone(), Weak::clone(&self.bridge));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Some(bridge) = bridge.upgrade() {
+                bridge.apply(&host.policy());
+            }
+        });
+    }
 }
 
 /// Tells the operator what became of a change, on stderr.

@@ -5,11 +5,12 @@ use std::io::Write;
 use toolbay_core::registry::{Flags, ToolStatus};
 use toolbay_core::text::one_line;
 use toolbay_core::tool::ToolSource;
+use toolbay_mcp::client::ServerState;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, servers};
 
 /// Characters of a digest that a line shows.
 const SHORT: usize = 12;
@@ -20,7 +21,9 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     let profile = setup::profile(args, &host)?;
     let profile = profile.as_ref().map(|profile| &**profile.name());
-    let catalog = host.registry().snapshot();
+    let servers = servers::attach_all(&host).await;
+    let (catalog, states) = (host.registry().snapshot(), servers.status());
+    servers.close().await;
     let tools: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
     let mut out = output::out();
     if json {
@@ -37,6 +40,19 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
         let style = if state == "on" { DIM } else { WRONG };
         writeln!(out, "{NAME}{name}{NAME:#}  {style}{state}{style:#}")?;
         writeln!(out, "  {DIM}{}{DIM:#}", about.replace('\t', "  "))?;
+    }
+    for server in &states {
+        let line = super::mcp::line(server);
+        let style = if server.state == ServerState::Ready { DIM } else { WRONG };
+        match output::stdout_is_terminal() {
+            true => writeln!(
+                out,
+                "{NAME}mcp:{}{NAME:#}  {style}{}{style:#}",
+                server.name,
+                line.replace('\t', "  ")
+            )?,
+            false => writeln!(out, "mcp:{}\t{line}", server.name)?,
+        }
     }
     out.flush()?;
     Ok(Verdict::Good)
@@ -57,7 +73,8 @@ fn about(tool: &ToolStatus) -> [String; 6] {
     let short = |digest: &str| digest.chars().take(SHORT).collect::<String>();
     let (version, digest) = match &tool.source {
         ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short(digest))),
-        ToolSource::Builtin | ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => (None, None),
+        ToolSource::Mcp { version, .. } => (version.as_deref(), None),
+        ToolSource::Builtin | ToolSource::OpenApi { .. } => (None, None),
     };
     let Flags { hidden, deferred, always_include } = tool.flags;
     let flags = [("hidden", hidden), ("deferred", deferred), ("always_include", always_include)];

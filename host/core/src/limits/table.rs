@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{HostLimits, Limit, Limits, LimitsPatch, Origin};
+use super::{HostLimits, Limit, Limits, LimitsPatch, Origin, SERVICE_KEYS};
 use crate::quantity::{show_bytes, show_duration};
 
 /// One number that holds.
@@ -39,7 +39,27 @@ pub fn of_call(limits: &Limits, layers: &[Layer<'_>], asked_chars: Option<u64>) 
         "result_chars" => asked_chars.is_some() && chars == asked_chars && l.result_chars != asked_chars,
         _ => false,
     };
-    let all = rows! { l;
+    let all = fields(l, chars);
+    let row = |(key, value, sets): (&'static str, String, fn(&LimitsPatch) -> bool)| {
+        let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
+        // A narrower table wins, so a line goes where the last one stands, and else to the plugin's.
+        let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
+        let (set, raise) = if by_author(key) {
+            ("the tool's author".to_owned(), "nothing: the author asked for this".to_owned())
+        } else {
+            let raise = last_but_all.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
+            (table.map_or_else(|| "default".to_owned(), |table| format!("{table} {key}")), raise)
+        };
+        LimitRow { key, value, set, raise }
+    };
+    all.into_iter().map(row).collect()
+}
+
+/// A key with its value, and whether a table sets it.
+type Field = (&'static str, String, fn(&LimitsPatch) -> bool);
+
+fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
+    rows! { l;
         fuel = l.fuel.to_string();
         timeout = show_duration(l.timeout);
         memory = show_bytes(l.memory_bytes);
@@ -69,20 +89,25 @@ pub fn of_call(limits: &Limits, layers: &[Layer<'_>], asked_chars: Option<u64>) 
         attachment_bytes = show_bytes(l.attachment_bytes);
         concurrency = l.concurrency.to_string();
         result_chars = chars.map_or_else(|| "none".to_owned(), |chars| chars.to_string());
-    };
-    let row = |(key, value, sets): (&'static str, String, fn(&LimitsPatch) -> bool)| {
-        let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
-        // A narrower table wins, so a line goes where the last one stands, and else to the plugin's.
-        let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
-        let (set, raise) = if by_author(key) {
-            ("the tool's author".to_owned(), "nothing: the author asked for this".to_owned())
-        } else {
-            let raise = last_but_all.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
-            (table.map_or_else(|| "default".to_owned(), |table| format!("{table} {key}")), raise)
-        };
-        LimitRow { key, value, set, raise }
-    };
-    all.into_iter().map(row).collect()
+    }
+    .to_vec()
+}
+
+/// Refuses keys that mean nothing for a tool that runs no guest code.
+///
+/// # Errors
+/// Names the key, and those that there are.
+pub(crate) fn check_service(patch: &LimitsPatch) -> Result<(), String> {
+    let set = fields(&Limits::default(), None)
+        .into_iter()
+        .find(|(key, _, sets)| sets(patch) && !SERVICE_KEYS.contains(key));
+    match set {
+        Some((key, ..)) => Err(format!(
+            "`{key}` bounds the code of a plugin, and a service runs none; there are {}",
+            SERVICE_KEYS.map(|key| format!("`{key}`")).join(", ")
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The rows of the host's bounds.

@@ -155,7 +155,9 @@ fn normal(segment: &str) -> String {
     while let Some(at) = rest.find('%') {
         let (before, escape) = rest.split_at(at);
         out.push_str(before);
-        let code = escape.get(1..3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        // The parser of numbers would take a sign.
+        let digits = escape.get(1..3).filter(|hex| hex.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = digits.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         let Some(code) = code else {
             out.push_str("%25");
             rest = escape.get(1..).unwrap_or_default();
@@ -174,6 +176,20 @@ fn normal(segment: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_escape_is_a_percent_sign() {
+        for (segment, text) in [
+            ("%+8x", "%25+8x"),
+            ("%", "%25"),
+            ("%4", "%254"),
+            ("%41%2b", "A%2B"),
+            ("%g1", "%25g1"),
+            ("%-1", "%25-1"),
+        ] {
+            assert_eq!(normal(segment), text);
+        }
+    }
 
     #[test]
     fn the_table_of_paths() {

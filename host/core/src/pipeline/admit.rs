@@ -25,15 +25,14 @@ pub(super) struct Read {
 
 impl Way {
     /// Small enough, and JSON without a key twice? The digests of the call are known from here on.
-    pub(super) fn read(&mut self, entry: &Entry, args: &str) -> Result<Read, ToolError> {
+    pub(super) fn read(&mut self, entry: &Entry, args: String) -> Result<Read, ToolError> {
         if args.len() as u64 > entry.args_bytes {
             let most = quantity::show_bytes(entry.args_bytes);
             let limit = "`args_bytes` in the policy's limits";
             return Err(invalid(entry, &format!("{} bytes, where {limit} allows {most}", args.len())));
         }
-        let text = if args.trim().is_empty() { "{}" } else { args };
-        let mut parsed = json::parse(text).map_err(|e| invalid(entry, &not_json(text, &e)))?;
-        let mut text = text.to_owned();
+        let mut text = if args.trim().is_empty() { "{}".to_owned() } else { args };
+        let mut parsed = json::parse(&text).map_err(|e| invalid(entry, &not_json(&text, &e)))?;
         if entry.unasked.is_some() {
             self.reason = reason::take(&mut parsed, &mut text).or(self.reason.take());
         }

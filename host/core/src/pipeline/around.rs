@@ -46,7 +46,7 @@ impl Way {
                 Before::Answer(answer) => return Ok((call, Some(answer))),
                 Before::Args(args) => {
                     let args = args.to_string();
-                    let read = self.read(entry, &args)?;
+                    let read = self.read(entry, args)?;
                     call = matching(entry, read)?;
                     self.permit(batch, entry, &call, ctx).await?;
                 }

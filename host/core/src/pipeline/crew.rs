@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::{BATCH_TASKS, Delivered, Unit};
+use crate::call::ToolCall;
 
 /// What all of a batch's tasks share.
 pub(super) struct Crew<W> {
@@ -31,16 +32,16 @@ struct State {
     given_up: bool,
 }
 
-/// Runs one unit.
+/// Runs one call.
 pub(super) trait Work: Send + Sync + 'static {
-    /// Its results, each with its place in the batch.
-    fn run(&self, unit: Unit) -> impl Future<Output = Vec<(usize, Delivered)>> + Send;
+    /// Its result. Panics are caught in it.
+    fn run(&self, call: ToolCall) -> impl Future<Output = Delivered> + Send;
 }
 
 impl<W: Work> Crew<W> {
     /// Works off all units, and returns what they gave, in no order. Dropping the future ends them all.
     pub(super) async fn work_off(work: W, units: Vec<Unit>) -> Vec<(usize, Delivered)> {
-        let calls = units.iter().map(Vec::len).sum();
+        let calls = units.iter().map(|unit| 1 + unit.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(units.len());
         let state = State {
             waiting: units.into_iter(),
@@ -76,17 +77,20 @@ impl<W: Work> Crew<W> {
     /// Takes one unit after the other until there is none.
     async fn member(self: &Arc<Self>) {
         while let Some(unit) = self.take() {
-            let mut end = UnderWay { crew: self, results: Vec::new() };
-            let mut run = pin!(self.work.run(unit));
+            let _end = UnderWay(self);
             let mut waited = false;
-            end.results = poll_fn(|context| {
-                let poll = run.as_mut().poll(context);
-                if poll.is_pending() && !std::mem::replace(&mut waited, true) {
-                    self.another();
-                }
-                poll
-            })
-            .await;
+            for (index, call) in std::iter::once(unit.first).chain(unit.rest) {
+                let mut run = pin!(self.work.run(call));
+                let done = poll_fn(|context| {
+                    let poll = run.as_mut().poll(context);
+                    if poll.is_pending() && !std::mem::replace(&mut waited, true) {
+                        self.another();
+                    }
+                    poll
+                });
+                let done = (index, done.await);
+                self.state().results.push(done);
+            }
         }
     }
 
@@ -99,18 +103,14 @@ impl<W: Work> Crew<W> {
 }
 
 /// A unit that was taken: it ends, whatever becomes of the task.
-struct UnderWay<'a, W> {
-    crew: &'a Crew<W>,
-    results: Vec<(usize, Delivered)>,
-}
+struct UnderWay<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for UnderWay<'_, W> {
     fn drop(&mut self) {
-        let mut state = self.crew.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.results.append(&mut self.results);
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.under_way -= 1;
         if state.under_way == 0 && state.waiting.as_slice().is_empty() {
-            self.crew.done.notify_one();
+            self.0.done.notify_one();
         }
     }
 }

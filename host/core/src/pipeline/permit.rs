@@ -142,7 +142,7 @@ impl Way {
     fn decided(&mut self, ruling: &Ruling<'_>, allowed: bool, by: Option<&'static str>) {
         self.permission = Some(Decision {
             action: ruling.verdict.action,
-            rule: ruling.verdict.rule.map(|(place, _)| place),
+            rule: ruling.verdict.rule.map(|(place, _)| place).filter(|place| *place > 0),
             of_profile: ruling.profile.is_some(),
             allowed,
             by,
@@ -212,6 +212,9 @@ impl Ruling<'_> {
         let action = self.verdict.action.as_str();
         let table = self.profile.map_or_else(|| "the policy".to_owned(), |name| format!("[profile.{name}]"));
         match self.verdict.rule {
+            Some((0, rule)) => {
+                format!("{} is `{action}`", rule.reason.as_deref().unwrap_or("`permission` of its section"))
+            }
             Some((place, rule)) => {
                 let reason = rule.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
                 format!("rule {place} of {table} says `{action}`{reason}")
@@ -226,6 +229,10 @@ impl Ruling<'_> {
     /// The lines that would allow the call.
     fn to_allow(&self) -> String {
         let name = self.tool.name.as_str();
+        if let Some((0, rule)) = self.verdict.rule {
+            let place = rule.reason.as_deref().unwrap_or("`permission` of its section");
+            return format!("to allow it without asking, take {place} out of the policy");
+        }
         let table =
             self.profile.map_or_else(|| "rule".to_owned(), |profile| format!("profile.{profile}.rule"));
         let place = self.verdict.rule.map(|(place, _)| format!(" before rule {place}")).unwrap_or_default();

@@ -109,11 +109,12 @@ impl<'a> Open<'a> {
         if !log.is_on() {
             return;
         }
+        let ctx = self.way.ctx.as_ref();
         log.push(CallEntry {
             number: 0,
             ended: tokio::time::Instant::now(),
-            call_id: record.call_id.as_str().into(),
-            tool: record.tool.as_str().into(),
+            call_id: shared(&record.call_id, ctx.map(|ctx| &ctx.call_id)),
+            tool: shared(&record.tool, ctx.map(|ctx| &ctx.tool)),
             source: record.source.clone(),
             session_id: record.session_id.as_deref().map(Arc::from),
             outcome: record.outcome,
@@ -124,6 +125,11 @@ impl<'a> Open<'a> {
             cost_usd: record.cost_usd,
         });
     }
+}
+
+/// A text, without a copy where it is written down already.
+fn shared(text: &str, known: Option<&Arc<str>>) -> Arc<str> {
+    known.filter(|known| ***known == *text).map_or_else(|| text.into(), Arc::clone)
 }
 
 impl Drop for Open<'_> {

@@ -54,25 +54,27 @@ impl Way {
         batch: Batch<'_>,
         id: &str,
         tool: &str,
-        args: &str,
+        mut args: String,
     ) -> Result<ToolOutput, Failure> {
         let Batch { view, turn, .. } = batch;
         let mut own = view.get(tool);
-        let forwarded = own.and_then(|entry| entry.invoker.forward(args)).filter(|_| view.find(tool).is_ok());
-        let (tool, args) = match &forwarded {
-            Some(target) => (target.tool.as_str(), target.args.as_str()),
-            None => (tool, args),
-        };
-        if forwarded.is_some() {
-            own = view.get(tool);
-            self.target = Some(tool.into());
+        let forwarded =
+            own.and_then(|entry| entry.invoker.forward(&args)).filter(|_| view.find(tool).is_ok());
+        if let Some(target) = forwarded {
+            own = view.get(&target.tool);
+            self.target = Some(target.tool.into());
+            args = target.args;
         }
+        let tool = self.target.as_deref().unwrap_or(tool);
+        // A name that is written down already is not written again.
+        let known = own.map(|entry| entry.def.name.shared()).filter(|name| ***name == *tool);
+        let tool = known.map_or_else(|| tool.into(), Arc::clone);
         self.source = own.map(|entry| entry.def.source.clone());
         let budget = budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars));
-        let (redactor, profile) = (self.redactor.clone(), view.profile_of(tool).cloned());
-        let ctx = CallContext::new(id, tool, budget, Arc::clone(turn), redactor, profile);
+        let (redactor, profile) = (self.redactor.clone(), view.profile_of(&tool).cloned());
+        let ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
         let result = self.produce(batch, args, Arc::new(ctx)).await;
-        let mut outgoing = Outgoing::new(self, batch, tool, budget);
+        let mut outgoing = Outgoing::new(self, batch, &tool, budget);
         let result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
@@ -87,7 +89,7 @@ impl Way {
     async fn produce(
         &mut self,
         batch: Batch<'_>,
-        args: &str,
+        args: String,
         ctx: Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
         let session = &batch.turn.session;

@@ -7,10 +7,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::servers::ServerSection;
 use super::{PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
+use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::permission::{self, Action, Permissions};
 use crate::program::{self, Program, Sandbox};
@@ -99,6 +101,9 @@ struct PolicyFile {
     profile: BTreeMap<String, ProfileSection>,
     #[serde(default)]
     plugins: BTreeMap<String, PluginSection>,
+    #[serde(default)]
+    mcp: BTreeMap<String, ServerSection>,
+    openapi: BTreeMap<String, super::openapi::Section>,
 }
 
 #[derive(Deserialize)]
@@ -178,6 +183,8 @@ with_rules! {
         plugins: Option<BTreeSet<String>>,
         toolsets: Option<BTreeSet<String>>,
         tools: Option<BTreeSet<String>>,
+        mcp_servers: Option<BTreeSet<String>>,
+        mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
         exclude_tools: BTreeSet<String>,
         lazy: bool,
         rule: Vec<permission::Rule>,
@@ -217,6 +224,8 @@ struct SecretSection {
     origins: Vec<String>,
     #[serde(default)]
     headers: Vec<String>,
+    #[serde(default)]
+    query: Vec<String>,
     #[serde(default)]
     reveal: bool,
 }
@@ -273,8 +282,27 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
         let plugin = section.resolve(&workspace).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
         policy.plugins.insert(id, plugin);
     }
+    policy.add_servers(file.mcp).map_err(error)?;
+    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace).map_err(error)?;
+    policy.permissions.of_sections.extend(policy.openapi_permissions());
     policy.check_names().map_err(error)?;
+    policy.check_openapi().map_err(error)?;
     Ok(policy)
+}
+
+impl Policy {
+    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), String> {
+        if sections.len() > MAX_SERVERS {
+            return Err(format!("[mcp]: a policy has at most {MAX_SERVERS} servers"));
+        }
+        for (name, section) in sections {
+            let server =
+                section.resolve(&name, &self.workspace).map_err(|e| format!("[mcp.{name:?}]: {e}"))?;
+            self.permissions.of_sections.extend(server.permissions());
+            self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
+        }
+        Ok(())
+    }
 }
 
 impl Reduction {
@@ -329,7 +357,7 @@ impl PluginSection {
     }
 }
 
-fn cache_time(text: &str) -> Result<Duration, String> {
+pub(super) fn cache_time(text: &str) -> Result<Duration, String> {
     let keep = quantity::duration(text)?;
     if keep.is_zero() || keep > MAX_TIMEOUT {
         return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
@@ -351,6 +379,8 @@ impl ProfileSection {
             plugins: self.plugins,
             toolsets: self.toolsets,
             tools: self.tools,
+            mcp_servers: self.mcp_servers,
+            mcp_tools: self.mcp_tools,
             exclude_tools: self.exclude_tools,
             lazy: self.lazy,
         })
@@ -406,6 +436,7 @@ impl ProgramSection {
 impl SecretSection {
     fn resolve(self, workspace: &Path) -> Result<Secret, String> {
         let origins = Rule::parse_list(&self.origins, workspace).map_err(|e| format!("`origins`: {e}"))?;
-        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)
+        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
+            .with_query(self.query)
     }
 }

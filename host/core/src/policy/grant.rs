@@ -82,7 +82,7 @@ impl Grants {
 }
 
 /// The rules that hold for one tool in one profile.
-struct Levels<'a> {
+pub(super) struct Levels<'a> {
     policy: &'a Policy,
     plugin: &'a PluginId,
     tool: &'a ToolName,
@@ -102,30 +102,15 @@ impl Policy {
         declared: &[Capability],
         profile: Option<&str>,
     ) -> Grants {
-        let unknown = Rules::deny_all();
-        let profile =
-            profile.map(|name| (name, self.profile(name).map_or(&unknown, |profile| &profile.rules)));
         let levels = Levels {
             policy: self,
             plugin,
             tool,
             of_plugin: self.rules(plugin),
             of_tool: self.narrower(plugin, tool),
-            profile,
+            profile: None,
         };
-        let mut grants = Grants::default();
-        for wish in declared {
-            let decided = levels.decide(wish, &mut grants);
-            let (granted, hint) = match decided {
-                Ok(granted) => (granted, None),
-                Err(hint) => (Vec::new(), Some(hint)),
-            };
-            grants.decisions.push(Decision { capability: wish.clone(), granted, hint });
-        }
-        if !grants.net.is_empty() {
-            grants.net_private = levels.private();
-        }
-        grants
+        levels.grant(declared, profile)
     }
 }
 
@@ -144,6 +129,39 @@ impl Rules {
             clock: Some(false),
             random: Some(false),
         }
+    }
+}
+
+impl<'a> Levels<'a> {
+    /// Those of a tool of a service, whose section says all that it may.
+    pub(super) fn of_section(
+        policy: &'a Policy,
+        plugin: &'a PluginId,
+        tool: &'a ToolName,
+        rules: &'a Rules,
+    ) -> Self {
+        Self { policy, plugin, tool, of_plugin: Some(rules), of_tool: None, profile: None }
+    }
+
+    /// What the declarations come to under a profile. One that is not in the policy grants nothing.
+    pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
+        let unknown = Rules::deny_all();
+        let profile =
+            profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
+        let levels = Levels { profile, ..self };
+        let mut grants = Grants::default();
+        for wish in declared {
+            let decided = levels.decide(wish, &mut grants);
+            let (granted, hint) = match decided {
+                Ok(granted) => (granted, None),
+                Err(hint) => (Vec::new(), Some(hint)),
+            };
+            grants.decisions.push(Decision { capability: wish.clone(), granted, hint });
+        }
+        if !grants.net.is_empty() {
+            grants.net_private = levels.private();
+        }
+        grants
     }
 }
 

@@ -138,6 +138,8 @@ proptest! {
             plugins,
             toolsets,
             tools,
+            mcp_servers: None,
+            mcp_tools: None,
             exclude_tools: excluded,
             lazy: false,
         };

@@ -106,7 +106,7 @@ impl Catalog {
     /// The reducer for results of this tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        self.reducers.get(tool)
+        self.reducers.get(tool).or_else(|| self.tools.get(tool)?.reducer.as_ref())
     }
 
     /// All reducers, in the order of their tools' names.
@@ -117,7 +117,7 @@ impl Catalog {
     /// Some of the tools, as their sources defined them, with their reducers: to be registered elsewhere.
     pub fn bundle(&self, of: impl Fn(&Entry) -> bool) -> Bundle {
         let entries = || self.tools().filter(|entry| of(entry));
-        let reducers = entries().filter_map(|entry| self.reducer(entry.def.name.as_str()));
+        let reducers = entries().filter_map(|entry| self.reducers.get(entry.def.name.as_str()));
         Bundle {
             tools: entries().map(|entry| entry.as_defined()).collect(),
             reducers: reducers.map(|reducer| ReducerEntry::clone(reducer)).collect(),

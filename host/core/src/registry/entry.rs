@@ -83,6 +83,8 @@ pub struct Entry {
     pub offers: Option<Arc<Offers>>,
     /// Asked whether it is available, beyond what the grants say; see [`Check`].
     pub check: Option<Arc<dyn Check>>,
+    /// What shortens its results where nobody registered another reducer for them.
+    pub reducer: Option<Arc<ReducerEntry>>,
     /// What the registry works out by itself.
     pub derived: Derived,
 }
@@ -122,6 +124,7 @@ impl Entry {
             effects: None,
             offers: None,
             check: None,
+            reducer: None,
         }
     }
 
@@ -213,7 +216,7 @@ impl Entry {
         match &self.def.source {
             ToolSource::Builtin => owner(None),
             ToolSource::Plugin { id, .. } => owner(Some(id)),
-            ToolSource::Mcp { server } => format!("the MCP server `{server}`"),
+            ToolSource::Mcp { server, .. } => format!("the MCP server `{server}`"),
             ToolSource::OpenApi { document } => format!("the OpenAPI document `{document}`"),
         }
     }

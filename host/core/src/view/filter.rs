@@ -94,7 +94,8 @@ impl Filter {
             return Some(Gate::NotPermitted);
         }
         if let (Some(profile), Origin::Catalog) = (profile, origin)
-            && !passes(entry, &profile.tools, &profile.plugins, &profile.toolsets)
+            && !(passes(entry, &profile.tools, &profile.plugins, &profile.toolsets)
+                && passes_mcp(entry, &profile.mcp_servers, &profile.mcp_tools))
         {
             return Some(Gate::NotInProfile(Arc::clone(profile.name())));
         }
@@ -107,20 +108,19 @@ impl Filter {
 
     fn lists(&self, entry: &Entry) -> bool {
         passes(entry, &self.allowed_tools, &self.allowed_plugins, &self.allowed_toolsets)
-            && match &entry.def.source {
-                ToolSource::Mcp { server } => self.mcp(server, entry.def.bare()),
-                ToolSource::Builtin | ToolSource::Plugin { .. } | ToolSource::OpenApi { .. } => true,
-            }
-    }
-
-    fn mcp(&self, server: &str, bare: &str) -> bool {
-        let tools = self.allowed_mcp_tools.as_ref().and_then(|servers| servers.get(server));
-        self.allowed_mcp_servers.as_ref().is_none_or(|list| list.contains(server))
-            && tools.is_none_or(|list| list.contains(bare))
+            && passes_mcp(entry, &self.allowed_mcp_servers, &self.allowed_mcp_tools)
     }
 }
 
 type List = Option<BTreeSet<String>>;
+
+/// Whether the lists of servers and of their tools let a tool through; of tools from elsewhere they say nothing.
+fn passes_mcp(entry: &Entry, servers: &List, tools: &Option<BTreeMap<String, BTreeSet<String>>>) -> bool {
+    let ToolSource::Mcp { server, .. } = &entry.def.source else { return true };
+    let of_server = tools.as_ref().and_then(|all| all.get(&**server));
+    servers.as_ref().is_none_or(|list| list.contains(&**server))
+        && of_server.is_none_or(|list| list.contains(entry.def.bare()))
+}
 
 /// Whether each of three lists lets a tool through: an absent one does, an empty one does not.
 fn passes(entry: &Entry, tools: &List, plugins: &List, toolsets: &List) -> bool {

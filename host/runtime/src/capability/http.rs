@@ -9,9 +9,11 @@ mod body;
 mod connect;
 mod exchange;
 mod headers;
+mod outward;
 mod own;
 mod resolve;
 mod seam;
+pub(crate) mod service;
 pub(super) mod session;
 pub(crate) mod wasi;
 
@@ -23,8 +25,7 @@ use toolbay_core::policy::{Key, Policy};
 
 use super::Capabilities;
 use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
-pub(crate) use session::Meter;
-use session::NetError;
+pub(crate) use session::{Meter, NetError};
 
 /// The one client of a host.
 #[derive(Debug)]

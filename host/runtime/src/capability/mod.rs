@@ -98,11 +98,21 @@ pub(crate) struct Granted {
     pub(crate) files: Option<FileGrants>,
     /// Variables, wall clock, randomness.
     pub(crate) environment: environment::Environment,
+    /// The service it belongs to, if that is no plugin.
+    pub(crate) service: Option<Arc<http::service::Service>>,
 }
 
 impl Granted {
     /// Says that something is not granted, and which policy lines would allow it.
     fn refusal(&self, plugin: &PluginId, key: Key, shown: &str) -> String {
+        if let Some(service) = &self.service {
+            let lines = self.services.policy.openapi_lines(&service.about, key, shown);
+            return format!(
+                "`{}` of `{shown}` is not granted to the service `{plugin}`, which reaches its own included operations \
+                 only; to allow it, write in the policy: {lines}",
+                key.name()
+            );
+        }
         let lines = self.services.policy.lines(plugin, &self.tool, key, shown).replace('\n', " ");
         format!(
             "`{}` of `{shown}` is not granted to tool `{}`; a tool gets what it declares and the policy allows: {lines}",

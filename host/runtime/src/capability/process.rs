@@ -7,10 +7,12 @@
 //! ended with it ([`keeper`]): when its first process ends, when the time is up, when the call is dropped.
 
 mod cage;
+pub(crate) mod guard;
 mod keeper;
 mod pipes;
 mod programs;
 mod request;
+pub(crate) mod server;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +39,10 @@ pub(crate) struct Broker {
     patience: Duration,
     /// What no program's own lists open.
     pub(crate) kept: Kept,
+    /// One for each server that may run at once.
+    servers: Arc<Semaphore>,
+    /// The program that ends what servers leave behind when this process is killed.
+    pub(crate) guard: Option<std::path::PathBuf>,
 }
 
 impl Broker {
@@ -49,6 +55,8 @@ impl Broker {
             places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
             patience: policy.host().queue_timeout,
             kept: Kept::default(),
+            servers: Arc::new(Semaphore::new(server::MAX_RUNNING)),
+            guard: None,
         }
     }
 
@@ -59,6 +67,8 @@ impl Broker {
             places: Arc::clone(&self.places),
             patience: self.patience,
             kept: self.kept.clone(),
+            servers: Arc::clone(&self.servers),
+            guard: self.guard.clone(),
         }
     }
 

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use toolbay_core::capability::CapabilityKind;
+use toolbay_core::net::Target;
 use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::redact::{self, Redactor};
 use toolbay_core::rule::Rule as _;
-use toolbay_core::secret::{self, SecretRule};
+use toolbay_core::secret::{self, SecretRule, Spot};
+use url::Url;
 
 use super::Capabilities;
 use crate::bindings::host::secrets::{Host, Secret, SecretError};
@@ -73,8 +75,32 @@ impl Vault {
         Self { held: policy.secrets().enumerate().map(read).collect() }
     }
 
+    /// A secret with its value, for what the operator himself sends it to.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn held(&self, name: &str) -> Result<&Arc<Held>, String> {
+        match self.held.get(name) {
+            Some(Ok(held)) => Ok(held),
+            Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
+            None => Err(format!("there is no [secrets.{name:?}]")),
+        }
+    }
+
     fn get(&self, name: &str) -> Option<&Arc<Held>> {
         self.held.get(name)?.as_ref().ok()
+    }
+
+    /// The value of a secret, for what the operator himself sends it to: a server of the policy.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn value(&self, name: &str) -> Result<&str, String> {
+        match self.held.get(name) {
+            Some(Ok(held)) => Ok(held.value.expose_secret()),
+            Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
+            None => Err(format!("there is no [secrets.{name:?}]")),
+        }
     }
 
     /// Why a granted secret can not be had, for each declaration of which that is true: whether the tool can do
@@ -108,6 +134,31 @@ impl Vault {
             Some((decision.capability.optional, why))
         });
         missing.collect()
+    }
+}
+
+impl Held {
+    /// Whether the value can stand in a cookie (RFC 6265, section 4.1.1).
+    pub(crate) fn fits_cookie(&self) -> bool {
+        let fits = |b: u8| (0x21..0x7f).contains(&b) && !b"\",;\\".contains(&b);
+        self.value.expose_secret().bytes().all(fits)
+    }
+
+    /// Puts the value into the query of a request of the host's own, if the operator wants it in addresses.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn put_into_query(
+        &self,
+        target: &Target,
+        parameter: &str,
+        url: &mut Url,
+    ) -> Result<(), String> {
+        if let Some(why) = self.rule.refusal(&self.name, target, Spot::Query(parameter)) {
+            return Err(why);
+        }
+        url.query_pairs_mut().append_pair(parameter, self.value.expose_secret());
+        Ok(())
     }
 }
 

@@ -39,10 +39,21 @@ const WINDOW: u32 = 256 << 10;
 /// The body of a request on its way out.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Who may use a connection again: it was checked for this plugin, this place and these private networks.
+/// For whom a connection is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum User {
+    /// A plugin.
+    Plugin(PluginId),
+    /// The host itself, as a client of a server of the policy.
+    Server(PluginId),
+    /// A service that an OpenAPI document describes.
+    Service(PluginId),
+}
+
+/// Who may use a connection again: it was checked for this user, this place and these private networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) plugin: PluginId,
+    pub(super) user: User,
     pub(super) scheme: Scheme,
     pub(super) host: String,
     pub(super) port: u16,

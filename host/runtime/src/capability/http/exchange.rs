@@ -144,7 +144,7 @@ pub(super) async fn send(
     mut headers: HeaderMap,
     (body, length): (Outgoing, usize),
 ) -> Result<Response<Inbound>, NetError> {
-    let allowed = session.admit(target)?;
+    let allowed = session.admit(target, url)?;
     session.count_request()?;
     session.count_bytes(length)?;
     let lease = session.lease()?;
@@ -152,11 +152,11 @@ pub(super) async fn send(
     headers
         .entry(USER_AGENT)
         .or_insert(HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
-    let mut request = request(target, url, headers, body)?;
+    let mut request = request(target, &*session.with_query(target, url)?, headers, body)?;
     let (uri, host) = (request.uri().clone(), request.headers().get(HOST).cloned());
     let client = session.client();
     let key = Key {
-        plugin: session.plugin.clone(),
+        user: session.user(),
         scheme: target.scheme(),
         host: target.host().to_owned(),
         port: target.port(),
@@ -224,7 +224,7 @@ fn request(
 }
 
 /// The URL as it is sent: with the host as it was compared with the rules.
-fn uri(target: &Target, url: &Url) -> Option<hyper::Uri> {
+pub(super) fn uri(target: &Target, url: &Url) -> Option<hyper::Uri> {
     let authority = match url.port() {
         Some(port) => format!("{}:{port}", target.host()),
         None => target.host().to_owned(),

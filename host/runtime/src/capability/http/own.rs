@@ -12,7 +12,7 @@ use toolbay_core::net::Scheme;
 use url::Url;
 
 use super::Client;
-use super::connect::{Connection, Key};
+use super::connect::{Connection, Key, User};
 use super::session::NetError;
 
 /// Under which name its look-ups are counted; a plugin of this name shares them.
@@ -35,7 +35,7 @@ pub(super) async fn get(client: &Client, url: &str, most: u64) -> Result<Vec<u8>
         Scheme::Https => Some(client.trust.config().await.map_err(|e| show(&e))?),
         Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
     };
-    let key = Key { plugin, scheme, host, port, private: Vec::new() };
+    let key = Key { user: User::Server(plugin), scheme, host, port, private: Vec::new() };
     let place = client.place().await.map_err(|e| show(&e))?;
     let mut connection = Connection::open(&addresses, &key, tls, place).await.map_err(|e| show(&e))?;
     let authority = url.authority();

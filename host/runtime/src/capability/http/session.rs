@@ -1,6 +1,7 @@
 //! What one call may do on the network, and what it did so far. Shared by `http-client`, `wasi:http` and
 //! `wasi:sockets`, so that a guest gains nothing by changing between them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,9 +16,12 @@ use toolbay_core::net::address::{self, NotPublic};
 use toolbay_core::net::{self, Allowed, Target};
 use toolbay_core::policy::Key;
 use toolbay_core::redact::Redactor;
+use url::Url;
 
 use super::Client;
-use crate::capability::secrets::Tokens;
+use super::connect::User;
+use super::service::Sender;
+use crate::capability::secrets::{Held, Tokens};
 use crate::capability::{Capabilities, Granted};
 
 /// Why there is no response.
@@ -64,6 +68,13 @@ struct Raw {
 #[derive(Debug)]
 pub(super) struct Lease(std::sync::Weak<Spent>);
 
+impl Lease {
+    /// One that counts for no call.
+    pub(super) fn of_the_host() -> Self {
+        Self(std::sync::Weak::new())
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(spent) = self.0.upgrade() {
@@ -78,10 +89,22 @@ pub(crate) struct Session {
     pub(super) plugin: PluginId,
     pub(super) granted: Arc<Granted>,
     limits: Arc<Limits>,
-    ctx: Arc<CallContext>,
+    /// The call; `None`: the host itself, for a document.
+    ctx: Option<Arc<CallContext>>,
     deadline: Instant,
     spent: Arc<Spent>,
     pub(super) tokens: Tokens,
+    /// The request that the host made itself, for a service.
+    own: Option<Arc<Own>>,
+}
+
+/// A request that the host made itself.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) method: &'static str,
+    pub(super) url: Url,
+    /// Secrets whose values stand in its query, each with the parameter's name.
+    pub(super) query: Vec<(String, Arc<Held>)>,
 }
 
 impl Capabilities {
@@ -92,18 +115,51 @@ impl Capabilities {
             plugin: self.plugin.clone(),
             granted: Arc::clone(granted),
             limits: Arc::clone(&self.limits),
-            ctx: Arc::clone(&call.ctx),
+            ctx: Some(Arc::clone(&call.ctx)),
             deadline: call.deadline,
             spent: Arc::clone(&self.http.0),
             tokens: self.tokens.clone(),
+            own: None,
         })
     }
 }
 
 impl Session {
+    /// The network as one request of a service sees it.
+    pub(super) fn of_service(sender: Sender, name: PluginId, own: Own, tokens: Tokens) -> Self {
+        let Sender { granted, limits, ctx, deadline } = sender;
+        Self {
+            plugin: name,
+            granted,
+            limits,
+            ctx,
+            deadline,
+            spent: Arc::default(),
+            tokens,
+            own: Some(Arc::new(own)),
+        }
+    }
+
+    /// For whom connections are kept.
+    pub(super) fn user(&self) -> User {
+        let name = self.plugin.clone();
+        if self.granted.service.is_some() { User::Service(name) } else { User::Plugin(name) }
+    }
+
     /// What knows the values of secrets.
     pub(super) fn redactor(&self) -> &Redactor {
-        self.ctx.redactor()
+        self.ctx.as_ref().map_or(&self.granted.services.redactor, |ctx| ctx.redactor())
+    }
+
+    /// A URL as it is sent: with the values of secrets that stand in the query of what the host made itself.
+    pub(super) fn with_query<'u>(&self, target: &Target, url: &'u Url) -> Result<Cow<'u, Url>, NetError> {
+        let own = self.own.as_ref().filter(|_| self.is_own(target, url));
+        let Some(own) = own.filter(|own| !own.query.is_empty()) else { return Ok(Cow::Borrowed(url)) };
+        let mut sent = url.clone();
+        for (name, held) in &own.query {
+            held.put_into_query(target, name, &mut sent).map_err(NetError::Denied)?;
+        }
+        Ok(Cow::Owned(sent))
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -117,17 +173,37 @@ impl Session {
     }
 
     /// Asks the rules about a request.
-    pub(super) fn admit(&self, target: &Target) -> Result<Allowed, NetError> {
-        match net::judge(&self.granted.grants.net, target) {
+    pub(super) fn admit(&self, target: &Target, url: &Url) -> Result<Allowed, NetError> {
+        let judged = match &self.granted.service {
+            None => net::judge(&self.granted.grants.net, target),
+            Some(service) => service.judge(target, url, self.is_own(target, url)),
+        };
+        match judged {
             Ok(allowed) => {
                 self.note(&target.wish(), true);
                 Ok(allowed)
+            }
+            Err(_) if self.is_own(target, url) && self.profile().is_some() => {
+                self.note(&target.wish(), false);
+                let profile = self.profile().unwrap_or_default();
+                Err(NetError::Denied(format!(
+                    "`{}` is beyond the profile `{profile}`: see `net` in [profile.{profile}]",
+                    target.wish()
+                )))
             }
             Err(why) => {
                 let refusal = self.refuse(Key::Net, &target.wish());
                 Err(NetError::Denied(why.map_or(refusal.clone(), |why| format!("{why}; {refusal}"))))
             }
         }
+    }
+
+    fn is_own(&self, target: &Target, url: &Url) -> bool {
+        self.own.as_ref().is_some_and(|own| own.is(target, url))
+    }
+
+    fn profile(&self) -> Option<&str> {
+        self.ctx.as_ref()?.profile.as_deref()
     }
 
     /// Checks every address that a host stands for. One that may not be connected to refuses them all: whoever
@@ -215,12 +291,23 @@ impl Session {
     }
 
     pub(super) fn refuse(&self, key: Key, wish: &str) -> String {
-        self.ctx.note(key.name(), wish, false);
+        if let Some(ctx) = &self.ctx {
+            ctx.note(key.name(), wish, false);
+        }
         self.granted.refusal(&self.plugin, key, wish)
     }
 
     fn note(&self, what: &str, allowed: bool) {
-        self.ctx.note(Key::Net.name(), what, allowed);
+        match &self.ctx {
+            Some(ctx) => ctx.note(Key::Net.name(), what, allowed),
+            None => tracing::info!(service = %self.plugin, allowed, "{what}, for its document"),
+        }
+    }
+}
+
+impl Own {
+    fn is(&self, target: &Target, url: &Url) -> bool {
+        self.method.eq_ignore_ascii_case(target.method()) && self.url == *url
     }
 }
 

@@ -22,13 +22,15 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use toolbay_core::program::Sandbox;
 
 use super::cage::{self, Cage, Confinement};
+use super::guard;
 use super::pipes::{self, Ends, Pipes};
 use super::request::path_of;
 use crate::bindings::host::process::Completed;
 
 /// What is to be started.
 pub(super) struct Plan {
-    pub(super) cage: Cage,
+    /// `None`: the operator wants none.
+    pub(super) cage: Option<Cage>,
     pub(super) file: PathBuf,
     /// What the program is told as its own name.
     pub(super) name: OsString,
@@ -38,6 +40,8 @@ pub(super) struct Plan {
     pub(super) sandbox: Sandbox,
     pub(super) memory_bytes: Option<u64>,
     pub(super) file_bytes: u64,
+    /// The program that ends the group when this process is gone; see [`super::guard`].
+    pub(super) guard: Option<PathBuf>,
 }
 
 /// Why nothing was started.
@@ -139,14 +143,21 @@ impl Running {
         self.confinement.shown()
     }
 
+    /// Its streams, for whoever speaks with it; once.
+    pub(super) fn pipes(&mut self) -> Option<Pipes> {
+        self.pipes.take()
+    }
+
+    /// Waits for the end of its first process.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let lost = |_| io::Error::other("its keeper is gone");
+        (&mut self.ended).await.map_err(lost).flatten()
+    }
+
     /// Feeds it `stdin`, keeps at most `most` bytes of each of its streams, and waits for its end.
     pub(super) async fn finish(mut self, stdin: Vec<u8>, most: u64) -> io::Result<Completed> {
         let Some(pipes) = self.pipes.take() else { return Err(io::Error::other("it has no pipes")) };
-        let ended = async {
-            let lost = |_| io::Error::other("its keeper is gone");
-            (&mut self.ended).await.map_err(lost).flatten()
-        };
-        let (status, output) = tokio::join!(ended, pipes.drive(stdin, most));
+        let (status, output) = tokio::join!(self.ended(), pipes.drive(stdin, most));
         let (status, output) = (status?, output?);
         Ok(Completed {
             exit_code: if status.signal().is_some() { None } else { status.code() },
@@ -161,13 +172,14 @@ type Started = oneshot::Sender<Result<(Confinement, Ends), StartError>>;
 
 /// The keeper: starts the program, waits for it, ends what it left behind.
 fn keep(plan: &Plan, group: &Group, started: Started, ended: oneshot::Sender<io::Result<ExitStatus>>) {
-    let (child, id) = match launch(plan, group) {
-        Ok((child, id, confinement, ends)) => {
+    // The guard lives for as long as its pipe is held here.
+    let (child, id, guard) = match launch(plan, group) {
+        Ok((child, id, guard, confinement, ends)) => {
             // If nobody listens any more, the call is over.
             if started.send(Ok((confinement, ends))).is_err() {
                 group.kill();
             }
-            (child, id)
+            (child, id, guard)
         }
         Err(error) => {
             drop(started.send(Err(error)));
@@ -179,6 +191,7 @@ fn keep(plan: &Plan, group: &Group, started: Started, ended: oneshot::Sender<io:
     kill(id);
     *stage = Stage::Over;
     drop(stage);
+    drop(guard);
     reap(id);
     // Nobody to hear it is no loss: the call is over.
     drop(ended.send(status));
@@ -213,7 +226,7 @@ fn reap(group: Pid) {
     }
 }
 
-type Launched = (Pid, Pid, Confinement, Ends);
+type Launched = (Pid, Pid, Option<OwnedFd>, Confinement, Ends);
 
 fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     cage::keep_files();
@@ -238,13 +251,14 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     };
     let id = first.unwrap_or(child);
     bound(plan, child);
+    let guard = plan.guard.as_deref().and_then(|program| guard::start(program, id));
     let mut stage = group.stage();
     if matches!(*stage, Stage::Over) {
         kill(id);
     }
     *stage = Stage::Alive(id);
     drop(stage);
-    Ok((child, id, confinement, ours))
+    Ok((child, id, guard, confinement, ours))
 }
 
 /// Starts the first member of a group; `None` where the kernel can not freeze it: the program is then its own group.
@@ -279,8 +293,12 @@ fn start(plan: &Plan, first: Option<Pid>, pipes: &[OwnedFd; 3]) -> Result<(Pid, 
         .stdin(Stdio::from(stdin.try_clone()?))
         .stdout(Stdio::from(stdout.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?));
-    let confinement = plan.cage.enter(first)?;
-    if plan.sandbox == Sandbox::Required
+    let confinement = match &plan.cage {
+        Some(cage) => cage.enter(first)?,
+        None => Confinement::default(),
+    };
+    if plan.cage.is_some()
+        && plan.sandbox == Sandbox::Required
         && let Some(lack) = confinement.lack()
     {
         return Err(StartError::Unconfined(lack));

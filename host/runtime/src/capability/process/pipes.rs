@@ -53,6 +53,11 @@ impl Pipes {
         })
     }
 
+    /// The three by themselves: stdin, stdout, stderr.
+    pub(super) fn into_parts(self) -> (Sender, Receiver, Receiver) {
+        (self.stdin, self.stdout, self.stderr)
+    }
+
     /// Writes `stdin`, and reads the other two to their end.
     pub(super) async fn drive(self, stdin: Vec<u8>, most: u64) -> io::Result<Output> {
         let Self { stdin: mut writer, stdout, stderr } = self;

@@ -36,12 +36,15 @@ pub(super) enum Unfit {
     Refused(String),
 }
 
+impl Listed {
+    /// A program as it is found now. Blocking.
+    pub(super) fn now(program: &Program) -> Self {
+        Self { program: program.clone(), resolved: std::fs::canonicalize(&program.path).ok() }
+    }
+}
+
 impl Programs {
     pub(super) fn find(policy: &Policy) -> Self {
-        let listed = |program: &Program| Listed {
-            program: program.clone(),
-            resolved: std::fs::canonicalize(&program.path).ok(),
-        };
         let by_plugins = policy.written().map(|(id, reach): (&PluginId, &Reach)| {
             (format!("[plugins.{id}.grant] fs_write"), reach.clone())
         });
@@ -50,7 +53,10 @@ impl Programs {
         });
         Self {
             written: by_plugins.chain(by_programs).collect(),
-            by_name: policy.programs().map(|(name, one)| (name.to_owned(), Arc::new(listed(one)))).collect(),
+            by_name: policy
+                .programs()
+                .map(|(name, one)| (name.to_owned(), Arc::new(Listed::now(one))))
+                .collect(),
         }
     }
 

@@ -20,7 +20,7 @@ use super::cage::Cage;
 use super::keeper::Plan;
 use super::programs::{Listed, Unfit};
 use crate::bindings::host::process::{Command, ProcessError};
-use crate::capability::files::{Access, FileGrants};
+use crate::capability::files::{Access, FileGrants, Kept};
 use crate::capability::{Capabilities, Granted};
 
 /// Most bytes of all arguments and variables together: far below the kernel's bound, and a bound for the work of
@@ -112,7 +112,7 @@ impl Wish {
             timeout: asked.into_iter().chain(program.timeout).min(),
             output_bytes: most.min(self.limits.process_bytes),
             plan: Plan {
-                cage,
+                cage: Some(cage),
                 name: program.path.clone().into_os_string(),
                 file,
                 args: self.command.args.iter().map(OsString::from).collect(),
@@ -121,6 +121,7 @@ impl Wish {
                 sandbox: program.sandbox,
                 memory_bytes: program.memory_bytes,
                 file_bytes: self.limits.file_bytes,
+                guard: None,
             },
             program: self.command.program,
             rule: self.rule,
@@ -132,27 +133,8 @@ impl Wish {
     /// lies in or holds a place that the host keeps is refused.
     fn own_folders(&self) -> Result<Vec<Folder>, Refusal> {
         let (program, kept) = (&self.listed.program, &self.granted.services.process.kept);
-        let lists = [
-            ("read", &program.read, FolderAccess::Read),
-            ("write", &program.write, FolderAccess::Write),
-            ("execute", &program.execute, FolderAccess::Execute),
-        ];
-        let mut folders = Vec::new();
-        for (list, reach, access) in
-            lists.iter().flat_map(|(l, reach, a)| reach.iter().map(move |r| (l, r, *a)))
-        {
-            let path = reach.folder();
-            if let Some(place) = kept.touches(path, access == FolderAccess::Write) {
-                let (path, place) = (path.display(), place.display());
-                return Err(Refusal::Denied(format!(
-                    "`{list}` of [programs.{}] gives it `{path}`, and the host keeps `{place}` from plugins and their \
-                     programs: write narrower folders there; only `--allow-floor {place}` on the command line opens it",
-                    self.command.program
-                )));
-            }
-            folders.extend(open(path).map(|at| Folder { at, access }));
-        }
-        Ok(folders)
+        let table = format!("[programs.{}]", self.command.program);
+        own_folders(program, kept, &table, ["read", "write", "execute"]).map_err(Refusal::Denied)
     }
 
     /// Opens the folder in which the program starts. One that the guest names must be one that its tool reaches, and
@@ -187,6 +169,35 @@ impl Wish {
             Err(error) => Err(failed(asked, &error)),
         }
     }
+}
+
+/// Opens what a program's own lists give it; `keys` are their names in `table`. Blocking.
+pub(super) fn own_folders(
+    program: &Program,
+    kept: &Kept,
+    table: &str,
+    keys: [&str; 3],
+) -> Result<Vec<Folder>, String> {
+    let [read, write, execute] = keys;
+    let lists = [
+        (read, &program.read, FolderAccess::Read),
+        (write, &program.write, FolderAccess::Write),
+        (execute, &program.execute, FolderAccess::Execute),
+    ];
+    let mut folders = Vec::new();
+    for (list, reach, access) in lists.iter().flat_map(|(l, reach, a)| reach.iter().map(move |r| (l, r, *a)))
+    {
+        let path = reach.folder();
+        if let Some(place) = kept.touches(path, access == FolderAccess::Write) {
+            let (path, place) = (path.display(), place.display());
+            return Err(format!(
+                "`{list}` of {table} gives it `{path}`, and the host keeps `{place}` from plugins and their \
+                 programs: write narrower folders there; only `--allow-floor {place}` on the command line opens it"
+            ));
+        }
+        folders.extend(open(path).map(|at| Folder { at, access }));
+    }
+    Ok(folders)
 }
 
 /// A folder or file that a program reaches beside the system's, by the handle that was opened for it.

@@ -44,7 +44,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When the system gives no random bytes.
-    pub(super) fn issue(&self, held: &Arc<Held>) -> Result<String, String> {
+    pub(crate) fn issue(&self, held: &Arc<Held>) -> Result<String, String> {
         if let Some(token) = self.issued().iter().find(|token| Arc::ptr_eq(&token.held, held)) {
             return Ok(token.text.as_ref().to_owned());
         }

@@ -1,0 +1,160 @@
+//! One entry into a file of another program: its comments, its order and its white space stay, and a file that can not be
+//! read is not touched.
+
+use anyhow::{Context, Result, anyhow, bail};
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstRootNode};
+use serde_json::Value;
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table};
+
+/// Puts `entry` under `key` and `name` into a JSON text, which may have comments and commas at the end of lists.
+pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<String> {
+    if text.trim().is_empty() {
+        let fresh = serde_json::json!({ key: { name: entry } });
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&fresh)?));
+    }
+    let options = ParseOptions::default();
+    let there =
+        jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
+    let there = there.ok_or_else(|| anyhow!("it is no JSON"))?;
+    let servers = there.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
+    if servers.is_some_and(|servers| !servers.is_object()) {
+        bail!("its `{key}` is no object");
+    }
+    if servers.and_then(|servers| servers.get(name)) == Some(entry) {
+        return Ok(text.to_owned());
+    }
+    let root = CstRootNode::parse(text, &options).context("it is no JSON")?;
+    let object = root.object_value().ok_or_else(|| anyhow!("it is no JSON object"))?;
+    let servers = object.object_value_or_create(key).ok_or_else(|| anyhow!("its `{key}` is no object"))?;
+    match servers.get(name) {
+        Some(there) => there.set_value(input(entry)),
+        None => drop(servers.append(name, input(entry))),
+    }
+    let merged = root.to_string();
+    // Nothing but the entry may be another: what a client reads is compared, not what was written.
+    let after = jsonc_parser::parse_to_serde_value::<Option<Value>>(&merged, &options)?.unwrap_or_default();
+    let mut expect = there;
+    if let Some(object) = expect.as_object_mut() {
+        let servers = object.entry(key).or_insert_with(|| Value::Object(serde_json::Map::new()));
+        if let Some(servers) = servers.as_object_mut() {
+            servers.insert(name.to_owned(), entry.clone());
+        }
+    }
+    if after != expect {
+        bail!("it is written in a way that can not be added to: add the entry by hand");
+    }
+    Ok(merged)
+}
+
+fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(on) => CstInputValue::Bool(*on),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Value::Object(map) => {
+            CstInputValue::Object(map.iter().map(|(key, value)| (key.clone(), input(value))).collect())
+        }
+    }
+}
+
+/// Puts `entry` under `[KEY.NAME]` into a TOML text. What the table has besides stays.
+pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<String> {
+    let mut document: DocumentMut = text.parse().context("it is no TOML")?;
+    let servers = document.entry(key).or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    let servers = servers.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}` is no table"))?;
+    let own = servers.entry(name).or_insert_with(|| Item::Table(Table::new()));
+    let own = own.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}.{name}` is no table"))?;
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        let new = of_json(value)?;
+        let same = own.get(key).and_then(Item::as_value).is_some_and(|old| {
+            let plain = |value: &toml_edit::Value| value.clone().decorated("", "").to_string();
+            plain(old) == plain(&new) || equal(old, value)
+        });
+        if !same {
+            own.insert(key, Item::Value(new));
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Whether a TOML value says the same as a JSON one, however it is written.
+fn equal(old: &toml_edit::Value, new: &Value) -> bool {
+    match (old, new) {
+        (toml_edit::Value::String(old), Value::String(new)) => old.value() == new,
+        (toml_edit::Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| equal(old, new))
+        }
+        _ => false,
+    }
+}
+
+fn of_json(value: &Value) -> Result<toml_edit::Value> {
+    Ok(match value {
+        Value::String(text) => text.as_str().into(),
+        Value::Bool(on) => (*on).into(),
+        Value::Array(items) => {
+            let items = items.iter().map(of_json).collect::<Result<Vec<_>>>()?;
+            toml_edit::Value::Array(items.into_iter().collect::<Array>())
+        }
+        Value::Object(map) => {
+            let mut table = InlineTable::new();
+            for (key, value) in map {
+                table.insert(key, of_json(value)?);
+            }
+            table.into()
+        }
+        Value::Null | Value::Number(_) => bail!("`{value}` can not be written in TOML"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn comments_and_order_stay() {
+        let text = "// mine\n{\n  // first\n  \"b\": 1, /* two */\n  \"servers\": {\n    // other\n    \"x\": {\"command\": \"x\",},\n  },\n  \"a\": [1, 2,],\n}\n";
+        let merged = json(text, "servers", "toolbay", &json!({"command": "t"})).unwrap();
+        for part in ["// mine", "// first", "/* two */", "// other", "\"a\": [1, 2,]", "\"toolbay\""] {
+            assert!(merged.contains(part), "{part}: {merged}");
+        }
+        let changed = json(&merged, "servers", "toolbay", &json!({"command": "u"})).unwrap();
+        assert!(
+            changed.contains("\"u\"") && !changed.contains("\"t\"") && changed.contains("// other"),
+            "{changed}"
+        );
+        assert!(json("{\"a\": 1}", "servers", "t", &json!({})).unwrap().contains("\"a\": 1"));
+        let toml_text = "# mine\nmodel = \"o\" # m\n\n[mcp_servers.x]\ncommand = \"x\"\n\n[mcp_servers.toolbay]\ncommand = 't' # ours\nstartup_timeout_sec = 20\n";
+        let entry = json!({"command": "t", "args": ["serve"]});
+        let merged = toml(toml_text, "mcp_servers", "toolbay", &entry).unwrap();
+        for part in [
+            "# mine",
+            "# m",
+            "[mcp_servers.x]",
+            "startup_timeout_sec = 20",
+            "command = 't' # ours",
+            "args = [\"serve\"]",
+        ] {
+            assert!(merged.contains(part), "{part}: {merged}");
+        }
+        assert_eq!(toml(&merged, "mcp_servers", "toolbay", &entry).unwrap(), merged);
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_not_touched() {
+        for text in ["{", "[]", "7", "{\"servers\": []}", "{\"servers\": 1}", "{\"a\" 1}", "hello", "{} {}"] {
+            assert!(json(text, "servers", "t", &json!({"command": "t"})).is_err(), "{text}");
+        }
+        for text in ["[", "mcp_servers = 1", "[mcp_servers]\ntoolbay = 1", "a = "] {
+            assert!(toml(text, "mcp_servers", "toolbay", &json!({"command": "t"})).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Other MCP servers and the set-up of clients, as people use them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// What takes this long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new(policy: &str) -> Self {
+        let home = Self(tempfile::tempdir().unwrap());
+        for folder in ["work", "plugins"] {
+            fs::create_dir(home.path(folder)).unwrap();
+        }
+        fs::write(home.path("toolbay.toml"), format!("version = 1\nworkspace = \"work\"\n{policy}")).unwrap();
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        command
+            .args(args)
+            .current_dir(self.path(""))
+            .env("HOME", self.path(""))
+            .env_remove("TOOLBAY_LOG")
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("CODEX_HOME")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_STATE", self.path("state"))
+            .env("TOOLBAY_CACHE", self.path("cache"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", err(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The section of a server of `tests/mcp-servers`.
+fn section(name: &str, mode: &str) -> String {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp-servers").canonicalize().unwrap();
+    format!(
+        "[mcp.{name}]\ncommand = [\"/usr/bin/python3\", \"-I\", \"{0}/server.py\", \"{mode}\", \"{name}\"]\nfs_read = [\"{0}\"]\nsandbox = \"best-effort\"\n",
+        folder.display()
+    )
+}
+
+/// Whether a process has `mark` among its words.
+fn runs(mark: &str) -> bool {
+    let has = |entry: fs::DirEntry| {
+        let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let dead = stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']));
+        line.split('\0').any(|word| word == mark) && !dead
+    };
+    fs::read_dir("/proc").unwrap().flatten().any(has)
+}
+
+fn wait(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < HANGS, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_is_listed_called_and_checked() {
+    let home = Home::new(&[section("s", "good"), section("bad", "exit")].concat());
+    let list = home.good(&["list"]);
+    assert!(list.contains("mcp__s__echo\tDoes echo."), "{list}");
+    let called = home.run(&["call", "mcp__s__echo", r#"{"text": "hello"}"#]);
+    assert!(String::from_utf8_lossy(&called.stdout).contains("hello"), "{}", err(&called));
+    assert!(!err(&called).contains("bad"), "only the server that is needed is started");
+    let checked = home.good(&["mcp", "check", "s"]);
+    assert!(checked.starts_with("s\tready\t2025-06-18\ttest"), "{checked}");
+    let checked = home.run(&["mcp", "check", "bad", "--json"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let shown: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert!(shown["server"]["reason"].as_str().unwrap().contains("no license"), "{shown}");
+    let status = home.good(&["status"]);
+    assert!(status.lines().any(|line| line.starts_with("mcp:s\tready")), "{status}");
+    assert!(status.lines().any(|line| line.starts_with("mcp:bad\tfailed: ")), "{status}");
+    assert_eq!(home.run(&["mcp", "check", "none"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_server_is_written_into_the_policy_and_taken_out_again() {
+    let home = Home::new("# mine\n[host]\nparallel_calls = 8 # few\n");
+    let before = home.read("toolbay.toml");
+    let dry = home.run(&["mcp", "add", "files", "--dry-run", "--", "sh", "-c", "true"]);
+    assert!(dry.status.success() && err(&dry).contains("/sh\", \"-c\", \"true\"]"), "{}", err(&dry));
+    assert_eq!(home.read("toolbay.toml"), before);
+    home.good(&[
+        "mcp",
+        "add",
+        "files",
+        "--fs-read",
+        "work",
+        "--env",
+        "TZ=UTC",
+        "--env-secret",
+        "KEY=env:KEY",
+        "--ask",
+        "--",
+        "sh",
+    ]);
+    home.good(&[
+        "mcp",
+        "add",
+        "web",
+        "https://mcp.example.com/x",
+        "--bearer",
+        "env:TOKEN",
+        "--tool",
+        "a*",
+        "--header",
+        "X-Team: a",
+    ]);
+    let policy = home.read("toolbay.toml");
+    for part in [
+        "# mine",
+        "# few",
+        "[mcp.files]",
+        "[secrets.\"mcp/files/KEY\"]",
+        "reveal = true",
+        "bearer = \"mcp/web/bearer\"",
+        "origins = [\"https://mcp.example.com\"]",
+        "permission = \"ask\"",
+        "tools = [\"a*\"]",
+    ] {
+        assert!(policy.contains(part), "{part}: {policy}");
+    }
+    let again = home.run(&["mcp", "add", "web", "https://other.example.com"]);
+    assert!(again.status.code() == Some(2) && err(&again).contains("--replace"), "{}", err(&again));
+    let listed: Value = serde_json::from_str(&home.good(&["mcp", "list", "--json"])).unwrap();
+    assert_eq!(listed[1]["place"], "https://mcp.example.com/x");
+    home.good(&["mcp", "remove", "files"]);
+    home.good(&["mcp", "remove", "web"]);
+    assert_eq!(home.read("toolbay.toml").trim_end(), before.trim_end());
+    for bad in [
+        &["mcp", "add", "a__b", "https://a.example"][..],
+        &["mcp", "add", "a", "ftp://a.example"],
+        &["mcp", "add", "a", "--", "no-such-program-anywhere"],
+        &["mcp", "add", "a"],
+        &["mcp", "add", "a", "https://a.example", "--bearer", "NOBODY"],
+        &["mcp", "remove", "nobody"],
+    ] {
+        assert_eq!(home.run(bad).status.code(), Some(2), "{bad:?}");
+    }
+    assert_eq!(home.read("toolbay.toml").trim_end(), before.trim_end());
+}
+
+#[test]
+fn what_a_server_started_ends_with_a_host_that_is_killed() {
+    let home = Home::new(&section("93001", "stubborn"));
+    let mut serve = home.command(&["serve"]);
+    let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdin = serve.stdin.take().unwrap();
+    let mut answers = BufReader::new(serve.stdout.take().unwrap()).lines();
+    let mut ask = |message: Value| {
+        writeln!(stdin, "{message}").unwrap();
+        stdin.flush().unwrap();
+    };
+    ask(
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}),
+    );
+    ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    wait("it starts", || runs("93001"));
+    let start = Instant::now();
+    loop {
+        ask(
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "mcp__93001__stay", "arguments": {}}}),
+        );
+        let said =
+            answers.find(|line| line.as_ref().is_ok_and(|line| line.contains("\"id\":1"))).unwrap().unwrap();
+        if said.contains("started") {
+            break;
+        }
+        assert!(start.elapsed() < HANGS, "{said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    wait("it ends", || !runs("93001"));
+}
+
+#[test]
+fn each_client_is_set_up_once_and_nothing_is_lost() {
+    let home = Home::new("");
+    let binary = Path::new(env!("CARGO_BIN_EXE_toolbay")).canonicalize().unwrap();
+    let binary = binary.to_str().unwrap();
+    for (client, file, there) in [
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "{\"globalShortcut\": \"x\"}"),
+        ("claude-code", ".mcp.json", "{\n  \"mcpServers\": {\n    \"other\": {\"command\": \"o\"}\n  }\n}\n"),
+        ("vscode", ".vscode/mcp.json", "// mine\n{\n  \"servers\": {}, // none\n}\n"),
+        ("cursor", ".cursor/mcp.json", "{}"),
+        ("zed", ".config/zed/settings.json", "// Zed\n{\n  \"theme\": \"One\",\n}\n"),
+        ("codex", ".codex/config.toml", "# mine\nmodel = \"m\"\n"),
+    ] {
+        let printed = home.good(&["setup", client]);
+        assert!(printed.contains(binary) && !home.path(file).exists(), "{client}: {printed}");
+        home.good(&["setup", client, "--write"]);
+        let fresh = home.read(file);
+        assert!(
+            fresh.contains(binary) && fresh.contains(home.path("plugins").to_str().unwrap()),
+            "{client}: {fresh}"
+        );
+        fs::write(home.path(file), there).unwrap();
+        home.good(&["setup", client, "--write", "--name", "mine"]);
+        let merged = home.read(file);
+        for line in there
+            .lines()
+            .map(|line| line.trim_matches(['{', '}', ' ', ',']))
+            .filter(|line| !line.is_empty() && !line.contains("servers\": {}"))
+        {
+            assert!(merged.contains(line), "{client}: `{line}`: {merged}");
+        }
+        assert!(merged.contains("mine") && merged.contains(binary), "{client}: {merged}");
+        assert_eq!(home.read(&format!("{file}.bak")), there, "{client}");
+        let again = home.run(&["setup", client, "--write", "--name", "mine"]);
+        assert!(err(&again).contains("has it already"), "{client}: {}", err(&again));
+        assert_eq!(home.read(file), merged);
+        assert!(!home.path(&format!("{file}.bak.1")).exists());
+        fs::write(home.path(file), "{ broken [").unwrap();
+        let refused = home.run(&["setup", client, "--write"]);
+        assert_eq!(refused.status.code(), Some(2), "{client}");
+        assert!(err(&refused).contains("nothing was written"), "{client}: {}", err(&refused));
+        assert_eq!(home.read(file), "{ broken [");
+    }
+    let asked = ["setup", "cursor", "--profile", "p", "--workspace", "work"];
+    let words = home.good(&asked);
+    assert!(words.contains("--profile") && words.contains(home.path("work").to_str().unwrap()), "{words}");
+}
+
+#[test]
+fn a_bundle_holds_all_that_is_needed() {
+    let home = Home::new("");
+    fs::copy(guest_artifacts::PLUGIN_TEXT, home.path("plugins/text.wasm")).unwrap();
+    home.good(&["setup", "mcpb", "out.mcpb"]);
+    let listed = Command::new("python3")
+        .args(["-c", "import zipfile, sys, json; z = zipfile.ZipFile(sys.argv[1]); print(json.dumps({'names': z.namelist(), 'manifest': json.loads(z.read('manifest.json')), 'mode': z.getinfo('server/toolbay').external_attr >> 16, 'bad': z.testzip()}))"])
+        .arg(home.path("out.mcpb"))
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_slice(&listed.stdout).unwrap_or_else(|_| panic!("{}", err(&listed)));
+    assert_eq!(
+        shown["names"],
+        json!(["manifest.json", "server/toolbay", "toolbay.toml", "plugins/text.wasm"])
+    );
+    assert_eq!((shown["mode"].as_u64().unwrap() & 0o777, &shown["bad"]), (0o755, &Value::Null));
+    let manifest = &shown["manifest"];
+    assert_eq!(manifest["server"]["mcp_config"]["command"], "${__dirname}/server/toolbay");
+    assert!(manifest["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "text__word_count"));
+    let server = home.good(&[
+        "setup",
+        "server-json",
+        "--name",
+        "io.github.me/tools",
+        "--url",
+        "https://example.com/out.mcpb",
+        "--bundle",
+        "out.mcpb",
+    ]);
+    let server: Value = serde_json::from_str(&server).unwrap();
+    assert_eq!(server["packages"][0]["fileSha256"].as_str().unwrap().len(), 64);
+    assert_eq!(home.run(&["setup", "server-json", "--name", "nothing"]).status.code(), Some(2));
+}

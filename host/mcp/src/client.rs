@@ -1,0 +1,40 @@
+//! Other MCP servers as sources of tools: the client side.
+//!
+//! A [`Bridge`] keeps the servers of a policy (`[mcp.NAME]`) there and puts their tools into a registry, as
+//! `mcp__NAME__TOOL`. A call of one goes the way of every call; only who runs it is another server.
+//!
+//! A server is not trusted. Everything that it can make us do has a number (`bounds`); what it says is data, marked as
+//! such; what is wrong with one of its tools costs that tool. The wire is read here and not by rmcp: its client reads a
+//! list of tools as one value, of which one odd tool costs the whole, and makes a task for each message that a server
+//! sends unasked (decision 24).
+//!
+//! | file | question |
+//! |---|---|
+//! | `bridge` | which servers run |
+//! | `supervisor` | how one is kept there |
+//! | `session` | how a conversation begins, and what is asked in it |
+//! | `link`, `stdio`, `http`, `sse`, `wire` | how messages go and come |
+//! | `inbox`, `elicit` | what a server says and asks by itself |
+//! | `list`, `tools`, `mirror` | how its tools become ours |
+//! | `remote`, `result` | how one is called, and what it answers |
+
+mod bounds;
+mod bridge;
+mod elicit;
+mod http;
+mod inbox;
+mod link;
+mod list;
+mod mirror;
+mod remote;
+mod result;
+mod session;
+mod sse;
+mod stdio;
+mod supervisor;
+mod tools;
+mod wire;
+
+pub use bridge::Bridge;
+pub use elicit::{Elicit, Elicitation, Elicited};
+pub use supervisor::{FindReducer, ServerState, ServerStatus};

@@ -1,0 +1,151 @@
+//! All other servers of a policy: those that are new are started, those that are gone are ended, those whose section
+//! changed are begun anew, and all others are left as they are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use toolbay_core::mcp_server::McpServer;
+use toolbay_core::outside::Outside;
+use toolbay_core::policy::Policy;
+use toolbay_core::registry::Registry;
+
+use super::elicit::Elicit;
+use super::supervisor::{FindReducer, Ports, ServerState, ServerStatus, Supervisor};
+
+/// How long the end of all servers may take.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// Other MCP servers as sources of tools. Dropping it ends them all.
+pub struct Bridge {
+    ports: Ports,
+    running: Mutex<BTreeMap<String, Running>>,
+}
+
+struct Running {
+    supervisor: Arc<Supervisor>,
+    task: JoinSet<()>,
+}
+
+impl Drop for Running {
+    /// Its tools are held by the registry, and hold it: what it drives must be let go of by itself.
+    fn drop(&mut self) {
+        self.supervisor.end();
+        self.supervisor.let_go();
+    }
+}
+
+impl fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bridge").field("servers", &self.held().keys()).finish_non_exhaustive()
+    }
+}
+
+impl Bridge {
+    /// A bridge that puts the tools of servers into `registry` and reaches them through `outside`. Without servers: give
+    /// it a policy.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>, outside: Arc<dyn Outside>) -> Self {
+        let ports = Ports { registry, outside, elicit: None, reducer: None };
+        Self { ports, running: Mutex::default() }
+    }
+
+    /// The same bridge, which passes servers' questions to a person on. Without it they are declined.
+    #[must_use]
+    pub fn with_elicit(mut self, elicit: Arc<dyn Elicit>) -> Self {
+        self.ports.elicit = Some(elicit);
+        self
+    }
+
+    /// The same bridge, which finds the reducers that sections name there.
+    #[must_use]
+    pub fn with_reducers(mut self, find: FindReducer) -> Self {
+        self.ports.reducer = Some(find);
+        self
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes what runs that which a policy says. Returns at once: servers are started in the background, and their tools
+    /// appear when they come. Must be called inside a tokio runtime.
+    pub fn apply(&self, policy: &Policy) {
+        self.apply_to(policy, |_| true);
+    }
+
+    /// As [`Bridge::apply`], for the servers that are `wanted` and no others.
+    pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
+        let asks_reason = policy.asks_reason(None);
+        let mut running = self.held();
+        let mut before = std::mem::take(&mut *running);
+        let mut gone = Vec::new();
+        for server in policy.mcp_servers().filter(|server| wanted(server)) {
+            let name = server.name.to_string();
+            match before.remove(&name) {
+                Some(same) if same.supervisor.is_for(server, asks_reason) => {
+                    running.insert(name, same);
+                }
+                other => {
+                    // The old one is ended before the new one brings its tools.
+                    if let Some(old) = other {
+                        old.supervisor.end();
+                        gone.push(old);
+                    }
+                    running.insert(name, self.start(server, asks_reason));
+                }
+            }
+        }
+        drop(running);
+        for old in before.into_values() {
+            old.supervisor.end();
+            gone.push(old);
+        }
+        if !gone.is_empty() {
+            // They have a moment to end by themselves.
+            drop(tokio::spawn(tokio::time::timeout(END_WAIT, ended(gone))));
+        }
+    }
+
+    fn start(&self, server: &Arc<McpServer>, asks_reason: bool) -> Running {
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(server), asks_reason, self.ports.clone()));
+        let mut task = JoinSet::new();
+        task.spawn(Arc::clone(&supervisor).run());
+        Running { supervisor, task }
+    }
+
+    /// Waits until each server has brought its tools or failed to, for so long at most.
+    pub async fn settled(&self, most: Duration) {
+        let all: Vec<_> = self.held().values().map(|one| Arc::clone(&one.supervisor)).collect();
+        let settled = futures_util::future::join_all(all.iter().map(|one| one.settled()));
+        // Who is late comes later.
+        drop(tokio::time::timeout(most, settled).await);
+    }
+
+    /// What is known of each server, in the order of their names.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServerStatus> {
+        self.held().values().map(|one| one.supervisor.status()).collect()
+    }
+
+    /// Whether all servers are ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.status().iter().all(|status| status.state == ServerState::Ready)
+    }
+
+    /// Ends all servers, each with a moment to end by itself. Their tools go.
+    pub async fn close(&self) {
+        let all: Vec<Running> = std::mem::take(&mut *self.held()).into_values().collect();
+        all.iter().for_each(|one| one.supervisor.end());
+        drop(tokio::time::timeout(END_WAIT, ended(all)).await);
+    }
+}
+
+/// Waits for the end of supervisors that were told to end. Dropped before, it kills what is left.
+async fn ended(gone: Vec<Running>) {
+    let all = gone.into_iter().map(|mut one| async move { while one.task.join_next().await.is_some() {} });
+    futures_util::future::join_all(all).await;
+}

@@ -1,0 +1,387 @@
+//! A server behind a URL: Streamable HTTP, both eras. Each request is a POST of its own; its answer is the body, or an
+//! event of a stream, which is fetched again where it breaks off and the server said how (revision 2025-11-25).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::mcp_server::Endpoint;
+use toolbay_core::outside::{Body, Outside, Request, Response};
+use toolbay_core::quantity;
+
+use super::bounds::{FAREWELL, MAX_ERROR_BODY, MAX_MESSAGE, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE};
+use super::inbox::Inbox;
+use super::link::{Ask, LinkError, said};
+use super::sse::Parser;
+use super::wire::{self, Message, RpcError};
+
+/// Longest session id, in bytes.
+const MAX_SESSION: usize = 1024;
+/// The header of the session.
+const SESSION: &str = "mcp-session-id";
+
+/// A server behind a URL.
+#[derive(Debug)]
+pub(super) struct Web {
+    outside: Arc<dyn Outside>,
+    endpoint: Endpoint,
+    inbox: Arc<Inbox>,
+    known: Mutex<Known>,
+    over: CancellationToken,
+    why: Mutex<String>,
+    /// The stream of what the server says by itself, opened before anything is called.
+    ear: Mutex<Option<Response>>,
+}
+
+/// What the handshake settled.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    session: Option<String>,
+    version: Option<String>,
+    modern: bool,
+}
+
+/// What a stream of events came to.
+enum End {
+    Answer(Result<Box<RawValue>, RpcError>),
+    Broken,
+}
+
+impl Web {
+    pub(super) fn new(endpoint: Endpoint, inbox: Arc<Inbox>) -> Self {
+        Self {
+            outside: Arc::clone(&inbox.outside),
+            endpoint,
+            inbox,
+            known: Mutex::default(),
+            over: CancellationToken::new(),
+            why: Mutex::default(),
+            ear: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on every request says this version.
+    pub(super) fn settle(&self, version: &str, modern: bool) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.version, known.modern) = (Some(version.to_owned()), modern);
+    }
+
+    /// Nothing is settled yet.
+    pub(super) fn unsettle(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    pub(super) async fn over(&self) -> String {
+        self.over.cancelled().await;
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&self, why: &str) {
+        let mut reason = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        if reason.is_empty() {
+            why.clone_into(&mut reason);
+        }
+        drop(reason);
+        self.over.cancel();
+    }
+
+    async fn send(
+        &self,
+        method: &'static str,
+        body: Vec<u8>,
+        more: Vec<(String, String)>,
+    ) -> Result<Response, LinkError> {
+        let known = self.known();
+        let mut headers = more;
+        let accept =
+            if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
+        headers.push(("accept".to_owned(), accept.to_owned()));
+        if method == "POST" {
+            headers.push(("content-type".to_owned(), "application/json".to_owned()));
+        }
+        if let Some(session) = known.session {
+            headers.push((SESSION.to_owned(), session));
+        }
+        // Revisions before 2025-06-18 do not know it, and do not mind it.
+        if let Some(version) = known.version {
+            headers.push(("mcp-protocol-version".to_owned(), version));
+        }
+        let request = Request { method, headers, body };
+        let response = self.outside.send(&self.inbox.name, &self.endpoint, request).await;
+        response.map_err(|error| match LinkError::from(error) {
+            // A server that can not be reached now may be reached the next time: each request is its own.
+            LinkError::Closed(why) => {
+                self.end(&why);
+                LinkError::Closed(why)
+            }
+            other => other,
+        })
+    }
+
+    pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
+        let headers = self.mirror(&body);
+        let response = self.send("POST", body, headers).await?;
+        match response.status {
+            200..=299 => Ok(()),
+            _ => Err(self.refused(response).await),
+        }
+    }
+
+    /// The method of a notification, as 2026-07-28 wants it in a header.
+    fn mirror(&self, body: &[u8]) -> Vec<(String, String)> {
+        #[derive(serde::Deserialize)]
+        struct Method {
+            method: Option<String>,
+        }
+        let method = serde_json::from_slice::<Method>(body).ok().and_then(|one| one.method);
+        match method {
+            Some(method) if self.known().modern => vec![("mcp-method".to_owned(), method)],
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
+        if self.is_over() {
+            return Err(LinkError::Closed(self.over().await));
+        }
+        let Ask { id, method, body, headers } = ask;
+        let mut open = Open {
+            web: Arc::clone(self),
+            id,
+            tells: !matches!(method, "initialize" | "server/discover"),
+            done: false,
+        };
+        let response = self.send("POST", body, headers).await?;
+        if method == "initialize" {
+            let session = response.header(SESSION).filter(|id| {
+                !id.is_empty() && id.len() <= MAX_SESSION && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
+            });
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).session =
+                session.map(ToOwned::to_owned);
+        }
+        let answer = self.answer(id, response).await;
+        open.done = true;
+        answer?.map_err(LinkError::Rpc)
+    }
+
+    async fn answer(
+        &self,
+        id: u64,
+        response: Response,
+    ) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
+        if !(200..=299).contains(&response.status) {
+            let known = response.status == 404 && self.known().session.is_some();
+            if known {
+                self.end("the server has forgotten the session");
+            }
+            return match self.refused(response).await {
+                LinkError::Rpc(error) => Ok(Err(error)),
+                other => Err(other),
+            };
+        }
+        let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_owned();
+        match kind.as_str() {
+            "text/event-stream" => self.stream(id, response.body).await,
+            "application/json" => {
+                let body = collect(response.body, MAX_MESSAGE).await?;
+                let messages = wire::read(&body);
+                for message in messages.into_iter().flatten() {
+                    if let Message::Answer { id: of, result } = message
+                        && of == id
+                    {
+                        self.inbox.hear();
+                        return Ok(result);
+                    }
+                }
+                Err(LinkError::Bad(format!(
+                    "the server's response is no answer to the request{}",
+                    said(&body)
+                )))
+            }
+            _ => Err(LinkError::Bad(format!(
+                "the server answered with status {} and no JSON: is `url` the endpoint of an MCP server?",
+                response.status
+            ))),
+        }
+    }
+
+    /// Reads events until the answer is among them. A stream that ends before is asked for again, if the server told how.
+    async fn stream(&self, id: u64, body: Body) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
+        let (mut body, mut parser, mut total) = (body, Parser::default(), 0);
+        for _ in 0..=MAX_RESUMES {
+            match self.events(Some(id), body, &mut parser, &mut total).await? {
+                End::Answer(answer) => return Ok(answer),
+                End::Broken => {}
+            }
+            let Some(last) = parser.last_id.clone().filter(|_| !self.known().modern) else {
+                return Err(LinkError::Bad("the server's stream ended without an answer".to_owned()));
+            };
+            tokio::time::sleep(parser.retry.unwrap_or(RESUME_PAUSE)).await;
+            let response = self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
+            if !(200..=299).contains(&response.status) {
+                return Err(self.refused(response).await);
+            }
+            parser = parser.anew();
+            body = response.body;
+        }
+        Err(LinkError::Bad(format!("the server's stream broke off {MAX_RESUMES} times without an answer")))
+    }
+
+    /// Reads one stream: to the answer, or to its end.
+    async fn events(
+        &self,
+        id: Option<u64>,
+        mut body: Body,
+        parser: &mut Parser,
+        total: &mut usize,
+    ) -> Result<End, LinkError> {
+        let large = |what: &str, most: usize| {
+            LinkError::Bad(format!(
+                "the server sent {what} of more than {}",
+                quantity::show_bytes(most as u64)
+            ))
+        };
+        while let Some(part) = body.next().await {
+            let Ok(part) = part else { return Ok(End::Broken) };
+            *total += part.len();
+            if id.is_some() && *total > MAX_STREAM {
+                return Err(large("a stream", MAX_STREAM));
+            }
+            for event in parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE))? {
+                for message in wire::read(&event).into_iter().flatten() {
+                    let flood = |_| {
+                        self.end("it sends more notifications than may be");
+                        LinkError::Closed("it sends more notifications than may be".to_owned())
+                    };
+                    match message {
+                        Message::Answer { id: of, result } if Some(of) == id => {
+                            self.inbox.hear();
+                            return Ok(End::Answer(result));
+                        }
+                        Message::Answer { .. } | Message::Stray => {}
+                        Message::Tell { method, params } => {
+                            self.inbox.tell(&method, params.as_deref()).map_err(flood)?;
+                        }
+                        Message::Ask(question) => {
+                            let result = self.inbox.ask(&question).await.map_err(flood)?;
+                            let answer = wire::answer(&question.id, result);
+                            // That it does not want to hear the answer is its own affair.
+                            drop(self.send("POST", answer, Vec::new()).await);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(End::Broken)
+    }
+
+    /// Opens that stream, so that what a server says during the first call is heard. One that does not answer at once is
+    /// waited for later.
+    pub(super) async fn listen(&self) {
+        let asked = tokio::time::timeout(FAREWELL, self.send("GET", Vec::new(), Vec::new())).await;
+        if let Ok(Ok(response)) = asked {
+            *self.ear.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+        }
+    }
+
+    /// Hears what the server says by itself, as revisions with a handshake have it: a GET that stays open. Returns when
+    /// the stream ends; an error: there is none.
+    pub(super) async fn hear(&self) -> Result<Duration, LinkError> {
+        let opened = self.ear.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let response = match opened {
+            Some(response) => response,
+            None => self.send("GET", Vec::new(), Vec::new()).await?,
+        };
+        let kind = response.header("content-type").unwrap_or_default();
+        if response.status != 200 || !kind.to_ascii_lowercase().starts_with("text/event-stream") {
+            return Err(LinkError::Status(response.status, String::new()));
+        }
+        let mut parser = Parser::default();
+        self.events(None, response.body, &mut parser, &mut 0).await?;
+        Ok(parser.retry.unwrap_or(RESUME_PAUSE))
+    }
+
+    /// What a status that is no success says.
+    async fn refused(&self, response: Response) -> LinkError {
+        let status = response.status;
+        let body = collect(response.body, MAX_ERROR_BODY).await.unwrap_or_default();
+        // An error about a message that could not be read has no id.
+        #[derive(serde::Deserialize)]
+        struct Failed {
+            error: RpcError,
+        }
+        if let Ok(Failed { error }) = serde_json::from_slice(&body) {
+            return LinkError::Rpc(error);
+        }
+        let name = &self.inbox.name;
+        let hint = match status {
+            401 | 403 => format!(
+                ": it wants credentials; write in the policy: [mcp.{name}] bearer = \"NAME\", and [secrets.NAME]"
+            ),
+            404 | 405 => ": is `url` the endpoint of an MCP server?".to_owned(),
+            _ => said(&body),
+        };
+        LinkError::Status(status, hint)
+    }
+
+    /// Ends the session, if there is one.
+    pub(super) async fn close(&self) {
+        let ends = self.known().session.is_some() && !self.is_over();
+        if ends {
+            // It is a courtesy.
+            drop(tokio::time::timeout(FAREWELL, self.send("DELETE", Vec::new(), Vec::new())).await);
+        }
+        self.end("the host ended it");
+    }
+}
+
+/// A request that is not answered yet. When it is given up, a server of an older revision is told; for 2026-07-28 the
+/// closed connection says it.
+struct Open {
+    web: Arc<Web>,
+    id: u64,
+    tells: bool,
+    done: bool,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.done || !self.tells || self.web.known().modern || self.web.is_over() {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (web, id) = (Arc::clone(&self.web), self.id);
+        // One for each call that is given up, and not for longer than this.
+        drop(runtime.spawn(async move {
+            let params = json!({"requestId": id, "reason": "the caller gave up"});
+            let body = wire::notification("notifications/cancelled", Some(&params));
+            drop(tokio::time::timeout(FAREWELL, web.tell(body)).await);
+        }));
+    }
+}
+
+/// Reads a body of at most `most` bytes.
+async fn collect(mut body: Body, most: usize) -> Result<Vec<u8>, LinkError> {
+    let mut bytes = Vec::new();
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|why| LinkError::Bad(format!("the server's response broke off: {why}")))?;
+        if bytes.len() + part.len() > most {
+            let most = quantity::show_bytes(most as u64);
+            return Err(LinkError::Bad(format!("the server's response has more than {most}")));
+        }
+        bytes.extend(part);
+    }
+    Ok(bytes)
+}

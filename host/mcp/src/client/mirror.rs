@@ -1,0 +1,166 @@
+//! Arguments that 2026-07-28 wants in headers, too (`x-mcp-header` in a schema): so that what stands before a server can
+//! route a call without reading it. A schema that marks them wrongly makes its tool unfit: a client must not call it.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+/// The keyword.
+const MARK: &str = "x-mcp-header";
+/// What stands before the name of each such header.
+const PREFIX: &str = "mcp-param-";
+/// Most headers of one call.
+const MAX_HEADERS: usize = 32;
+/// Longest value, in bytes, once it is encoded.
+const MAX_VALUE: usize = 8 << 10;
+
+/// Which arguments go into which headers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Mirror(Vec<(Vec<String>, String)>);
+
+impl Mirror {
+    /// Reads the marks of a schema.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(super) fn of(schema: &Value) -> Result<Self, String> {
+        if schema.get(MARK).is_some() || astray(schema, true) {
+            return Err(format!("`{MARK}` stands where no argument is"));
+        }
+        let mut found = Vec::new();
+        collect(schema, &mut Vec::new(), &mut found)?;
+        let names: BTreeSet<String> = found.iter().map(|(_, name)| name.to_ascii_lowercase()).collect();
+        if names.len() < found.len() {
+            return Err(format!("two arguments have the same `{MARK}`"));
+        }
+        if found.len() > MAX_HEADERS {
+            return Err(format!("more than {MAX_HEADERS} arguments have an `{MARK}`"));
+        }
+        Ok(Self(found))
+    }
+
+    /// The headers for some arguments. An argument that is not there, or is null, has none.
+    pub(super) fn headers(&self, args: &Value) -> Vec<(String, String)> {
+        let one = |(path, name): &(Vec<String>, String)| {
+            let value = path.iter().try_fold(args, |value, step| value.get(step))?;
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Bool(on) => on.to_string(),
+                Value::Number(number) => number.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            let encoded = encode(&text);
+            (encoded.len() <= MAX_VALUE).then(|| (format!("{PREFIX}{}", name.to_ascii_lowercase()), encoded))
+        };
+        self.0.iter().filter_map(one).collect()
+    }
+}
+
+fn collect(
+    schema: &Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<(Vec<String>, String)>,
+) -> Result<(), String> {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Ok(()) };
+    for (name, property) in properties {
+        path.push(name.clone());
+        if let Some(mark) = property.get(MARK) {
+            let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            let Some(header) = mark.as_str().filter(|text| !text.is_empty() && text.chars().all(token))
+            else {
+                return Err(format!("`{MARK}` is no name of a header"));
+            };
+            let kind = property.get("type").and_then(Value::as_str);
+            if !matches!(kind, Some("string" | "integer" | "boolean")) {
+                return Err(format!("`{MARK}` stands at an argument that is no string, integer or boolean"));
+            }
+            found.push((path.clone(), header.to_owned()));
+        }
+        collect(property, path, found)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+/// Whether a mark stands elsewhere than at an argument that has a place of its own in the arguments.
+fn astray(schema: &Value, on_the_way: bool) -> bool {
+    let inner = |map: &Map<String, Value>, on: bool| map.values().any(|one| astray(one, on));
+    match schema {
+        Value::Object(map) => map.iter().any(|(key, value)| match (key.as_str(), value) {
+            (MARK, _) => !on_the_way,
+            ("properties", Value::Object(named)) => inner(named, on_the_way),
+            ("$defs" | "definitions" | "dependentSchemas" | "patternProperties", Value::Object(named)) => {
+                inner(named, false)
+            }
+            ("default" | "const" | "enum" | "examples", _) => false,
+            (_, value) => astray(value, false),
+        }),
+        Value::Array(items) => items.iter().any(|item| astray(item, false)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// A value as it can stand in a header: as it is, or in base64 between marks where a header would change or refuse it.
+pub(super) fn encode(text: &str) -> String {
+    let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b))
+        && text.trim_matches(' ') == text
+        && !(text.starts_with("=?base64?") && text.ends_with("?="));
+    if plain { text.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(text)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn marked_arguments_are_mirrored() {
+        let schema = json!({"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "n": {"type": "integer", "x-mcp-header": "N"},
+            "deep": {"type": "object", "properties": {"on": {"type": "boolean", "x-mcp-header": "On"}}},
+            "plain": {"type": "string", "default": {"x-mcp-header": "is data"}},
+        }});
+        let mirror = Mirror::of(&schema).unwrap();
+        let headers = mirror.headers(&json!({"region": " é", "n": 3, "deep": {"on": false}, "plain": "x"}));
+        let expect =
+            [("mcp-param-region", "=?base64?IMOp?="), ("mcp-param-n", "3"), ("mcp-param-on", "false")];
+        assert_eq!(headers, expect.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(mirror.headers(&json!({"region": null})).is_empty());
+    }
+
+    #[test]
+    fn what_is_marked_wrongly_is_refused() {
+        let property = |property: Value| json!({"type": "object", "properties": {"a": property}});
+        for schema in [
+            property(json!({"type": "string", "x-mcp-header": ""})),
+            property(json!({"type": "string", "x-mcp-header": "a b"})),
+            property(json!({"type": "string", "x-mcp-header": "é"})),
+            property(json!({"type": "string", "x-mcp-header": 7})),
+            property(json!({"type": "number", "x-mcp-header": "A"})),
+            property(json!({"type": ["string", "null"], "x-mcp-header": "A"})),
+            property(json!({"type": "array", "items": {"type": "string", "x-mcp-header": "A"}})),
+            json!({"type": "object", "x-mcp-header": "A"}),
+            json!({"type": "object", "$defs": {"d": {"type": "string", "x-mcp-header": "A"}}}),
+            json!({"type": "object", "properties": {
+                "a": {"type": "string", "x-mcp-header": "X"}, "b": {"type": "string", "x-mcp-header": "x"}}}),
+        ] {
+            assert!(Mirror::of(&schema).is_err(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn values_that_a_header_would_change_are_encoded() {
+        for (text, expect) in [
+            ("", ""),
+            ("us west", "us west"),
+            ("x ", "=?base64?eCA=?="),
+            ("a\tb", "=?base64?YQli?="),
+            ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
+        ] {
+            assert_eq!(encode(text), expect);
+        }
+    }
+}

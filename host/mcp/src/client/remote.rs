@@ -1,0 +1,186 @@
+//! A tool of another server, as the pipeline runs it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::content::{ErrorCode, ToolError, ToolOutput};
+use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use toolbay_core::limits::Usage;
+use toolbay_core::quantity;
+use toolbay_core::text::one_line;
+
+use super::bounds::{HUNG_AFTER, MAX_ROUNDS, MAX_SAID};
+use super::elicit;
+use super::link::{Link, LinkError};
+use super::mirror::{self, Mirror};
+use super::result::{self, Came};
+use super::session::{Extra, Session};
+use super::supervisor::Supervisor;
+use super::wire::INVALID_PARAMS;
+
+/// A tool behind a supervisor.
+#[derive(Debug)]
+pub(super) struct RemoteTool {
+    pub(super) supervisor: Arc<Supervisor>,
+    /// What the server calls it.
+    pub(super) own_name: String,
+    pub(super) mirror: Mirror,
+    pub(super) timeout: Duration,
+}
+
+impl Invoke for RemoteTool {
+    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+        Box::pin(async move {
+            let start = Instant::now();
+            let result = tokio::select! {
+                biased;
+                () = ctx.cancel.cancelled() => {
+                    Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
+                }
+                result = tokio::time::timeout(self.timeout, self.call(call, ctx)) => match result {
+                    Ok(result) => result,
+                    Err(_) => Err(self.overdue().into()),
+                },
+            };
+            let usage = Usage {
+                args_bytes: call.args().len() as u64,
+                wall_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
+                ..Usage::default()
+            };
+            Invocation { result, usage }
+        })
+    }
+}
+
+impl RemoteTool {
+    async fn call(&self, call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+        let session = self.supervisor.session(self.timeout).await?;
+        ctx.note("mcp", self.supervisor.name(), true);
+        let mut more = Map::new();
+        for _ in 0..MAX_ROUNDS {
+            let raw = self.round(&session, call, ctx, more).await.map_err(|error| self.failure(error))?;
+            match result::read(&raw).map_err(|what| self.broken(&what))? {
+                Came::Output(output) => return Ok(output),
+                Came::Error(error) => return Err(error.into()),
+                Came::Inputs { requests, state } => more = self.inputs(&session, requests, state).await?,
+            }
+        }
+        Err(self.broken(&format!("it asked for more input {MAX_ROUNDS} times")).into())
+    }
+
+    async fn round(
+        &self,
+        session: &Arc<Session>,
+        call: &Admitted,
+        ctx: &Arc<CallContext>,
+        more: Map<String, Value>,
+    ) -> Result<Box<serde_json::value::RawValue>, LinkError> {
+        let mut params = Map::new();
+        params.insert("name".to_owned(), json!(self.own_name));
+        params.insert("arguments".to_owned(), call.parsed().clone());
+        params.extend(more);
+        let mut headers = Vec::new();
+        if session.known.modern && matches!(session.link, Link::Web(_)) {
+            headers.push(("mcp-name".to_owned(), mirror::encode(&self.own_name)));
+            headers.extend(self.mirror.headers(call.parsed()));
+        }
+        session.ask("tools/call", params, Extra { headers, call: Some(ctx), ..Extra::default() }).await
+    }
+
+    /// Answers what a server wants to know before it goes on; returns what the next round carries.
+    async fn inputs(
+        &self,
+        session: &Session,
+        requests: Map<String, Value>,
+        state: Option<Value>,
+    ) -> Result<Map<String, Value>, Failure> {
+        let mut responses = Map::new();
+        for (key, request) in requests {
+            let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if method != "elicitation/create" {
+                let method = one_line(&method, 100);
+                let text = format!("it wants `{method}` of its client, which this host does not offer");
+                return Err(self.broken(&text).into());
+            }
+            let params =
+                request.get("params").and_then(|params| serde_json::value::to_raw_value(params).ok());
+            let of = session.inbox.elicit.as_deref();
+            let answer = elicit::answer(of, self.supervisor.name(), params.as_deref()).await;
+            responses.insert(key, answer);
+        }
+        let mut more = Map::new();
+        more.insert("inputResponses".to_owned(), Value::Object(responses));
+        // As it came, and only if it came.
+        if let Some(state) = state {
+            more.insert("requestState".to_owned(), state);
+        }
+        Ok(more)
+    }
+
+    fn server(&self) -> &str {
+        self.supervisor.name()
+    }
+
+    fn broken(&self, what: &str) -> Fault {
+        Fault::new(
+            FaultKind::BadOutput,
+            format!("the MCP server `{}` broke the protocol: {what}", self.server()),
+        )
+    }
+
+    fn overdue(&self) -> Fault {
+        if let Some(session) = self.supervisor.now() {
+            let inbox = &session.inbox;
+            if inbox.overdue.fetch_add(1, Ordering::AcqRel) + 1 >= HUNG_AFTER {
+                self.supervisor.hung(&session);
+            }
+        }
+        let limit = LimitHit {
+            name: "timeout",
+            value: quantity::show_duration(self.timeout),
+            setting: format!("[mcp.{}] timeout = …", self.server()),
+        };
+        Fault::by_limit(
+            FaultKind::Deadline,
+            &format!("the MCP server `{}` did not answer in time", self.server()),
+            limit,
+        )
+    }
+
+    fn failure(&self, error: LinkError) -> Failure {
+        let server = self.server();
+        match error {
+            LinkError::Rpc(error) => {
+                let code = if error.code == INVALID_PARAMS {
+                    ErrorCode::InputInvalid
+                } else {
+                    ErrorCode::ExecutionFailed
+                };
+                // The message is the server's, and goes the way of all that it says.
+                let message: String = error.message.chars().take(16 * MAX_SAID).collect();
+                ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code))
+                    .into()
+            }
+            LinkError::Bad(what) => self.broken(&what).into(),
+            LinkError::Status(..) => {
+                ToolError::new(ErrorCode::ExecutionFailed, format!("MCP server `{server}`: {error}")).into()
+            }
+            LinkError::Denied(why) => {
+                ToolError::new(ErrorCode::NotAvailable, format!("the MCP server `{server}`: {why}")).into()
+            }
+            LinkError::Busy(why) => {
+                let fault = Fault::new(FaultKind::Busy, format!("the MCP server `{server}` is busy: {why}"));
+                fault.retry_after(Duration::from_secs(1)).into()
+            }
+            LinkError::Closed(why) => Fault::new(
+                FaultKind::Trap,
+                format!("the MCP server `{server}` ended in the middle of the call: {why}"),
+            )
+            .into(),
+        }
+    }
+}

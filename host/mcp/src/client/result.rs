@@ -1,0 +1,264 @@
+//! From a server's result to one of ours.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use toolbay_core::content::{
+    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
+    Role, ToolError, ToolOutput,
+};
+use toolbay_core::text::one_line;
+
+use super::bounds::{MAX_INPUTS, MAX_LABEL};
+use super::wire;
+
+/// Blocks of one result that are taken.
+const MAX_BLOCKS: usize = 1_000;
+
+/// What a server answered to a call.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// A result.
+    Output(ToolOutput),
+    /// The tool said no.
+    Error(ToolError),
+    /// It wants to know more first (2026-07-28).
+    Inputs { requests: Map<String, Value>, state: Option<Value> },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(default)]
+    result_type: Option<String>,
+    #[serde(default)]
+    content: Vec<Box<RawValue>>,
+    #[serde(default)]
+    structured_content: Option<Box<RawValue>>,
+    #[serde(default)]
+    is_error: Option<bool>,
+    #[serde(default)]
+    input_requests: Map<String, Value>,
+    #[serde(default)]
+    request_state: Option<Value>,
+}
+
+/// A block, of whatever kind; what a kind does not have is absent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    data: Option<String>,
+    #[serde(default)]
+    mime_type: Option<String>,
+    #[serde(default)]
+    uri: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    size: Option<u64>,
+    #[serde(default)]
+    resource: Option<Resource>,
+    #[serde(default)]
+    annotations: Option<Annotations>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    uri: String,
+    #[serde(default)]
+    mime_type: Option<String>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    blob: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Annotations {
+    audience: Vec<String>,
+    priority: Option<f32>,
+    last_modified: Option<String>,
+}
+
+/// Reads a result.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
+    let unread = |error: serde_json::Error| {
+        format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
+    };
+    let answer: Answer = wire::object(raw).map_err(unread)?;
+    match answer.result_type.as_deref() {
+        None | Some("complete") => {}
+        Some("input_required") if answer.input_requests.len() <= MAX_INPUTS => {
+            return Ok(Came::Inputs { requests: answer.input_requests, state: answer.request_state });
+        }
+        Some("input_required") => return Err(format!("it asks more than {MAX_INPUTS} questions at once")),
+        Some(other) => return Err(format!("a result of the type `{}`", one_line(other, MAX_LABEL))),
+    }
+    if answer.content.len() > MAX_BLOCKS {
+        return Err(format!("a result of more than {MAX_BLOCKS} blocks"));
+    }
+    let (mut value, mut content) = (String::new(), Vec::new());
+    for raw in &answer.content {
+        let block = block(wire::object(raw).map_err(unread)?)?;
+        match block {
+            // The text, as far as nothing else stands before it.
+            ContentBlock { body: BlockBody::Text(text), annotations: None } if content.is_empty() => {
+                if !value.is_empty() {
+                    value.push('\n');
+                }
+                value.push_str(&text);
+            }
+            block => content.push(block),
+        }
+    }
+    if answer.is_error == Some(true) {
+        let mut message = value;
+        for mut block in content {
+            if let Some(text) = block.text_mut() {
+                message.push('\n');
+                message.push_str(text);
+            }
+        }
+        if message.trim().is_empty() {
+            "the tool failed, and did not say why".clone_into(&mut message);
+        }
+        return Ok(Came::Error(ToolError::new(ErrorCode::ExecutionFailed, message)));
+    }
+    let structured = answer.structured_content.filter(|raw| raw.get() != "null");
+    Ok(Came::Output(ToolOutput { value, structured, content, ..ToolOutput::default() }))
+}
+
+fn block(block: Block) -> Result<ContentBlock, String> {
+    let lacks =
+        |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_LABEL));
+    let blob = |data: &Option<String>, mime: &Option<String>| -> Result<Blob, String> {
+        let data = bytes(data.as_deref().ok_or_else(|| lacks("data"))?)?;
+        let mime_type = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
+        Ok(Blob { data, mime_type })
+    };
+    let annotations =
+        block.annotations.as_ref().map(hints).filter(|hints| *hints != BlockAnnotations::default());
+    let body = match block.kind.as_str() {
+        "text" => BlockBody::Text(block.text.clone().ok_or_else(|| lacks("text"))?),
+        "image" => BlockBody::Image(blob(&block.data, &block.mime_type)?),
+        "audio" => BlockBody::Audio(blob(&block.data, &block.mime_type)?),
+        "resource_link" => {
+            let uri = block.uri.clone().ok_or_else(|| lacks("uri"))?;
+            BlockBody::Link(ResourceLink {
+                name: block.name.clone().unwrap_or_else(|| uri.clone()),
+                uri,
+                title: block.title.clone(),
+                description: block.description.clone(),
+                mime_type: block.mime_type.clone(),
+                size: block.size,
+            })
+        }
+        "resource" => {
+            let Some(Resource { uri, mime_type, text, blob }) = block.resource else {
+                return Err("a block of the type `resource` without `resource`".to_owned());
+            };
+            let body = match (text, blob) {
+                (Some(text), _) => ResourceBody::Text(text),
+                (None, Some(blob)) => ResourceBody::Blob(bytes(&blob)?),
+                (None, None) => ResourceBody::Text(String::new()),
+            };
+            BlockBody::Embedded(EmbeddedResource { uri, mime_type, body })
+        }
+        // A kind of a revision to come: said, not lost.
+        other => BlockBody::Text(format!("[a block of the unknown type `{}`]", one_line(other, MAX_LABEL))),
+    };
+    let block = ContentBlock { body, annotations };
+    if !block.has_sound_kinds() {
+        return Err("a block with a media type or a date that is none".to_owned());
+    }
+    Ok(block)
+}
+
+fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|_| "bytes that are not in base64".to_owned())
+}
+
+fn hints(said: &Annotations) -> BlockAnnotations {
+    let role = |role: &String| match role.as_str() {
+        "user" => Some(Role::User),
+        "assistant" => Some(Role::Assistant),
+        _ => None,
+    };
+    BlockAnnotations {
+        audience: said.audience.iter().filter_map(role).take(2).collect(),
+        priority: said.priority,
+        last_modified: said.last_modified.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn came(value: &Value) -> Result<Came, String> {
+        read(&serde_json::value::to_raw_value(value).unwrap())
+    }
+
+    #[test]
+    fn texts_are_the_value_and_the_rest_are_blocks() {
+        let result = json!({"content": [
+            {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+            {"type": "image", "data": "AAEC", "mimeType": "image/png"},
+            {"type": "text", "text": "c"},
+            {"type": "resource_link", "uri": "file:///x", "name": "x", "size": 3},
+            {"type": "resource", "resource": {"uri": "u", "text": "t"}},
+            {"type": "resource", "resource": {"uri": "u", "blob": "AA=="}},
+            {"type": "hologram", "x": 1},
+        ], "structuredContent": {"n": 1}, "_meta": {"a": 1}});
+        let Came::Output(output) = came(&result).unwrap() else { panic!() };
+        assert_eq!(output.value, "a\nb");
+        assert_eq!(output.structured.unwrap().get(), r#"{"n":1}"#);
+        assert_eq!(output.content.len(), 6);
+        assert!(matches!(&output.content[0].body, BlockBody::Image(blob) if blob.data == [0, 1, 2]));
+        assert!(matches!(&output.content[5].body, BlockBody::Text(text) if text.contains("hologram")));
+    }
+
+    #[test]
+    fn an_error_is_one_and_what_is_no_result_is_told() {
+        let Came::Error(error) =
+            came(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!(error.message, "no");
+        assert!(matches!(came(&json!({"isError": true})).unwrap(), Came::Error(_)));
+        assert!(matches!(came(&json!({"content": []})).unwrap(), Came::Output(_)));
+        let asks = json!({"resultType": "input_required", "inputRequests": {"a": {}}, "requestState": "s"});
+        assert!(matches!(came(&asks).unwrap(), Came::Inputs { .. }));
+        for bad in [
+            json!([]),
+            json!({"content": 7}),
+            json!({"content": [{"type": "text"}]}),
+            json!({"content": [{"text": "x"}]}),
+            json!({"content": [{"type": "image", "data": "not base64!"}]}),
+            json!({"content": [{"type": "image", "data": "AA==", "mimeType": "x".repeat(300)}]}),
+            json!({"resultType": "task"}),
+            json!({"content": vec![json!({"type": "text", "text": ""}); 1001]}),
+        ] {
+            assert!(came(&bad).is_err(), "{bad:.80}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A server that is a program: one JSON message a line, over its stdin and stdout; its stderr is its log.
+//!
+//! Three tasks drive it and end with it: one reads, one writes, one takes the log. What is read is taken in place; what
+//! is written waits in a short queue, so that a server that does not read holds up its own calls and nothing else.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::outside::{Input, Life, Output, Started};
+use toolbay_core::quantity;
+
+use super::bounds::{END_GRACE, MAX_GARBAGE, MAX_LOG_LINE, MAX_MESSAGE, MAX_STRAY, OUTBOX};
+use super::inbox::Inbox;
+use super::link::{Ask, LinkError};
+use super::wire::{self, Message, RpcError};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
+/// A buffer for a line is given back when it has grown beyond this.
+const KEPT_BUFFER: usize = 1 << 20;
+
+type Reply = Result<Box<RawValue>, RpcError>;
+
+/// A server's program, connected.
+pub(super) struct Pipe {
+    shared: Arc<Shared>,
+    out: mpsc::Sender<Vec<u8>>,
+    life: Mutex<Option<Box<dyn Life>>>,
+    /// Ends the tasks that drive it.
+    tasks: Mutex<JoinSet<()>>,
+    pub(super) confinement: &'static str,
+}
+
+impl std::fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipe").field("name", &self.shared.inbox.name).finish_non_exhaustive()
+    }
+}
+
+/// What the tasks share.
+struct Shared {
+    inbox: Arc<Inbox>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
+    over: CancellationToken,
+    why: OnceLock<String>,
+    last_words: Mutex<String>,
+    garbage: AtomicUsize,
+    stray: AtomicUsize,
+}
+
+impl Shared {
+    /// The connection is over; the first reason stays.
+    fn end(&self, why: String) {
+        // Set before the token fires: who hears it reads the reason.
+        drop(self.why.set(why));
+        self.over.cancel();
+        self.pending().clear();
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reason(&self) -> String {
+        let mut why = self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned());
+        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        if !words.is_empty() {
+            why.push_str("; its last words: ");
+            why.push_str(&words);
+        }
+        why
+    }
+}
+
+impl Pipe {
+    /// Drives a program that was started.
+    pub(super) fn new(started: Started, inbox: Arc<Inbox>) -> Self {
+        let Started { stdin, stdout, stderr, confinement, life } = started;
+        let shared = Arc::new(Shared {
+            inbox,
+            pending: Mutex::default(),
+            over: CancellationToken::new(),
+            why: OnceLock::new(),
+            last_words: Mutex::default(),
+            garbage: AtomicUsize::new(0),
+            stray: AtomicUsize::new(0),
+        });
+        let (out, queue) = mpsc::channel(OUTBOX);
+        let mut tasks = JoinSet::new();
+        let (reads, writes, logs) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
+        let answers = out.downgrade();
+        tasks.spawn(async move {
+            let why = read(stdout, &reads, &answers).await;
+            // What it says at the end on stderr may be the reason: a moment for it.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            reads.end(why);
+        });
+        tasks.spawn(async move {
+            let why = write(stdin, queue).await;
+            if let Some(why) = why {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                writes.end(why);
+            }
+        });
+        tasks.spawn(async move { log(stderr, &logs).await });
+        Self { shared, out, life: Mutex::new(Some(life)), tasks: Mutex::new(tasks), confinement }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.over.is_cancelled()
+    }
+
+    pub(super) async fn over(&self) -> String {
+        self.shared.over.cancelled().await;
+        self.shared.reason()
+    }
+
+    fn closed(&self) -> LinkError {
+        LinkError::Closed(self.shared.reason())
+    }
+
+    async fn send(&self, body: Vec<u8>) -> Result<(), LinkError> {
+        tokio::select! {
+            biased;
+            () = self.shared.over.cancelled() => Err(self.closed()),
+            sent = self.out.send(body) => sent.map_err(|_| self.closed()),
+        }
+    }
+
+    pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
+        self.send(body).await
+    }
+
+    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
+        let (sender, answer) = oneshot::channel();
+        self.shared.pending().insert(ask.id, sender);
+        let mut open = Open {
+            pipe: self,
+            id: ask.id,
+            tells: !matches!(ask.method, "initialize" | "server/discover"),
+            done: false,
+        };
+        if self.is_over() {
+            return Err(self.closed());
+        }
+        self.send(ask.body).await?;
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.shared.over.cancelled() => return Err(self.closed()),
+        };
+        open.done = true;
+        match answer {
+            Ok(answer) => answer.map_err(LinkError::Rpc),
+            Err(_) => Err(self.closed()),
+        }
+    }
+
+    /// Closes stdin, gives the program a moment to end by itself, and kills what is left.
+    pub(super) async fn close(&self) -> Option<String> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.shared.end("the host ended it".to_owned());
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        // That it does not end in time is what killing is for.
+        tokio::time::timeout(END_GRACE, life.ended()).await.ok()
+    }
+}
+
+/// A request that is not answered yet. When it is given up, the server is told.
+struct Open<'a> {
+    pipe: &'a Pipe,
+    id: u64,
+    tells: bool,
+    done: bool,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        self.pipe.shared.pending().remove(&self.id);
+        if self.tells && !self.pipe.is_over() {
+            let params = json!({"requestId": self.id, "reason": "the caller gave up"});
+            // A queue that is full is one of a server that does not read.
+            drop(self.pipe.out.try_send(wire::notification("notifications/cancelled", Some(&params))));
+        }
+    }
+}
+
+async fn write(mut stdin: Output, mut queue: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+    while let Some(mut message) = queue.recv().await {
+        message.push(b'\n');
+        let written = async {
+            stdin.write_all(&message).await?;
+            stdin.flush().await
+        };
+        if let Err(error) = written.await {
+            return Some(format!("it takes no more input: {error}"));
+        }
+    }
+    None
+}
+
+/// Reads messages to the end; returns why it is the end.
+async fn read(mut stdout: Input, shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) -> String {
+    let (mut line, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        let count = match stdout.read(&mut chunk).await {
+            Ok(0) => return "it closed its output".to_owned(),
+            Ok(count) => count,
+            Err(error) => return format!("its output can not be read: {error}"),
+        };
+        let mut rest = chunk.get(..count).unwrap_or_default();
+        while let Some(at) = rest.iter().position(|b| *b == b'\n') {
+            let (before, from) = rest.split_at(at);
+            rest = from.get(1..).unwrap_or_default();
+            if line.len() + before.len() > MAX_MESSAGE {
+                return too_long();
+            }
+            line.extend_from_slice(before);
+            if let Err(why) = take(&line, shared, answers) {
+                return why;
+            }
+            line.clear();
+            line.shrink_to(KEPT_BUFFER);
+        }
+        if line.len() + rest.len() > MAX_MESSAGE {
+            return too_long();
+        }
+        line.extend_from_slice(rest);
+    }
+}
+
+fn too_long() -> String {
+    format!("it wrote a line of more than {}, and was ended", quantity::show_bytes(MAX_MESSAGE as u64))
+}
+
+/// Takes one line.
+fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) -> Result<(), String> {
+    if line.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    let Some(messages) = wire::read(line) else {
+        let head = line.get(..line.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
+        shared.inbox.log("wrote no message on stdout", &String::from_utf8_lossy(head));
+        if shared.garbage.fetch_add(1, Ordering::AcqRel) >= MAX_GARBAGE {
+            return Err(format!(
+                "it wrote {MAX_GARBAGE} lines on stdout that are no messages, and was ended"
+            ));
+        }
+        return Ok(());
+    };
+    let flood = |_| "it sends more notifications than may be, and was ended".to_owned();
+    for message in messages {
+        match message {
+            Message::Answer { id, result } => {
+                let waiting = shared.pending().remove(&id);
+                let known = waiting.is_some_and(|waiting| waiting.send(result).is_ok());
+                if known {
+                    shared.inbox.hear();
+                } else if shared.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
+                    return Err(format!("it answered {MAX_STRAY} times what nobody asked, and was ended"));
+                }
+            }
+            Message::Stray => {
+                if shared.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
+                    return Err(format!("it answered {MAX_STRAY} times what nobody asked, and was ended"));
+                }
+            }
+            Message::Tell { method, params } => {
+                shared.inbox.tell(&method, params.as_deref()).map_err(flood)?;
+            }
+            Message::Ask(question) => answer(question, shared, answers).map_err(flood)?,
+        }
+    }
+    Ok(())
+}
+
+/// Answers a server's request: at once where that is a word, in a task of its own where a person is asked. There are no
+/// more such tasks than questions may be open.
+fn answer(
+    question: wire::Question,
+    shared: &Arc<Shared>,
+    answers: &mpsc::WeakSender<Vec<u8>>,
+) -> Result<(), super::inbox::Flood> {
+    let Some(out) = answers.upgrade() else { return Ok(()) };
+    let (inbox, over) = (Arc::clone(&shared.inbox), shared.over.clone());
+    let mut asked = Box::pin(async move {
+        let result = inbox.ask(&question).await?;
+        Ok::<_, super::inbox::Flood>(wire::answer(&question.id, result))
+    });
+    match futures_util::FutureExt::now_or_never(&mut asked) {
+        Some(answer) => {
+            // A server that asks and does not read gets no answer.
+            drop(out.try_send(answer?));
+        }
+        None => drop(tokio::spawn(async move {
+            tokio::select! {
+                () = over.cancelled() => {}
+                Ok(answer) = asked => drop(out.send(answer).await),
+            }
+        })),
+    }
+    Ok(())
+}
+
+/// Takes the log, line by line; the last line is kept for whoever asks why it ended.
+async fn log(mut stderr: Input, shared: &Arc<Shared>) {
+    let (mut line, mut chunk) = (Vec::new(), vec![0; CHUNK / 4]);
+    let most = 16 * MAX_LOG_LINE;
+    while let Ok(count) = stderr.read(&mut chunk).await {
+        let end = count == 0;
+        for part in chunk.get(..count).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
+            let room = most.saturating_sub(line.len()).min(part.len());
+            line.extend_from_slice(part.get(..room).unwrap_or_default());
+            if part.ends_with(b"\n") {
+                say(&mut line, shared);
+            }
+        }
+        if end {
+            say(&mut line, shared);
+            return;
+        }
+    }
+}
+
+fn say(line: &mut Vec<u8>, shared: &Arc<Shared>) {
+    let text = String::from_utf8_lossy(line).trim().to_owned();
+    line.clear();
+    if text.is_empty() {
+        return;
+    }
+    shared.inbox.log("stderr", &text);
+    let clean = toolbay_core::text::one_line(&shared.inbox.outside.redacted(&text), MAX_LOG_LINE);
+    *shared.last_words.lock().unwrap_or_else(PoisonError::into_inner) = clean;
+}

@@ -1,0 +1,68 @@
+//! What the pages show to embedders in passing, as they show it: a test of the documentation compares. `embed` is a
+//! program that does something.
+
+#![allow(clippy::print_stdout, reason = "an example")]
+
+use std::path::Path;
+use std::time::Instant;
+
+use toolbay::{Delivered, Filter, Host, Policy, ToolCall, TurnContext};
+
+type Done<T> = Result<T, Box<dyn std::error::Error>>;
+
+#[rustfmt::skip]
+async fn whole(base: &Path, cache: &Path, plugins: &Path) -> Done<Vec<Delivered>> {
+    let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, &base, None)?;
+    let host = Host::builder(policy).cache_dir(cache).build()?;
+    let report = host.load_dir(&plugins).await?;
+    let view = host.view(Filter::default());
+    let calls = vec![ToolCall::new("1", "text__word_count", r#"{"text": "a b a"}"#)];
+    let results = host.call_all(&view, calls, TurnContext::default()).await;
+    println!("{} plugins", report.changes.len());
+    Ok(results)
+}
+
+#[rustfmt::skip]
+fn native(host: &Host) -> Done<()> {
+    let started = Instant::now();
+    use toolbay::core::content::ToolOutput;
+
+    let now = toolbay::native_tool("now")
+        .description("Says how long the program has been running.")
+        .read_only()
+        .run(move |_args, _ctx| async move { Ok(ToolOutput::text(format!("{:?}", started.elapsed()))) })?;
+    host.register(now)?;
+    host.unregister("now");
+    Ok(())
+}
+
+#[rustfmt::skip]
+fn hooks(host: &Host) {
+    host.registry().add_hook(|tool| tool.has_tag("privileged").then(|| "not in this program".to_owned()));
+    host.events().listen(|event| println!("{event:?}"));
+}
+
+#[rustfmt::skip]
+fn reducer(host: &Host) -> Done<()> {
+    use toolbay::reducers;
+
+    let handle = host.registry().register_reducer(reducers::native("files__read_file", "read_file")?)?;
+    assert!(host.registry().remove_reducer(&handle));
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Done<()> {
+    let host = Host::builder(Policy::deny_all(Path::new("/"))).build()?;
+    native(&host)?;
+    hooks(&host);
+    reducer(&host)?;
+    let mut args = std::env::args_os().skip(1);
+    if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {
+        println!(
+            "{} results",
+            whole(&std::env::current_dir()?, cache.as_ref(), plugins.as_ref()).await?.len()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Requests of the host itself, as a client of an MCP server that the policy names. They go through the same look-up,
+//! the same check of addresses and the same connections as those of plugins; who is asked is the policy's section
+//! instead of a tool's grant.
+//!
+//! The operator wrote the URL: an address that stands in it, and `localhost`, are thereby granted. What a *name* leads
+//! to must be public, or in the section's `net_private`. A redirect is followed within its origin only, so no header
+//! ever goes where the policy did not say.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http_body_util::{BodyDataStream, BodyExt as _, Full};
+use hyper::header::{ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{Method, Request, Response};
+use ipnet::IpNet;
+use toolbay_core::mcp_server::{Endpoint, SecretHeader};
+use toolbay_core::name::PluginId;
+use toolbay_core::net::address::{self, NotPublic};
+use toolbay_core::net::{Scheme, Target};
+use toolbay_core::outside::{self, OutsideError};
+use toolbay_core::text::one_line;
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::Client;
+use super::body::{self, Inbound};
+use super::connect::{Connection, Key, Outgoing, User};
+use super::exchange::uri;
+use super::resolve::literal;
+use super::session::{Lease, NetError};
+use crate::capability::secrets::Vault;
+
+/// Redirects within one origin that are followed: a slash at the end, a version in the path.
+const MAX_HOPS: usize = 3;
+/// Longest text of a peer that an error repeats, in characters.
+const MAX_SHOWN: usize = 300;
+
+impl Client {
+    /// Sends a request to a server's URL and returns when the head of its response is there.
+    pub(crate) async fn send_outward(
+        &self,
+        name: &PluginId,
+        endpoint: &Endpoint,
+        request: outside::Request,
+        secrets: &Vault,
+    ) -> Result<outside::Response, OutsideError> {
+        let bad = |what: String| OutsideError::Denied(what);
+        let mut url = Url::parse(&endpoint.url).map_err(|e| bad(format!("`url`: {e}")))?;
+        let headers = headers(endpoint, &request, secrets).map_err(bad)?;
+        let body = Bytes::from(request.body);
+        for _ in 0..=MAX_HOPS {
+            let target = Target::request(request.method, &url).map_err(bad)?;
+            let response = self.hop(name, endpoint, (&target, &url), headers.clone(), body.clone()).await?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return answer(response);
+            }
+            url = next(&target, &url, &response)?;
+        }
+        Err(OutsideError::Failed(format!("more than {MAX_HOPS} redirects")))
+    }
+
+    async fn hop(
+        &self,
+        name: &PluginId,
+        endpoint: &Endpoint,
+        (target, url): (&Target, &Url),
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Inbound>, OutsideError> {
+        let invalid = |what: &str| OutsideError::Denied(format!("the {what} can not be sent"));
+        let uri = uri(target, url).ok_or_else(|| invalid("URL"))?;
+        let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+        let host = HeaderValue::from_str(&host).map_err(|_| invalid("host"))?;
+        headers.insert(HOST, host.clone());
+        let body: Outgoing = Full::new(body).map_err(|never| match never {}).boxed_unsync();
+        let mut request = Request::new(body);
+        *request.method_mut() =
+            Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = headers;
+        let key = Key {
+            user: User::Server(name.clone()),
+            scheme: target.scheme(),
+            host: target.host().to_owned(),
+            port: target.port(),
+            private: endpoint.net_private.clone(),
+        };
+        while let Some(mut connection) = self.pool.take(&key) {
+            if !connection.ready().await {
+                continue;
+            }
+            match connection.send(request).await {
+                Ok(response) => return Ok(self.received(response, key, connection)),
+                // The peer closed it while nobody was looking; nothing was sent.
+                Err((_, Some(unsent))) => request = unsent,
+                Err((error, None)) => return Err(broken(target, &error)),
+            }
+            *request.uri_mut() = uri.clone();
+            request.headers_mut().insert(HOST, host.clone());
+        }
+        let addresses = self.resolver.addresses(name, target.host(), target.port()).await.map_err(failed)?;
+        check(name, endpoint, target, &addresses)?;
+        let tls = match target.scheme() {
+            Scheme::Https => Some(self.trust.config().await.map_err(failed)?),
+            Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
+        };
+        let place = self.place().await.map_err(failed)?;
+        let mut connection = Connection::open(&addresses, &key, tls, place).await.map_err(failed)?;
+        match connection.send(request).await {
+            Ok(response) => Ok(self.received(response, key, connection)),
+            Err((error, _)) => Err(broken(target, &error)),
+        }
+    }
+
+    fn received(
+        &self,
+        response: Response<hyper::body::Incoming>,
+        key: Key,
+        connection: Connection,
+    ) -> Response<Inbound> {
+        let pool = Arc::clone(&self.pool);
+        response.map(|body| Inbound::new(body, key, connection, pool, Lease::of_the_host()))
+    }
+}
+
+/// The headers of every hop: those of the protocol, those of the section, the values of secrets.
+fn headers(endpoint: &Endpoint, request: &outside::Request, secrets: &Vault) -> Result<HeaderMap, String> {
+    let mut map = HeaderMap::new();
+    let written = request.headers.iter().map(|(name, value)| (name, value)).chain(&endpoint.headers);
+    for (name, value) in written {
+        let bad = || format!("the header `{}` can not be sent", one_line(name, MAX_SHOWN));
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
+        map.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad())?);
+    }
+    for SecretHeader { header, prefix, secret } in &endpoint.secrets {
+        let bad = || format!("the value of the secret `{secret}` can not stand in a header");
+        let value = Zeroizing::new(format!("{prefix}{}", secrets.value(secret)?));
+        let mut value = HeaderValue::from_str(&value).map_err(|_| bad())?;
+        // Keeps it out of what libraries print, and out of the tables of HTTP/2's header compression.
+        value.set_sensitive(true);
+        map.insert(HeaderName::from_bytes(header.as_bytes()).map_err(|_| bad())?, value);
+    }
+    map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    map.insert(USER_AGENT, HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    Ok(map)
+}
+
+/// Checks every address that the host stands for; one that may not be connected to refuses them all.
+fn check(
+    name: &PluginId,
+    endpoint: &Endpoint,
+    target: &Target,
+    addresses: &[SocketAddr],
+) -> Result<(), OutsideError> {
+    for ip in addresses.iter().map(SocketAddr::ip) {
+        let problem = match address::judge(target.host(), ip, &endpoint.net_private) {
+            Ok(()) => continue,
+            Err(NotPublic::Special(..)) if names_itself(target.host(), ip) => continue,
+            Err(problem) => problem,
+        };
+        let net = IpNet::from(address::unmapped(ip));
+        return Err(OutsideError::Denied(format!(
+            "`{}`: {problem}; to allow it, write in the policy: [mcp.{name}] net_private = [\"{net}\"]",
+            target.host()
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the URL says itself that it leads to this address.
+fn names_itself(host: &str, ip: IpAddr) -> bool {
+    let local = host == "localhost" || host.ends_with(".localhost");
+    literal(host) == Some(ip) || (local && address::unmapped(ip).is_loopback())
+}
+
+/// Where a redirect leads, if that is within the origin.
+fn next(target: &Target, url: &Url, response: &Response<Inbound>) -> Result<Url, OutsideError> {
+    let host = target.host();
+    let refused = |why: String| Err(OutsideError::Denied(format!("`{host}` redirects {why}")));
+    let kept = matches!(response.status().as_u16(), 307 | 308) || target.method() == "GET";
+    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(mut to) = location.and_then(|location| url.join(location).ok()) else {
+        return refused("to nowhere".to_owned());
+    };
+    to.set_fragment(None);
+    let Ok(there) = Target::request(target.method(), &to) else {
+        return refused("to what is no URL of a server, which is not followed".to_owned());
+    };
+    if !there.same_origin(target) {
+        let origin = one_line(&to.origin().ascii_serialization(), MAX_SHOWN);
+        return refused(format!(
+            "to another origin, `{origin}`, which is not followed: if that is where the server is, write it as `url`"
+        ));
+    }
+    if !kept {
+        return refused(format!(
+            "with status {}, which would make another request of it: write the right path in `url`",
+            response.status().as_u16()
+        ));
+    }
+    Ok(to)
+}
+
+fn answer(response: Response<Inbound>) -> Result<outside::Response, OutsideError> {
+    let (parts, body) = response.into_parts();
+    if body::is_coded(&parts.headers) {
+        return Err(OutsideError::Failed("the response is in a coding that nobody asked for".to_owned()));
+    }
+    let headers = parts.headers.iter().map(|(name, value)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    });
+    let parted = BodyDataStream::new(body).map(|part| match part {
+        Ok(bytes) => Ok(bytes.to_vec()),
+        Err(error) => Err(cause(&error)),
+    });
+    Ok(outside::Response {
+        status: parts.status.as_u16(),
+        headers: headers.collect(),
+        body: Box::pin(parted),
+    })
+}
+
+fn failed(error: NetError) -> OutsideError {
+    match error {
+        NetError::Denied(why) | NetError::Address(why) | NetError::Invalid(why) => OutsideError::Denied(why),
+        NetError::Transport(why) => OutsideError::Failed(why),
+        NetError::Timeout => OutsideError::Failed("the time was up".to_owned()),
+    }
+}
+
+fn broken(target: &Target, error: &hyper::Error) -> OutsideError {
+    OutsideError::Failed(format!("`{}` gave no response: {}", target.host(), cause(error)))
+}
+
+/// The innermost reason of an error, which a peer may have written.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    one_line(&last.to_string(), MAX_SHOWN)
+}

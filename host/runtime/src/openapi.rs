@@ -1,0 +1,254 @@
+//! Services that an OpenAPI document describes, as tools of the host: `[openapi.NAME]` of the policy.
+//!
+//! Each section is a source of its own: its tools come, go and are replaced together. A document that can not be had or is
+//! none costs the others nothing; the tools of before stay as long as the section says of it what it said. When the policy
+//! is read again, what it takes away is gone at once: what is known is made anew under the new policy, what has to be
+//! read first is taken out until it was.
+
+mod document;
+mod plan;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use toolbay_core::floor::Keep;
+use toolbay_core::name::PluginId;
+use toolbay_core::policy::{OpenApi, Place};
+use toolbay_core::registry::{Bundle, Registry};
+use toolbay_core::text::one_line;
+use toolbay_core::tool::ToolSource;
+
+use crate::capability::Services;
+use crate::capability::files::Folders;
+use document::Text;
+use plan::Planned;
+
+/// Documents that are fetched and read at once.
+const AT_ONCE: usize = 4;
+
+/// What one section of the policy came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct OpenApiInfo {
+    /// Its name.
+    pub name: String,
+    /// Where its document is.
+    pub document: String,
+    /// SHA-256 of the document, in hex.
+    pub digest: Option<String>,
+    /// What the document calls the service.
+    pub title: Option<String>,
+    /// The tools by name, each with its operation: `GET /pets/{id}`.
+    pub tools: BTreeMap<String, String>,
+    /// Tools that can not be called, each with the reason.
+    pub unavailable: BTreeMap<String, String>,
+    /// Operations that are no tool, each with the reason.
+    pub problems: Vec<(String, String)>,
+    /// How many operations the section leaves out.
+    pub left_out: usize,
+    /// What does not stop it but should be known.
+    pub warnings: Vec<String>,
+    /// Why it has no tools, or those of before.
+    pub error: Option<String>,
+}
+
+/// The documents of a host, and what they came to.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    read: Mutex<BTreeMap<PluginId, Read>>,
+    told: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
+    /// Where copies of documents are kept.
+    copies: Option<PathBuf>,
+}
+
+/// A document that was read, and for which section.
+#[derive(Debug, Clone)]
+struct Read {
+    section: Arc<OpenApi>,
+    text: Text,
+}
+
+impl Read {
+    /// Whether another section means the same document.
+    fn is_for(&self, section: &OpenApi) -> bool {
+        (&self.section.document, &self.section.sha256) == (&section.document, &section.sha256)
+    }
+}
+
+/// Where tools go, and under which policy.
+pub(crate) struct Target<'a> {
+    pub(crate) registry: &'a Registry,
+    /// What holds at the time.
+    pub(crate) services: &'a (dyn Fn() -> Arc<Services> + Send + Sync),
+    pub(crate) folders: &'a Folders,
+}
+
+impl Sources {
+    /// Without any yet; copies of documents are kept in a folder, if there is one.
+    pub(crate) fn new(copies: Option<PathBuf>) -> Self {
+        Self { copies, ..Self::default() }
+    }
+
+    /// What the sections came to when they were read last, in the order of their names.
+    pub(crate) fn told(&self) -> Vec<OpenApiInfo> {
+        self.told.load().values().cloned().collect()
+    }
+
+    /// Reads the documents of all sections, and makes tools of their operations. Nothing waits while documents are
+    /// fetched; what came of a section that is another one by then is dropped.
+    pub(crate) async fn load(&self, into: &Target<'_>, anew: bool) -> Vec<OpenApiInfo> {
+        let services = (into.services)();
+        let sections: Vec<Arc<OpenApi>> = services.policy.openapi().cloned().collect();
+        let got = futures_util::stream::iter(sections).map(|section| {
+            let (services, copies) = (Arc::clone(&services), self.copies.clone());
+            if let Place::File(path) = &section.document {
+                // Whoever writes there says what tools there are.
+                into.folders.keep(path, Keep::FromWriters);
+            }
+            async move {
+                let text = document::get(&section, &services, copies, anew).await;
+                (section, text)
+            }
+        });
+        let got: Vec<_> = got.buffered(AT_ONCE).collect().await;
+        let mut read = self.read.lock().await;
+        let services = (into.services)();
+        self.gone(into, &mut read, &services);
+        for (section, text) in got {
+            if services.policy.openapi_named(section.name.as_str()) != Some(&section) {
+                continue;
+            }
+            match text {
+                Ok(text) => {
+                    let now = Read { section: Arc::clone(&section), text };
+                    if self.put(into, &services, &now).await {
+                        read.insert(section.name.clone(), now);
+                    }
+                }
+                Err(why) => self.failed(&section, format!("its document: {why}")),
+            }
+        }
+        self.told()
+    }
+
+    /// What of another policy can be had at once; what is to be read first is read by the next load.
+    pub(crate) async fn swap(&self, into: &Target<'_>) {
+        let mut read = self.read.lock().await;
+        let services = (into.services)();
+        self.gone(into, &mut read, &services);
+        for section in services.policy.openapi().cloned() {
+            let Some(before) = read.get(&section.name) else { continue };
+            if !before.is_for(&section) {
+                read.remove(&section.name);
+                self.take_out(into, &section.name);
+                continue;
+            }
+            let now = Read { section: Arc::clone(&section), text: before.text.clone() };
+            if self.put(into, &services, &now).await {
+                read.insert(section.name.clone(), now);
+            } else {
+                // What stood under the policy before may be more than this one allows.
+                read.remove(&section.name);
+                into.registry.replace_source(&label(&section.name), Bundle::default());
+            }
+        }
+    }
+
+    /// Takes out what the policy does not name any more.
+    fn gone(&self, into: &Target<'_>, read: &mut BTreeMap<PluginId, Read>, services: &Services) {
+        let told = self.told.load_full();
+        for name in told.keys().filter(|name| services.policy.openapi_named(name.as_str()).is_none()) {
+            read.remove(name);
+            self.take_out(into, name);
+        }
+    }
+
+    fn take_out(&self, into: &Target<'_>, name: &PluginId) {
+        into.registry.replace_source(&label(name), Bundle::default());
+        self.tell(|told| drop(told.remove(name)));
+    }
+
+    /// Makes tools of a document and puts them in the place of those of before; returns whether it did.
+    async fn put(&self, into: &Target<'_>, services: &Arc<Services>, read: &Read) -> bool {
+        let (section, text, under) = (Arc::clone(&read.section), read.text.clone(), Arc::clone(services));
+        let planned = tokio::task::spawn_blocking(move || plan::plan(&section, &under, &text.text)).await;
+        let section = &read.section;
+        match planned.unwrap_or_else(|e| Err(e.to_string())) {
+            Ok(planned) => {
+                self.register(into, section, &read.text, planned);
+                true
+            }
+            Err(why) => {
+                self.failed(section, why);
+                false
+            }
+        }
+    }
+
+    fn register(&self, into: &Target<'_>, section: &OpenApi, text: &Text, planned: Planned) {
+        let Planned { bundle, title, operations, problems, left_out, unused } = planned;
+        let unavailable = bundle
+            .tools
+            .iter()
+            .filter_map(|entry| Some((entry.def.name.to_string(), entry.unavailable.clone()?)));
+        let unavailable = unavailable.collect();
+        let registered = into.registry.replace_source(&label(&section.name), bundle);
+        let mut warnings: Vec<String> = text.warning.clone().into_iter().collect();
+        let unused = unused.iter().map(|line| one_line(line, 100));
+        warnings.extend(unused.map(|line| format!("`include` has `{line}`, which no operation fits")));
+        let kept = registered.kept.iter();
+        warnings.extend(kept.map(|name| format!("`{name}` is the name of another tool; it is left out")));
+        let info = OpenApiInfo {
+            name: section.name.to_string(),
+            document: section.document.to_string(),
+            digest: Some(text.digest.to_string()),
+            title,
+            tools: operations,
+            unavailable,
+            problems,
+            left_out,
+            warnings,
+            error: None,
+        };
+        tracing::info!(service = %section.name, tools = info.tools.len(), "read");
+        self.tell(|told| drop(told.insert(section.name.clone(), info)));
+    }
+
+    fn failed(&self, section: &OpenApi, why: String) {
+        tracing::warn!(service = %section.name, "not read: {why}");
+        self.tell(|told| {
+            let info = told.entry(section.name.clone()).or_default();
+            info.name = section.name.to_string();
+            info.document = section.document.to_string();
+            info.error = Some(why);
+        });
+    }
+
+    /// One writer at a time: who calls holds the lock of what was read.
+    fn tell(&self, change: impl FnOnce(&mut BTreeMap<PluginId, OpenApiInfo>)) {
+        let mut told = BTreeMap::clone(&self.told.load());
+        change(&mut told);
+        self.told.store(Arc::new(told));
+    }
+}
+
+/// Reads the document of a section that need not be in the policy: its text, and its SHA-256 in hex.
+///
+/// # Errors
+/// Why it can not be had.
+pub(crate) async fn read(
+    section: &Arc<OpenApi>,
+    services: &Arc<Services>,
+) -> Result<(Arc<str>, Arc<str>), String> {
+    let text = document::get(section, services, None, true).await?;
+    Ok((text.text, text.digest))
+}
+
+fn label(name: &PluginId) -> String {
+    ToolSource::OpenApi { document: Arc::from(name.as_str()) }.label()
+}

@@ -1,0 +1,228 @@
+//! From a document and a section of the policy to tools in the registry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use toolbay_core::capability::{Capability, CapabilityKind};
+use toolbay_core::limits::Limits;
+use toolbay_core::name::ToolName;
+use toolbay_core::net::{NetRule, Target};
+use toolbay_core::policy::{Grants, Header, OpenApi};
+use toolbay_core::registry::{Bundle, Entry};
+use toolbay_core::rule::Rule as _;
+use toolbay_core::secret::{DEFAULT_HEADER, Spot};
+use toolbay_openapi::{
+    Credential, Document, Exchange, Import, Operation, Options, Placement, Routes, import,
+};
+use url::Url;
+
+use super::wire::Wire;
+use crate::capability::environment::Environment;
+use crate::capability::http::service::Service;
+use crate::capability::{Granted, GrantedUnder, Services};
+use crate::reducers;
+
+/// What a section came to.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) bundle: Bundle,
+    pub(super) title: Option<String>,
+    /// `GET /pets/{id}` by the tool's name.
+    pub(super) operations: BTreeMap<String, String>,
+    pub(super) problems: Vec<(String, String)>,
+    pub(super) left_out: usize,
+    pub(super) unused: Vec<String>,
+}
+
+/// Makes the tools of a section. Takes as long as the document is large: not for an async thread.
+///
+/// # Errors
+/// What is wrong with the document, or with what the section says of it.
+pub(super) fn plan(section: &Arc<OpenApi>, services: &Arc<Services>, text: &str) -> Result<Planned, String> {
+    let document = Document::parse(text).map_err(|e| e.to_string())?;
+    let mut came = import(&document, &section.name, &options(section)).map_err(|e| e.to_string())?;
+    check_tools(section, &came)?;
+    let problems =
+        std::mem::take(&mut came.problems).into_iter().map(|problem| (problem.operation, problem.reason));
+    let (problems, unused) = (problems.collect(), std::mem::take(&mut came.unused));
+    let operations = came.operations.iter();
+    let operations =
+        operations.map(|one| (one.def.name.as_str().to_owned(), one.spoken().to_owned())).collect();
+    let (title, left_out) =
+        (document.title().map(|title| toolbay_core::text::one_line(title, 100)), came.left_out);
+    Ok(Planned { bundle: bundle(section, services, came)?, title, operations, problems, left_out, unused })
+}
+
+fn options(section: &OpenApi) -> Options {
+    let (mut headers, mut credentials) = (Vec::new(), Vec::new());
+    for (name, header) in &section.headers {
+        match header {
+            Header::Plain(text) => headers.push((name.clone(), text.clone())),
+            Header::Secret { secret, prefix } => credentials.push(Credential {
+                secret: secret.clone(),
+                placement: Placement::Header { name: name.clone(), prefix: prefix.clone() },
+            }),
+        }
+    }
+    Options {
+        server: section.server.clone(),
+        document_url: section.document.url().map(Url::to_string),
+        variables: section.variables.clone(),
+        include: section.include.clone(),
+        exclude: section.exclude.clone(),
+        secrets: section.secrets.clone(),
+        headers,
+        credentials,
+    }
+}
+
+/// A section for a tool that is not there is a narrowing that would not hold: most likely a name is misspelt.
+fn check_tools(section: &OpenApi, came: &Import) -> Result<(), String> {
+    let there = |name: &ToolName| came.operations.iter().any(|one| one.def.bare() == name.as_str());
+    match section.tools.keys().find(|name| !there(name)) {
+        Some(name) => Err(format!(
+            "it has no tool `{name}`, for which the policy has a section ([openapi.{}.tools.{name}])",
+            section.name
+        )),
+        None => Ok(()),
+    }
+}
+
+fn bundle(section: &Arc<OpenApi>, services: &Arc<Services>, came: Import) -> Result<Bundle, String> {
+    let policy = &services.policy;
+    let routes = Arc::new(came.routes());
+    let reached = origins(&came);
+    let names: Vec<ToolName> = section.tools.keys().cloned().collect();
+    let of_tools = names.iter().map(|name| {
+        let qualified = format!("{}{}{name}", section.name, toolbay_core::name::SEAM);
+        (qualified, Arc::new(policy.openapi_limits(section, Some(name))))
+    });
+    let limits = policy.openapi_limits(section, None);
+    let wire: Arc<dyn Exchange> = Arc::new(Wire {
+        section: Arc::clone(section),
+        granted: granted(section, services, &reached, &routes)?,
+        of_tools: of_tools.collect(),
+        places: Semaphore::new(
+            usize::try_from(limits.concurrency).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+        ),
+        limits: Arc::new(limits),
+    });
+    let tools = came.operations.into_iter().map(|operation| entry(section, services, operation, &wire));
+    Ok(Bundle { tools: tools.collect::<Result<_, _>>()?, reducers: Vec::new() })
+}
+
+/// Each origin that operations reach, with all methods.
+fn origins(came: &Import) -> Vec<NetRule> {
+    let mut reached: Vec<NetRule> = Vec::new();
+    for rule in came.operations.iter().map(|operation| &operation.reaches) {
+        let same =
+            |one: &&mut NetRule| (one.scheme, &one.host, one.port) == (rule.scheme, &rule.host, rule.port);
+        match (reached.iter_mut().find(same).map(|one| &mut one.methods), &rule.methods) {
+            (Some(Some(known)), Some(more)) => known.extend(more.iter().cloned()),
+            (Some(_), _) => {}
+            (None, _) => reached.push(rule.clone()),
+        }
+    }
+    reached
+}
+
+/// What requests of a service reach without a profile and under each.
+fn granted(
+    section: &Arc<OpenApi>,
+    services: &Arc<Services>,
+    reached: &[NetRule],
+    routes: &Arc<Routes>,
+) -> Result<GrantedUnder, String> {
+    let policy = &services.policy;
+    let tool = ToolName::new("any").map_err(|e| e.to_string())?;
+    let wish = |kind, target| Capability { kind, target, optional: true, reason: None };
+    let nets = |rules: &[NetRule]| -> Vec<Capability> {
+        NetRule::show_list(rules, policy.workspace())
+            .into_iter()
+            .map(|t| wish(CapabilityKind::Net, t))
+            .collect()
+    };
+    let secrets: Vec<Capability> =
+        section.named_secrets().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
+    let join = |grants: Grants, own, more| {
+        let service = Service { about: Arc::clone(section), own, more, routes: Arc::clone(routes) };
+        let (services, tool, environment) = (Arc::clone(services), tool.clone(), Environment::new(&grants));
+        Arc::new(Granted {
+            services,
+            tool,
+            grants,
+            files: None,
+            environment,
+            service: Some(Arc::new(service)),
+        })
+    };
+    let under = |profile: Option<&str>| {
+        let of = |declared: &[Capability]| policy.openapi_grant(section, &tool, declared, reached, profile);
+        let (own, more) = (of(&nets(reached)).net, of(&nets(&section.net)).net);
+        let attachments = wish(CapabilityKind::Attachments, "create".to_owned());
+        let all: Vec<Capability> =
+            nets(reached).into_iter().chain(secrets.clone()).chain([attachments]).collect();
+        join(of(&all), own, more)
+    };
+    let profiles = policy.profiles().map(|profile| (profile.into(), under(Some(profile)))).collect();
+    Ok(GrantedUnder {
+        no_profile: under(None),
+        profiles,
+        nothing: join(Grants::default(), Vec::new(), Vec::new()),
+    })
+}
+
+fn entry(
+    section: &Arc<OpenApi>,
+    services: &Arc<Services>,
+    operation: Operation,
+    wire: &Arc<dyn Exchange>,
+) -> Result<Entry, String> {
+    let policy = &services.policy;
+    let tool = ToolName::new(operation.def.bare()).map_err(|e| e.to_string())?;
+    let limits: Limits = policy.openapi_limits(section, Some(&tool));
+    let broken = operation.unavailable.clone().or_else(|| misplaced(services, &operation));
+    let under = |profile: Option<&str>| {
+        let reached = std::slice::from_ref(&operation.reaches);
+        let grants = policy.openapi_grant(section, &tool, &operation.def.capabilities, reached, profile);
+        let missing = || services.secrets.missing(&grants, policy).into_iter().next().map(|(_, why)| why);
+        broken.clone().or_else(|| grants.unavailable()).or_else(missing)
+    };
+    let unavailable = under(None);
+    let under_profiles =
+        policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
+    let mut operation = operation;
+    operation.def.traits.needs_approval = section.needs_approval(&tool, operation.changes());
+    let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
+    let entry = toolbay_openapi::tool(operation, Arc::clone(wire));
+    let asks = section.asks_reason(&tool).unwrap_or_else(|| policy.asks_reason(None));
+    let entry = Entry {
+        unavailable,
+        under_profiles: Some(Arc::new(under_profiles)),
+        args_bytes: limits.args_bytes,
+        result_chars: limits.result_chars,
+        serial: section.lane(&tool),
+        cache: section.cache(&tool),
+        delivery: section.results(&tool).or(policy.results()),
+        reducer: reducer.transpose().map_err(|e| format!("`reduce`: {e}"))?.map(Arc::new),
+        ..entry
+    };
+    Ok(if asks { entry.asking_reason() } else { entry })
+}
+
+/// Why a secret may not go where the operation puts it.
+fn misplaced(services: &Services, operation: &Operation) -> Option<String> {
+    let url = Url::parse(operation.base()).ok()?;
+    let target = Target::request("GET", &url).ok()?;
+    operation.credentials.iter().find_map(|one| {
+        let (name, rule) = services.policy.secrets().find(|(name, _)| *name == one.secret)?;
+        let spot = match &one.placement {
+            Placement::Header { name, .. } => Spot::Header(name),
+            Placement::Basic => Spot::Header(DEFAULT_HEADER),
+            Placement::Cookie(_) => Spot::Header("cookie"),
+            Placement::Query(name) => Spot::Query(name),
+        };
+        rule.refusal(name, &target, spot)
+    })
+}

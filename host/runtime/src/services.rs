@@ -1,0 +1,45 @@
+//! The services of the policy, for embedders: [`Host::load_openapi`] and what came of it.
+
+use std::sync::Arc;
+
+use toolbay_core::policy::OpenApi;
+
+use crate::capability::Services;
+use crate::host::Host;
+use crate::openapi::{self, OpenApiInfo, Target};
+
+impl Host {
+    /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_core::policy::Policy::openapi)) and makes
+    /// tools of their operations. A source that can not be had is told and stops none of the others.
+    pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.load(&self.target(&|| self.installed.services()), false).await
+    }
+
+    /// The same, asking servers for newer documents, however fresh the copies are.
+    pub async fn refresh_openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.load(&self.target(&|| self.installed.services()), true).await
+    }
+
+    /// What the sections came to when they were read last, in the order of their names.
+    #[must_use]
+    pub fn openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.told()
+    }
+
+    /// Reads the document of a section that need not be in the policy: its text, and its SHA-256 in hex.
+    ///
+    /// # Errors
+    /// Why it can not be had.
+    pub async fn read_openapi(&self, section: &Arc<OpenApi>) -> Result<(Arc<str>, Arc<str>), String> {
+        openapi::read(section, &self.installed.services()).await
+    }
+
+    /// What of another policy holds at once for services.
+    pub(crate) async fn swap_openapi(&self) {
+        self.openapi.swap(&self.target(&|| self.installed.services())).await;
+    }
+
+    fn target<'a>(&'a self, services: &'a (dyn Fn() -> Arc<Services> + Send + Sync)) -> Target<'a> {
+        Target { registry: self.registry(), services, folders: &self.installed.shared.folders }
+    }
+}

@@ -1,0 +1,331 @@
+//! Other MCP servers over HTTP: both eras, and peers that are not what they seem.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use integration_tests::{fault, outcome, refusal, words};
+use serde_json::{Value, json};
+use toolbay::core::fault::FaultKind;
+use toolbay_mcp::client::ServerState;
+
+use crate::bridge::{Bridged, SOON};
+use crate::server::{Reply, Seen, Server, redirect, response};
+
+const JSON: &str = "content-type: application/json\r\n";
+const EVENTS: &str = "content-type: text/event-stream\r\n";
+
+fn body(seen: &Seen) -> Value {
+    serde_json::from_slice(&seen.body).unwrap_or_default()
+}
+
+fn answer(id: &Value, result: Value) -> Reply {
+    let mut message = json!({"jsonrpc": "2.0", "id": id});
+    message["result"] = result;
+    response(200, JSON, message.to_string())
+}
+
+fn list() -> Value {
+    json!({"tools": [{"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object", "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"}}}}], "resultType": "complete"})
+}
+
+/// A server of revision 2025-11-25 with sessions; `call` answers calls.
+fn legacy(
+    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply + Send + Sync {
+    move |seen| {
+        let message = body(seen);
+        let id = &message["id"];
+        match (seen.line().split(' ').next().unwrap(), message["method"].as_str()) {
+            ("POST", Some("initialize")) => {
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "web", "version": "3"}});
+                let text = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+                response(200, &format!("{JSON}mcp-session-id: abc-1\r\n"), text)
+            }
+            ("POST", Some("notifications/initialized" | "notifications/cancelled")) => response(202, "", ""),
+            ("POST", Some("tools/list")) => answer(id, list()),
+            ("POST", Some("tools/call")) => call(&message, seen),
+            ("GET", _) => call(&message, seen),
+            ("DELETE", _) => response(200, "", ""),
+            _ => response(404, "", "nothing here"),
+        }
+    }
+}
+
+fn modern(
+    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply + Send + Sync {
+    move |seen| {
+        let message = body(seen);
+        let id = &message["id"];
+        let same = seen.header("mcp-method") == message["method"].as_str()
+            && seen.header("mcp-protocol-version") == Some("2026-07-28")
+            && message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28";
+        if !same {
+            return response(
+                400,
+                JSON,
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32020, "message": "headers"}})
+                    .to_string(),
+            );
+        }
+        match message["method"].as_str() {
+            Some("server/discover") => answer(
+                id,
+                json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "4"}}),
+            ),
+            Some("tools/list") => answer(id, list()),
+            Some("tools/call") => call(&message, seen),
+            _ => response(
+                404,
+                JSON,
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string(),
+            ),
+        }
+    }
+}
+
+fn text(message: &Value, text: &str) -> Reply {
+    answer(&message["id"], json!({"content": [{"type": "text", "text": text}]}))
+}
+
+async fn bridged(server: &Server, more: &str) -> Bridged {
+    Bridged::new(&format!("[mcp.s]\nurl = \"{}\"\n{more}", server.url("/mcp"))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_eras_are_spoken() {
+    let server = Server::new(legacy(|message, _| text(message, "legacy"))).await;
+    let host = bridged(&server, "headers = { X-Team = \"a\" }").await;
+    assert_eq!(host.status().protocol.as_deref(), Some("2025-11-25"), "{:?}", host.status());
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({"region": "x"})).await), "legacy");
+    host.bridge.close().await;
+    let seen = server.seen();
+    let call = seen.iter().find(|seen| body(seen)["method"] == "tools/call").unwrap();
+    assert_eq!(call.header("mcp-session-id"), Some("abc-1"));
+    assert_eq!((call.header("mcp-protocol-version"), call.header("x-team")), (Some("2025-11-25"), Some("a")));
+    assert_eq!(call.header("mcp-param-region"), None);
+    assert!(seen.last().unwrap().line().starts_with("DELETE"), "a farewell");
+
+    let server = Server::new(modern(|message, seen| {
+        text(message, &format!("{:?} {:?}", seen.header("mcp-name"), seen.header("mcp-param-region")))
+    }))
+    .await;
+    let host = bridged(&server, "").await;
+    assert_eq!(host.status().protocol.as_deref(), Some("2026-07-28"), "{:?}", host.status());
+    let said = host.host.call("mcp__s__echo", json!({"region": "é"})).await;
+    assert_eq!(words(&said), "Some(\"echo\") Some(\"=?base64?w6k=?=\")");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_may_come_as_an_event_and_a_stream_is_fetched_again() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&gets);
+    let server = Server::new(legacy(move |message, seen| {
+        if seen.line().starts_with("GET") {
+            counted.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(seen.header("last-event-id"), Some("e-7"));
+            let event =
+                json!({"jsonrpc": "2.0", "id": 3, "result": {"content": [{"type": "text", "text": "late"}]}});
+            return response(200, EVENTS, format!("data: {event}\n\n"));
+        }
+        let id = &message["id"];
+        assert_eq!(id, 3, "the third request of this conversation: {message}");
+        response(200, EVENTS, "id: e-7\nretry: 10\ndata:\n\n")
+    }))
+    .await;
+    let host = bridged(&server, "protocol = \"legacy\"").await;
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "late");
+    assert_eq!(gets.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_never_answers_is_not_fetched_for_ever() {
+    let server = Server::new(legacy(|_, _| response(200, EVENTS, "id: 1\nretry: 1\ndata:\n\n"))).await;
+    let host = bridged(&server, "").await;
+    let said = host.host.call("mcp__s__echo", json!({})).await;
+    assert_eq!(fault(&said).kind, FaultKind::BadOutput);
+    assert!(fault(&said).message.contains("broke off 8 times"), "{said:?}");
+    let server = Server::new(modern(|_, _| response(200, EVENTS, "data: {}\n\n"))).await;
+    let host = bridged(&server, "").await;
+    assert!(fault(&host.host.call("mcp__s__echo", json!({})).await).message.contains("without an answer"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_and_events_without_end_are_cut() {
+    let big = |kind: &str, start: &str| {
+        let head = format!("HTTP/1.1 200 X\r\n{kind}\r\n{start}").into_bytes();
+        Reply::Endless(head, vec![b'x'; 1 << 20], Duration::ZERO)
+    };
+    for (kind, start, part) in
+        [(JSON, "{\"a\":\"", "more than 24MiB"), (EVENTS, "data: ", "an event of more than 24MiB")]
+    {
+        let (kind, start) = (kind.to_owned(), start.to_owned());
+        let server = Server::new(legacy(move |_, _| big(&kind, &start))).await;
+        let host = bridged(&server, "").await;
+        let said = host.host.call("mcp__s__echo", json!({})).await;
+        assert!(fault(&said).message.contains(part), "{said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_is_told() {
+    for (status, headers, text, expect, part) in [
+        (200, JSON, "{}", "bad_output", "no answer to the request"),
+        (200, JSON, "junk", "bad_output", "no answer to the request"),
+        (200, "content-type: text/html\r\n", "<html>", "bad_output", "endpoint of an MCP server"),
+        (202, "", "", "bad_output", "endpoint of an MCP server"),
+        (500, "", "oops", "execution_failed", "status 500: oops"),
+        (401, "", "", "execution_failed", "[mcp.s] bearer"),
+        (
+            400,
+            JSON,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad args"}}"#,
+            "input_invalid",
+            "bad args",
+        ),
+    ] {
+        let server = Server::new(legacy(move |_, _| response(status, headers, text))).await;
+        let host = bridged(&server, "").await;
+        let said = host.host.call("mcp__s__echo", json!({})).await;
+        assert_eq!(outcome(&said), expect, "{status} {text}: {said:?}");
+        let words = said.result.as_ref().unwrap_err().to_string();
+        assert!(words.contains(part), "{status} {text}: {words}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgotten_session_is_begun_anew() {
+    let calls = AtomicUsize::new(0);
+    let server = Server::new(legacy(move |message, _| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => response(404, "", "unknown session"),
+        _ => text(message, "again"),
+    }))
+    .await;
+    let host = bridged(&server, "").await;
+    assert_eq!(outcome(&host.host.call("mcp__s__echo", json!({})).await), "execution_failed");
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "again");
+    assert_eq!(host.status().connects, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_lead_nowhere_but_home() {
+    // Within the origin, with the method kept: as a slash at the end wants it.
+    let inner = legacy(|message, _| text(message, "home"));
+    let server = Server::new(move |seen| match seen.path() {
+        "/mcp" => redirect(307, "/mcp/"),
+        _ => inner(seen),
+    })
+    .await;
+    let host = bridged(&server, "").await;
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "home");
+    let other = Server::new(|_| response(200, JSON, "{}")).await;
+    for (status, to, part) in [
+        (
+            307,
+            "http://169.254.169.254/latest/meta-data".to_owned(),
+            "another origin, `http://169.254.169.254`",
+        ),
+        (302, other.url("/steal"), "another origin"),
+        (308, "file:///etc/passwd".to_owned(), "no URL of a server"),
+        (303, "/elsewhere".to_owned(), "status 303"),
+        (307, "/mcp".to_owned(), "more than 3 redirects"),
+    ] {
+        let server = Server::new(move |_| redirect(status, &to)).await;
+        let host = bridged(&server, "").await;
+        let reason = host.status().reason.unwrap();
+        assert!(reason.contains(part), "{status}: {reason}");
+    }
+    assert!(other.seen().is_empty(), "nothing was sent there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_leads_inside_is_refused() {
+    for (url, part) in [
+        ("http://169.254.169.254/mcp", "clouds keep a machine's credentials"),
+        ("http://metadata.google.internal/mcp", ""),
+        ("http://127.0.0.1:1/mcp", "no connection"),
+    ] {
+        let host = Bridged::new(&format!("[mcp.s]\nurl = \"{url}\"")).await;
+        let status = host.status();
+        assert_eq!(status.state, ServerState::Failed);
+        assert!(status.reason.as_ref().unwrap().contains(part), "{url}: {status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_go_to_their_origin_and_do_not_come_back() {
+    let name = "bridge_http::tokens_go_to_their_origin_and_do_not_come_back";
+    if integration_tests::in_a_process(name, "export WEB_TOKEN=web-5c1f-canary-88bb") {
+        return;
+    }
+    let server = Server::new(legacy(|message, seen| {
+        let token = seen.header("authorization").unwrap_or("none").to_owned();
+        text(message, &format!("you said {token}"))
+    }))
+    .await;
+    let more = format!(
+        "bearer = \"T\"\n[secrets.T]\nfrom = \"env:WEB_TOKEN\"\norigins = [\"http://127.0.0.1:{}\"]",
+        server.port()
+    );
+    let host = bridged(&server, &more).await;
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "you said Bearer [secret T]");
+    assert!(
+        server.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer web-5c1f-canary-88bb"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_input_is_asked_for_and_not_for_ever() {
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rounds);
+    let server = Server::new(modern(move |message, _| {
+        let params = &message["params"];
+        match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => answer(
+                &message["id"],
+                json!({"resultType": "input_required", "requestState": "st\"ate",
+                "inputRequests": {"q": {"method": "elicitation/create", "params": {"message": "m"}}}}),
+            ),
+            1 => text(message, &format!("{} {}", params["inputResponses"], params["requestState"])),
+            _ => answer(&message["id"], json!({"resultType": "input_required", "inputRequests": {}})),
+        }
+    }))
+    .await;
+    let host = bridged(&server, "").await;
+    let said = host.host.call("mcp__s__echo", json!({})).await;
+    assert_eq!(words(&said), r#"{"q":{"action":"decline"}} "st\"ate""#);
+    let said = host.host.call("mcp__s__echo", json!({})).await;
+    assert!(fault(&said).message.contains("asked for more input 8 times"), "{said:?}");
+    let server = Server::new(modern(|message, _| {
+        answer(
+            &message["id"],
+            json!({"resultType": "input_required",
+            "inputRequests": {"q": {"method": "sampling/createMessage", "params": {}}}}),
+        )
+    }))
+    .await;
+    let host = bridged(&server, "").await;
+    let said = host.host.call("mcp__s__echo", json!({})).await;
+    assert!(fault(&said).message.contains("`sampling/createMessage`"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_does_not_hold_a_call() {
+    let server = Server::new(legacy(|_, _| Reply::Silence)).await;
+    let host = bridged(&server, "timeout = \"300ms\"").await;
+    let said = host.host.call("mcp__s__echo", json!({})).await;
+    assert_eq!(fault(&said).kind, FaultKind::Deadline);
+    host.until("it is told", |_| {
+        server.seen().iter().any(|seen| body(seen)["method"] == "notifications/cancelled")
+    })
+    .await;
+    let silent = Server::new(|_| Reply::Silence).await;
+    let host = bridged(&silent, "start_timeout = \"500ms\"").await;
+    assert!(host.status().reason.unwrap().contains("did not begin within 500ms"));
+    let absent = host.host.call("mcp__s__echo", json!({})).await;
+    assert!(refusal(&absent).message.contains("Unknown tool"), "{SOON:?}");
+}
