@@ -30,7 +30,14 @@ pub(crate) enum Bad {
     /// Nothing is to be answered.
     Silent,
     /// This, to this request.
-    Answer(Box<ErrorData>, Option<RequestId>),
+    Answer(Box<(ErrorData, Option<RequestId>)>),
+}
+
+impl Bad {
+    /// What is answered to a request, or to nobody.
+    pub(crate) fn answer(error: ErrorData, id: Option<RequestId>) -> Self {
+        Self::Answer(Box::new((error, id)))
+    }
 }
 
 #[derive(Deserialize)]
@@ -60,7 +67,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Bad::Silent);
     }
-    let parse_error = |text: &'static str| Bad::Answer(ErrorData::parse_error(text, None).into(), None);
+    let parse_error = |text: &'static str| Bad::answer(ErrorData::parse_error(text, None), None);
     let text = std::str::from_utf8(bytes).map_err(|_| parse_error("a message that is no UTF-8"))?;
     let text = text.trim_start_matches('\u{feff}');
     let Ok(mut message) = serde_json::from_str::<RxJsonRpcMessage<RoleServer>>(text) else {
@@ -75,7 +82,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
             }
             ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
                 let text = format!("the `params` of `{}` are not what it takes", custom.method);
-                return Err(Bad::Answer(ErrorData::invalid_params(text, None).into(), Some(request.id.clone())));
+                return Err(Bad::answer(ErrorData::invalid_params(text, None), Some(request.id.clone())));
             }
             _ => {}
         }
@@ -116,9 +123,9 @@ fn is_known(method: &str) -> bool {
 }
 
 fn what_is_wrong(text: &str) -> Bad {
-    let invalid = |text: &'static str, id| Bad::Answer(ErrorData::invalid_request(text, None).into(), id);
+    let invalid = |text: &'static str, id| Bad::answer(ErrorData::invalid_request(text, None), id);
     match serde_json::from_str::<Value>(text) {
-        Err(_) => Bad::Answer(ErrorData::parse_error("a message that is no JSON", None).into(), None),
+        Err(_) => Bad::answer(ErrorData::parse_error("a message that is no JSON", None), None),
         Ok(Value::Array(_)) => invalid("batches are not taken: one message a line", None),
         Ok(Value::Object(message)) => {
             let id = message.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
@@ -171,7 +178,8 @@ mod tests {
             let shown = String::from_utf8_lossy(bytes);
             match (read(bytes).expect_err(&shown), expect) {
                 (Bad::Silent, None) => {}
-                (Bad::Answer(error, id), Some((code, wanted))) => {
+                (Bad::Answer(answer), Some((code, wanted))) => {
+                    let (error, id) = *answer;
                     assert_eq!((error.code.0, id), (code, wanted), "{shown}");
                 }
                 (bad, expect) => panic!("{shown}: {bad:?}, not {expect:?}"),

@@ -189,7 +189,7 @@ where
             }
             Some(Line::TooLong(id)) => {
                 let text = format!("a message of more than {} bytes is not read", self.most);
-                Err(Bad::Answer(ErrorData::invalid_request(text, None).into(), id))
+                Err(Bad::answer(ErrorData::invalid_request(text, None), id))
             }
             Some(Line::Whole(bytes)) => message::read(&bytes),
         })
@@ -203,7 +203,7 @@ where
                 if !self.asked.ask(&request.id) {
                     let text = "a request of this id is not answered yet, or was cancelled";
                     let error = ErrorData::invalid_request(text, None);
-                    return Err(Bad::Answer(error.into(), Some(request.id.clone())));
+                    return Err(Bad::answer(error, Some(request.id.clone())));
                 }
                 Ok(true)
             }
@@ -259,8 +259,9 @@ where
                 },
                 Err(bad) => bad,
             };
-            if let Bad::Answer(error, id) = bad {
-                let refusal = ServerJsonRpcMessage::error(*error, id);
+            if let Bad::Answer(answer) = bad {
+                let (error, id) = *answer;
+                let refusal = ServerJsonRpcMessage::error(error, id);
                 self.refusing = Some(Box::pin(self.writer.send(refusal)));
             }
         }

@@ -123,7 +123,7 @@ async fn a_state_is_good_for_what_it_was_given_for() {
     for change in [
         |retry: &mut Value| retry["requestState"] = json!("forged"),
         |retry: &mut Value| {
-            retry["requestState"] = json!(format!("{}x", retry["requestState"].as_str().unwrap()))
+            retry["requestState"] = json!(format!("{}x", retry["requestState"].as_str().unwrap()));
         },
         |retry: &mut Value| retry["arguments"]["n"] = json!(2),
         |retry: &mut Value| retry["name"] = json!("p__list"),

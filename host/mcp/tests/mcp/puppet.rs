@@ -92,31 +92,7 @@ impl Puppet {
                 let _dropped = Dropped(Arc::clone(&self.dropped));
                 std::future::pending().await
             }
-            "ask" => {
-                let Some(client) = &ctx.turn.dialog else {
-                    return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "nobody")));
-                };
-                let form = |key: &str| {
-                    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-                    let params = json!({"message": format!("What is the {key}?"), "requestedSchema": schema});
-                    Ask::new(key, AskKind::Elicit, params)
-                };
-                let mut answers = client.ask(vec![form("name")]).await.map_err(ToolError::from)?;
-                answers.extend(client.ask(vec![form("place")]).await.map_err(ToolError::from)?);
-                Ok(ToolOutput::text(Value::from(answers).to_string()))
-            }
-            "sample" => {
-                let params = json!({"messages": [], "maxTokens": 1});
-                let client = ctx.turn.dialog.as_ref().unwrap();
-                let answer = client.ask(vec![Ask::new("any", AskKind::Sample, params)]).await;
-                Ok(ToolOutput::text(format!("{:?}", answer.map_err(ToolError::from)?)))
-            }
-            "log" => {
-                let client = ctx.turn.dialog.as_ref().unwrap();
-                client.log(LogLevel::Warning, Some("p"), json!({"a": 1})).await;
-                client.log(LogLevel::Debug, None, json!("quiet")).await;
-                Ok(ToolOutput::text("logged"))
-            }
+            "ask" | "sample" | "log" => speak(call, ctx).await,
             "nap" => {
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 Ok(ToolOutput::text("rested"))
@@ -154,6 +130,35 @@ impl Puppet {
                 Ok(ToolOutput::text("done"))
             }
             _ => Ok(ToolOutput::text(call.args())),
+        }
+    }
+}
+
+/// What a tool of the embedder's own code says to its client while it runs.
+async fn speak(call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    let Some(client) = &ctx.turn.dialog else {
+        return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "nobody")));
+    };
+    match call.parsed()["do"].as_str() {
+        Some("ask") => {
+            let form = |key: &str| {
+                let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+                let params = json!({"message": format!("What is the {key}?"), "requestedSchema": schema});
+                Ask::new(key, AskKind::Elicit, params)
+            };
+            let mut answers = client.ask(vec![form("name")]).await.map_err(ToolError::from)?;
+            answers.extend(client.ask(vec![form("place")]).await.map_err(ToolError::from)?);
+            Ok(ToolOutput::text(Value::from(answers).to_string()))
+        }
+        Some("sample") => {
+            let params = json!({"messages": [], "maxTokens": 1});
+            let answer = client.ask(vec![Ask::new("any", AskKind::Sample, params)]).await;
+            Ok(ToolOutput::text(format!("{:?}", answer.map_err(ToolError::from)?)))
+        }
+        _ => {
+            client.log(LogLevel::Warning, Some("p"), json!({"a": 1})).await;
+            client.log(LogLevel::Debug, None, json!("quiet")).await;
+            Ok(ToolOutput::text("logged"))
         }
     }
 }
