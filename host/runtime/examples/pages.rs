@@ -59,10 +59,7 @@ async fn main() -> Done<()> {
     reducer(&host)?;
     let mut args = std::env::args_os().skip(1);
     if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {
-        println!(
-            "{} results",
-            whole(std::env::current_dir()?, cache.into(), plugins.into()).await?.len()
-        );
+        println!("{} results", whole(std::env::current_dir()?, cache.into(), plugins.into()).await?.len());
     }
     Ok(())
 }
