@@ -142,9 +142,9 @@ def call(id, params):
             subprocess.run(["/bin/sh", "-c", line.format(sys.argv[2])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         answer(id, text("started"))
     elif name == "ask":
+        STATES["asked"] = (id, {})
         for n, method in enumerate(["roots/list", "sampling/createMessage", "elicitation/create", "ping", "what/ever"]):
             send({"id": f"q{n}", "method": method, "params": {"message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "integer", "default": 7}}}}})
-        STATES["asked"] = (id, {})
     elif name == "structured":
         value = {"n": "seven"} if MODE == "liar" else {"n": 7}
         answer(id, {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value})
