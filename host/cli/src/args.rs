@@ -201,7 +201,7 @@ pub(crate) enum Command {
     /// Serve the tools over MCP, on stdin and stdout or over HTTP.
     Serve {
         /// Serve over HTTP, at `/mcp` and `/mcp/<profile>`: an address such as `127.0.0.1:8080`, a port of this machine,
-        /// or `systemd` for the sockets of a unit. Can be given several times. Who may use it, [serve] of the policy says.
+        /// or `systemd` for the sockets of a unit. Can be given several times. Who may use it, `[serve]` of the policy says.
         #[arg(long, value_name = "ADDR")]
         http: Vec<String>,
         /// List only tools that find, describe and call others, and those that are always listed.

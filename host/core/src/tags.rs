@@ -10,7 +10,7 @@
 //! | `destructive` | files to write or a program are granted, or the grants leave it open (other requests, kept state); not where the author says that it only adds |
 //! | `slow` | its source says so |
 //!
-//! Native code has no grants: its author's word holds. What other labels a source gives a tool stand as they are; of
+//! Native code has no grants: its author's word holds. That of another MCP server does not: its tools are `destructive`. What other labels a source gives a tool stand as they are; of
 //! the six it may give `slow` only, native code all. The operator may add any, and takes none away.
 
 use std::collections::BTreeSet;
@@ -96,15 +96,17 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
     let (claims, known) = (tool.traits, effects.unwrap_or_default());
     let native = tool.source == ToolSource::Builtin;
     let remote = matches!(tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
+    // Nobody has looked at what another server says of itself; rules of permission stand on these labels.
+    let believed = !matches!(tool.source, ToolSource::Mcp { .. });
     let open = effects.is_none() || known.may_change || known.adds;
-    let read_only = !known.changes && (!open || claims.read_only);
+    let read_only = !known.changes && (!open || (claims.read_only && believed));
     let destroys = known.changes || known.may_change || effects.is_none();
     let derived = [
         (NETWORK, known.network || remote),
         (FILE_SYSTEM, known.file_system),
         (PRIVILEGED, known.privileged),
         (READ_ONLY, read_only),
-        (DESTRUCTIVE, destroys && !read_only && !claims.additive),
+        (DESTRUCTIVE, destroys && !read_only && !(claims.additive && believed)),
     ];
     let of_host = derived.iter().filter(|(_, holds)| *holds).map(|(tag, _)| *tag);
     let of_source = tool.tags.iter().map(String::as_str);
@@ -204,7 +206,7 @@ mod tests {
         for (entry, claims, expect) in [
             (plugin_tool("p", "t"), "", "math read_only slow"),
             (mcp_tool("gh", "t"), "", "destructive math network slow"),
-            (mcp_tool("gh", "t"), "read-only closed", "math network read_only slow"),
+            (mcp_tool("gh", "t"), "read-only closed", "destructive math network slow"),
             (native_tool("t"), "read-only", "math network privileged read_only slow"),
             (native_tool("t"), "additive", "math network privileged read_only slow"),
             (native_tool("t"), "", "destructive math network privileged slow"),

@@ -42,6 +42,13 @@ pub(crate) struct Caller {
     pub(crate) revoked: CancellationToken,
 }
 
+impl Caller {
+    /// Whether what they came with does not count any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.revoked.is_cancelled() || self.expires.is_some_and(|at| at <= SystemTime::now())
+    }
+}
+
 /// Which profiles are open to a caller.
 #[derive(Debug, Clone)]
 pub(crate) enum Reach {

@@ -172,6 +172,11 @@ async fn announce<F: Future<Output = bool>>(
     gone: impl Fn() -> bool,
     tell: impl Fn(Change) -> F,
 ) {
+    // What a client is listed first waits for the plugins, too: that they came is no change.
+    tokio::select! {
+        () = closed.cancelled() => return,
+        () = server.loaded() => {}
+    }
     let mut changes = server.changes();
     let mut listed = Listing::of(&server.view(), &BTreeMap::new());
     loop {

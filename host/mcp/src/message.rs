@@ -90,6 +90,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
     Ok(message)
 }
 
+/// Whether a message is a call.
+pub(crate) fn is_call(text: &str) -> bool {
+    serde_json::from_str::<Head<'_>>(text)
+        .is_ok_and(|head| head.method.is_some_and(|method| method == "tools/call"))
+}
+
 /// The arguments of a call in a message, as they stand there.
 pub(crate) fn arguments(text: &str) -> Option<&str> {
     let head: Head<'_> = serde_json::from_str(text).ok()?;

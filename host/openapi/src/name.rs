@@ -27,6 +27,15 @@ pub(crate) fn legal(text: &str, most: usize) -> String {
     out.get(..out.len().min(most)).unwrap_or_default().trim_end_matches('_').to_owned()
 }
 
+/// Longest name that is compared with others as it is, in bytes; of a longer one a hash tells it from others.
+const MAX_SPOKEN: usize = 256;
+
+/// A name of what an author wrote, who may have written a book, and may have it meant by many operations.
+fn short(text: &str) -> String {
+    let name = legal(text, MAX_SPOKEN);
+    if text.len() > MAX_SPOKEN { with_hash(&name, text, MAX_SPOKEN, DIGITS) } else { name }
+}
+
 /// An operation, as it is named.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Named<'a> {
@@ -37,10 +46,8 @@ pub(crate) struct Named<'a> {
 
 impl Named<'_> {
     fn spoken(&self) -> String {
-        let id = self.id.map(|id| legal(id, usize::MAX)).filter(|name| !name.is_empty());
-        id.unwrap_or_else(|| {
-            legal(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path), usize::MAX)
-        })
+        let id = self.id.map(short).filter(|name| !name.is_empty());
+        id.unwrap_or_else(|| short(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path)))
     }
 }
 

@@ -164,10 +164,17 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Most operations that are looked at, those included that are left out: one item may be meant by many paths.
+const MAX_SEEN: usize = 20_000;
+
 /// All operations of a document in their order, and the paths that lead to none.
 fn all(document: &Document) -> (Vec<Found<'_>>, Vec<Problem>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (path, node) in document.paths().filter(|(path, _)| path.starts_with('/')) {
+        if found.len() + problems.len() >= MAX_SEEN {
+            problems.push(problem("*", path, format!("the document has more than {MAX_SEEN} operations")));
+            break;
+        }
         match document.resolve(node) {
             Ok(item) => found.extend(METHODS.into_iter().filter_map(|(key, method)| {
                 let operation = item.get(key).filter(|operation| operation.is_object())?;

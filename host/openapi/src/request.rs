@@ -163,7 +163,10 @@ impl Plan {
             path += &text;
         }
         // What a URL would read as a step up or aside, whichever values it was put together from.
-        let step = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+        let step = |segment: &str| {
+            let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
+            matches!(decoded.split(';').next(), Some("." | ".."))
+        };
         if path.split('/').any(step) {
             let text = "a value of the path is `.` or `..`, and would make another path";
             return Err(ToolError::new(ErrorCode::InputInvalid, text));

@@ -155,6 +155,8 @@ impl Keys {
         if next.not_before.is_some_and(|not_before| now < not_before) {
             return;
         }
+        // Noted first: whoever gives up waiting here must not be able to have them asked for again at once.
+        next.not_before = now.checked_add(LEAST_PAUSE);
         let got = tokio::time::timeout(PATIENCE, self.get()).await;
         let got = got.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
         match got.and_then(|bytes| parse(&bytes)) {

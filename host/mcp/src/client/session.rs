@@ -21,6 +21,8 @@ use super::wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
 pub(super) const MODERN: &str = "2026-07-28";
 /// The newest revision with a handshake.
 const LEGACY: &str = "2025-11-25";
+/// Longest list of versions that is read, in bytes.
+const MAX_VERSIONS: usize = 64 << 10;
 /// All revisions with a handshake.
 const HANDSHAKES: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", LEGACY];
 
@@ -47,6 +49,12 @@ pub(super) struct Session {
     next_id: AtomicU64,
     places: Semaphore,
     waiting: AtomicUsize,
+}
+
+/// What a server that speaks another version of the protocol says of those it does.
+#[derive(Deserialize)]
+struct Versions {
+    supported: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -159,8 +167,9 @@ impl Session {
             match asked {
                 Ok(result) => break Some(result),
                 Err(LinkError::Rpc(error)) if error.code == UNSUPPORTED_VERSION => {
-                    let supported = error.data.as_ref().and_then(|data| data.get("supported")?.as_array());
-                    let ours = supported.is_some_and(|all| all.iter().any(|one| one == MODERN));
+                    let data = error.data.as_ref().filter(|data| data.get().len() <= MAX_VERSIONS);
+                    let data = data.and_then(|data| wire::object::<Versions>(data).ok());
+                    let ours = data.is_some_and(|data| data.supported.iter().any(|one| one == MODERN));
                     if !ours || !std::mem::take(&mut again) {
                         break None;
                     }

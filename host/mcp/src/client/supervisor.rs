@@ -453,7 +453,8 @@ impl Supervisor {
         let name = def.name.to_string();
         let timeout = rules.timeout.unwrap_or(self.server.timeout);
         let tool = RemoteTool { supervisor: Arc::clone(self), own_name, mirror, timeout };
-        let entry = tools::dress(Entry::new(def, Arc::new(tool)), &rules);
+        let entry = Entry::new(def, Arc::new(tool)).with_effects(tools::effects(&self.server));
+        let entry = tools::dress(entry, &rules);
         bundle.tools.push(if self.asks_reason { entry.asking_reason() } else { entry });
         let Some(wanted) = rules.reduce else { return Ok(()) };
         let found = self.ports.reducer.as_ref().and_then(|find| find(&wanted));
@@ -489,7 +490,9 @@ impl Supervisor {
                         Ok(Ok(())) => {}
                         Ok(Err(LinkError::Closed(why))) => return why,
                         Ok(Err(error)) => {
-                            tracing::warn!(server = self.name(), "its list could not be read again: {error}");
+                            let why = self.ports.outside.redacted(&error.to_string()).into_owned();
+                            let why = toolbay_core::text::one_line(&why, 1_000);
+                            tracing::warn!(server = self.name(), "its list could not be read again: {why}");
                         }
                         Err(_) => return "its list could not be read again in time".to_owned(),
                     }

@@ -6,11 +6,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolbay_core::delivery::Delivery;
-use toolbay_core::mcp_server::{McpServer, ToolRules};
+use toolbay_core::mcp_server::{McpServer, Place, ToolRules};
 use toolbay_core::name::QualifiedName;
 use toolbay_core::outside::Outside;
 use toolbay_core::registry::Entry;
 use toolbay_core::schema::Schema;
+use toolbay_core::tags::Effects;
 use toolbay_core::text::{is_hidden, one_line};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::untrusted;
@@ -143,6 +144,21 @@ fn traits(annotations: Option<&Value>) -> ToolTraits {
         closed_world: said("openWorldHint", false),
         untrusted_output: true,
         ..ToolTraits::default()
+    }
+}
+
+/// What the section lets a server do. What a server says of itself takes nothing of it away.
+pub(super) fn effects(server: &McpServer) -> Effects {
+    let (child, secrets) = match &server.place {
+        Place::Child(child) => (true, !child.env_secrets.is_empty()),
+        Place::Http(endpoint) => (false, !endpoint.secrets.is_empty() || !endpoint.net_private.is_empty()),
+    };
+    Effects {
+        network: true,
+        file_system: child,
+        privileged: child || secrets,
+        may_change: true,
+        ..Effects::default()
     }
 }
 

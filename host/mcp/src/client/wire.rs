@@ -12,6 +12,8 @@ use super::bounds::{MAX_BATCH, MAX_SAID};
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 /// The parameters are not sound.
 pub(super) const INVALID_PARAMS: i64 = -32602;
+/// Longest id of a request of a server that is answered, in bytes: it is repeated in the answer.
+const MAX_ID: usize = 256;
 /// The version of the protocol is not spoken (2026-07-28).
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 
@@ -42,8 +44,9 @@ pub(super) struct RpcError {
     pub(super) code: i64,
     #[serde(default)]
     pub(super) message: String,
+    /// As it came: what is in it is read where it is asked for.
     #[serde(default)]
-    pub(super) data: Option<Value>,
+    pub(super) data: Option<Box<RawValue>>,
 }
 
 impl RpcError {
@@ -87,6 +90,7 @@ fn message(text: &str) -> Option<Message> {
     let Envelope { id, method, params, result, error } = serde_json::from_str(text).ok()?;
     let params = params.map(ToOwned::to_owned);
     match (method, id) {
+        (Some(_), Some(id)) if !is_id(id.get()) => Some(Message::Stray),
         (Some(method), Some(id)) => Some(Message::Ask(Question { id: id.to_owned(), method, params })),
         (Some(method), None) => Some(Message::Tell { method, params }),
         (None, id) => {
@@ -102,6 +106,11 @@ fn message(text: &str) -> Option<Message> {
             })
         }
     }
+}
+
+/// Whether a request may have this id: a text or a number, and no book.
+fn is_id(id: &str) -> bool {
+    id.len() <= MAX_ID && id.starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
 /// Reads an object. What has the fields of one in a row, without their names, is none: serde would take it for one.

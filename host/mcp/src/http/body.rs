@@ -33,7 +33,7 @@ pub(super) struct Room(Arc<Semaphore>);
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    _room: Option<OwnedSemaphorePermit>,
+    pub(super) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Room {
@@ -95,7 +95,7 @@ impl Room {
         }
         // Most requests come in one piece, which need not be copied.
         let bytes = if rest.is_empty() { first.unwrap_or_default() } else { rest.into() };
-        Ok(Whole { bytes, _room: room })
+        Ok(Whole { bytes, room: room.map(Arc::new) })
     }
 
     fn take(&self, room: &mut Option<OwnedSemaphorePermit>, length: u64) -> Result<(), Box<Response<Body>>> {

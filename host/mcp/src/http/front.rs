@@ -14,9 +14,10 @@ use http_body_util::Full;
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Ends, Holding, Whole, explain};
-use super::clients::{Client, Full as NoShare, Kind};
+use super::clients::{Client, Full as NoShare, Kind, Share};
 use super::sessions::{Own, RETRY};
 use super::{Settings, State, answer, route};
 use crate::auth::Caller;
@@ -128,10 +129,21 @@ impl Front<'_> {
             let text = "the server is about to end";
             return Err(Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, SOON)));
         }
-        let whole = self.state.room.read(&parts.headers, body, limits).await?;
+        // Before its body is read: who sends slowly uses up its own share.
         let kind = kind(&parts);
-        let share = self.state.clients.share(&client, kind, limits).map_err(|full| Box::new(busy(full)))?;
+        let share = self.state.clients.share(&client, kind, limits);
+        let share = Arc::new(share.map_err(|full| Box::new(busy(full)))?);
         let working = from.connection.work();
+        let whole = self.state.room.read(&parts.headers, body, limits).await?;
+        if caller.is_over() {
+            let text = "the token was taken back, or its time is over";
+            return Err(Box::new(answer::error(
+                StatusCode::UNAUTHORIZED,
+                ErrorCode::INVALID_REQUEST,
+                text,
+                None,
+            )));
+        }
         let closed = self.state.ends.stop.child_token();
         let begins = begins(&parts, &whole.bytes);
         let own = Own {
@@ -151,6 +163,9 @@ impl Front<'_> {
             }
             None => self.whose(&client, &caller, &parts.headers)?,
         };
+        if std::str::from_utf8(&whole.bytes).is_ok_and(message::is_call) {
+            parts.extensions.insert(Held { _share: Arc::clone(&share), _room: whole.room.clone() });
+        }
         let response =
             self.ask(move || server.connection_of(whose.clone(), closed.clone()), own, parts, whole);
         let response = response.await;
@@ -258,6 +273,13 @@ impl Front<'_> {
         let age = self.settings.serve.limits.stream_age;
         Ends::new(left.map_or(age, |left| left.min(age)), &self.state.draining, &caller.revoked)
     }
+}
+
+/// What a call takes of the server, as long as it goes on: in a session it outlives the connection that it came by.
+#[derive(Clone)]
+struct Held {
+    _share: Arc<Share>,
+    _room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// What a request takes: `subscriptions/listen` and the stream of a session stay open.

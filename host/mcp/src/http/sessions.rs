@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::{Stream, stream};
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::{
@@ -213,12 +213,17 @@ impl SessionManager for Own {
     async fn create_stream(
         &self,
         id: &SessionId,
-        message: ClientJsonRpcMessage,
+        mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Problem> {
         let (handle, asked) = self.handle(id)?;
-        let open = match &message {
+        let open = match &mut message {
             ClientJsonRpcMessage::Request(request) => match Asked::new(asked, request.id.clone()) {
-                Ok(open) => Some(open),
+                Ok(open) => {
+                    // Until it is answered, and until it has ended: without its connection it still goes on.
+                    let open = Arc::new(open);
+                    request.request.extensions_mut().insert(Arc::clone(&open));
+                    Some(open)
+                }
                 Err(id) => {
                     let text = "a request of this id is not answered yet; each has an id of its own";
                     let refusal =
@@ -276,7 +281,7 @@ impl Drop for Asked {
 
 fn messages(
     mut receiver: mpsc::Receiver<ServerSseMessage>,
-    open: Option<Asked>,
+    open: Option<Arc<Asked>>,
 ) -> impl Stream<Item = ServerSseMessage> + Send + Sync + 'static {
     stream::poll_fn(move |cx| {
         let _ = &open;

@@ -87,6 +87,14 @@ impl Vault {
         }
     }
 
+    /// What the policy says of a secret that has a value.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn rule(&self, name: &str) -> Result<&secret::Secret, String> {
+        self.held(name).map(|held| &held.rule)
+    }
+
     fn get(&self, name: &str) -> Option<&Arc<Held>> {
         self.held.get(name)?.as_ref().ok()
     }

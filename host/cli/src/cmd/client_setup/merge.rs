@@ -21,7 +21,9 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     if servers.is_some_and(|servers| !servers.is_object()) {
         bail!("its `{key}` is no object");
     }
-    if servers.and_then(|servers| servers.get(name)) == Some(entry) {
+    let old = servers.and_then(|servers| servers.get(name));
+    let entry = &over(old, entry);
+    if old == Some(entry) {
         return Ok(text.to_owned());
     }
     let root = CstRootNode::parse(text, &options).context("it is no JSON")?;
@@ -45,6 +47,21 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         bail!("it is written in a way that can not be added to: add the entry by hand");
     }
     Ok(merged)
+}
+
+/// An entry with what its user added to the one before: variables, what is always allowed.
+fn over(old: Option<&Value>, entry: &Value) -> Value {
+    let (Some(old), Some(new)) = (old.and_then(Value::as_object), entry.as_object()) else {
+        return entry.clone();
+    };
+    let mut all = old.clone();
+    for (key, value) in new {
+        let empty = value.as_object().is_some_and(serde_json::Map::is_empty);
+        if !(empty && all.contains_key(key)) {
+            all.insert(key.clone(), value.clone());
+        }
+    }
+    Value::Object(all)
 }
 
 fn input(value: &Value) -> CstInputValue {

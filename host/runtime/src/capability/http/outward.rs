@@ -48,7 +48,8 @@ impl Client {
     ) -> Result<outside::Response, OutsideError> {
         let bad = |what: String| OutsideError::Denied(what);
         let mut url = Url::parse(&endpoint.url).map_err(|e| bad(format!("`url`: {e}")))?;
-        let headers = headers(endpoint, &request, secrets).map_err(bad)?;
+        let first = Target::request(request.method, &url).map_err(bad)?;
+        let headers = headers(endpoint, &request, &first, secrets).map_err(bad)?;
         let body = Bytes::from(request.body);
         for _ in 0..=MAX_HOPS {
             let target = Target::request(request.method, &url).map_err(bad)?;
@@ -126,7 +127,12 @@ impl Client {
 }
 
 /// The headers of every hop: those of the protocol, those of the section, the values of secrets.
-fn headers(endpoint: &Endpoint, request: &outside::Request, secrets: &Vault) -> Result<HeaderMap, String> {
+fn headers(
+    endpoint: &Endpoint,
+    request: &outside::Request,
+    target: &Target,
+    secrets: &Vault,
+) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     let written = request.headers.iter().map(|(name, value)| (name, value)).chain(&endpoint.headers);
     for (name, value) in written {
@@ -136,6 +142,12 @@ fn headers(endpoint: &Endpoint, request: &outside::Request, secrets: &Vault) -> 
     }
     for SecretHeader { header, prefix, secret } in &endpoint.secrets {
         let bad = || format!("the value of the secret `{secret}` can not stand in a header");
+        // The section was checked against the policy it came with. A later one may mean another value by the name, and
+        // another place to send it to.
+        let rule = secrets.rule(secret)?;
+        if !rule.goes_to(target) || !rule.headers.contains(header) {
+            return Err(format!("the secret `{secret}` may not be sent to this server any more"));
+        }
         let value = Zeroizing::new(format!("{prefix}{}", secrets.value(secret)?));
         let mut value = HeaderValue::from_str(&value).map_err(|_| bad())?;
         // Keeps it out of what libraries print, and out of the tables of HTTP/2's header compression.
