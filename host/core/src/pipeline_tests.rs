@@ -64,6 +64,27 @@ async fn results_come_in_the_order_of_the_calls() {
     assert!(bench.all(&[], TurnContext::default()).await.is_empty());
 }
 
+/// Calls that never wait are made one after the other, alone and in batches, on the only thread there is.
+#[tokio::test]
+async fn who_calls_without_end_leaves_room_for_others() {
+    for calls in [1, 3] {
+        let bench = bench(|_, _| {});
+        let stop = tokio_util::sync::CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            stopped.cancel();
+        });
+        let mut rounds = 0;
+        while !stop.is_cancelled() {
+            assert_eq!(bench.all(&vec!["{}"; calls], TurnContext::default()).await.len(), calls);
+            rounds += 1;
+            assert!(rounds < 100_000, "nobody else came to run");
+            bench.audit.take();
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Broken;
 
