@@ -280,6 +280,10 @@ impl Document {
             return Err(format!("it has {} bytes; at most {MAX_DOCUMENT_BYTES} are taken", text.len()));
         }
         let value = crate::json::parse(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        // A list of the right length would do for it.
+        if !value.is_object() {
+            return Err("invalid type: the document is no object".to_owned());
+        }
         let document: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
         check::document(&document)?;
         Ok(document)

@@ -236,7 +236,7 @@ mod tests {
         assert!((0..10).all(|_| client.pace(&limits).is_ok()));
         let early = client.pace(&limits).unwrap_err();
         assert!(early <= Duration::from_millis(100), "{early:?}");
-        tokio::time::advance(Duration::from_millis(101)).await;
+        tokio::time::advance(Duration::from_millis(100)).await;
         assert!(client.pace(&limits).is_ok() && client.pace(&limits).is_err());
     }
 
