@@ -40,6 +40,12 @@ impl Work {
         Self { until: Some(until), ..self }
     }
 
+    /// With fewer steps than anybody needs.
+    #[cfg(test)]
+    pub(crate) fn most(most: u64) -> Self {
+        Self { most, ..Self::default() }
+    }
+
     /// Takes steps.
     ///
     /// # Errors
@@ -101,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over() {
-        let work = Work { most: 10, ..Work::default() };
+        let work = Work::most(10);
         assert_eq!(work.spend(10), Ok(()));
         assert!(work.spend(1).unwrap_err().contains("more than 10 steps"));
         assert!(work.spend(0).is_err() && work.clone().spend(0).is_err());
@@ -119,7 +125,7 @@ mod tests {
         };
         assert_eq!(weigh(&json!(7)), 1);
         assert_eq!(weigh(&json!({"a": [1, 2], "b": "x".repeat(640)})), 1 + 3 + 11);
-        let work = Work { most: 100, ..Work::default() };
+        let work = Work::most(100);
         assert!(work.weigh(&json!(vec![0; 1000])).is_err());
         assert!(work.done.load(Ordering::Relaxed) <= 101, "no more is gone through");
     }

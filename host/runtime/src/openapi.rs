@@ -37,7 +37,7 @@ const FETCHES: usize = 16;
 /// Documents that tools are made of at once: each takes a thread, and memory as it is large.
 const PLANS: usize = 2;
 /// How long making tools of one document may take.
-const PLAN_TIME: Duration = Duration::from_secs(20);
+const PLAN_TIME: Duration = Duration::from_secs(60);
 /// How long it may take for all documents when the policy is read again.
 const SWAP_TIME: Duration = Duration::from_secs(5);
 /// How often tools are made again because the policy changed meanwhile. Whoever changes it loads again.

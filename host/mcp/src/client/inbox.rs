@@ -387,6 +387,7 @@ pub(super) mod tests {
             futures_util::FutureExt::now_or_never(std::pin::pin!(inbox.hung.notified())).is_some()
         };
         assert!(told(&one) && !told(&next));
+        one.hear();
         for n in 0..10 {
             one.late();
             if n % 2 == 0 {
