@@ -296,3 +296,95 @@ async fn a_server_that_is_slow_to_come_holds_nobody_up() {
     assert_eq!(status.state, ServerState::Failed);
     assert!(status.reason.as_ref().unwrap().contains("[mcp.s] start_timeout"), "{status:?}");
 }
+
+/// Between a reload and what the bridge makes of it, a server may end and be started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_started_again_gets_what_the_policy_of_today_gives() {
+    let name = "bridge::a_server_that_is_started_again_gets_what_the_policy_of_today_gives";
+    if integration_tests::in_a_process(name, "export BRIDGE_TOKEN=tok-5c1f-canary-77aa") {
+        return;
+    }
+    let secret = "[secrets.T]\nfrom = \"env:BRIDGE_TOKEN\"\nreveal = true";
+    let text = format!("{}\n{secret}", section("s", "good", "env_secrets = { TOKEN = \"T\" }"));
+    let bridged = Bridged::new(&text).await;
+    let next = policy(&section("s", "good", ""), &bridged.host.root());
+    bridged.host.host.reload_policy(next).await.unwrap();
+    // What it was handed is kept out of what it says for as long as it runs, also now that the secret is gone.
+    assert_eq!(words(&bridged.host.call("mcp__s__secret", json!({})).await), "the token is [secret T]");
+    bridged.host.call("mcp__s__die", json!({})).await;
+    bridged
+        .until("it is not started as it was", |bridged| {
+            bridged.status().reason.is_some_and(|why| why.contains("says something else of [mcp.s]"))
+        })
+        .await;
+    assert_eq!(bridged.status().connects, 1);
+    bridged.bridge.apply(&bridged.host.host.policy());
+    bridged.bridge.settled(SOON).await;
+    assert_eq!(words(&bridged.host.call("mcp__s__secret", json!({})).await), "the token is absent");
+    // And one whose section is gone is not started at all.
+    bridged.host.host.reload_policy(policy("", &bridged.host.root())).await.unwrap();
+    bridged.host.call("mcp__s__die", json!({})).await;
+    bridged
+        .until("it stays away", |bridged| {
+            bridged.status().reason.is_some_and(|why| why.contains("no [mcp.s] any more"))
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_may_write_is_not_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp-servers");
+    for (more, who) in [
+        (format!("[plugins.p.grant]\nfs_write = [{folder:?}]\n"), "[plugins.p.grant] fs_write"),
+        (
+            format!(
+                "[mcp.t]\ncommand = [\"/usr/bin/true\"]\nfs_write = [{folder:?}]\nsandbox = \"best-effort\"\n"
+            ),
+            "[mcp.t] fs_write",
+        ),
+    ] {
+        let bridged = Bridged::new(&format!("{}{more}", section("s", "good", ""))).await;
+        let status = bridged.status();
+        let why = status.reason.unwrap();
+        assert!(
+            why.contains("server.py` lies in a folder that can be written") && why.contains(who),
+            "{why}"
+        );
+        assert_eq!(status.connects, 0);
+    }
+}
+
+/// However quickly policies come, what runs in the end is what the last of them says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_many_policies_holds() {
+    let host = TestHost::empty("");
+    let bridge = Arc::new(Bridge::new(Arc::clone(host.host.registry()), host.host.outside()));
+    let of = |n: usize| Arc::new(policy(&format!("[mcp.s{n}]\nurl = \"http://127.0.0.1:1/\""), &host.root()));
+    let newest = Arc::new(std::sync::Mutex::new(of(0)));
+    let (told, read) = (Arc::new(tokio::sync::Notify::new()), Arc::clone(&newest));
+    let reads = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&told), move || {
+        let policy = Arc::clone(&read.lock().unwrap());
+        counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        // Slow enough for the next one to come meanwhile.
+        std::thread::sleep(Duration::from_millis(5));
+        policy
+    });
+    let follow = tokio::spawn(follow);
+    for n in 1..=100 {
+        *newest.lock().unwrap() = of(n);
+        told.notify_one();
+        tokio::task::yield_now().await;
+    }
+    let names = || bridge.status().into_iter().map(|status| status.name).collect::<Vec<_>>();
+    let start = Instant::now();
+    while names() != ["s100"] {
+        assert!(start.elapsed() < SOON, "{:?}", names());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(reads.load(std::sync::atomic::Ordering::SeqCst) <= 101);
+    drop(bridge);
+    told.notify_one();
+    tokio::time::timeout(SOON, follow).await.expect("it ends with the bridge").unwrap();
+}

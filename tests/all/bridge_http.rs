@@ -329,3 +329,146 @@ async fn a_server_that_does_not_answer_does_not_hold_a_call() {
     let absent = host.host.call("mcp__s__echo", json!({})).await;
     assert!(refusal(&absent).message.contains("Unknown tool"), "{SOON:?}");
 }
+
+/// A server that says something by itself: on a stream that `ear` answers.
+fn talking(ear: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Seen) -> Reply + Send + Sync {
+    let inner = legacy(|message, _| text(message, "fine"));
+    move |seen| {
+        let message = body(seen);
+        if seen.line().starts_with("GET") {
+            return ear();
+        }
+        if message["method"] == "initialize" {
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
+                "serverInfo": {"name": "web", "version": "3"}});
+            return answer(&message["id"], result);
+        }
+        inner(seen)
+    }
+}
+
+fn stream(of: String) -> Reply {
+    Reply::Endless(format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(), of.into_bytes(), Duration::ZERO)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_unasked_is_counted_whatever_it_is() {
+    let stray = json!({"jsonrpc": "2.0", "id": 4_000_000, "result": {}}).to_string();
+    let told =
+        json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}).to_string();
+    for (one, part) in [
+        (format!("data: {stray}\n\n"), "answered 10000 times what nobody asked"),
+        ("data: la la la\n\n".to_owned(), "1000 lines in a stream that are no messages"),
+        (format!("data: {told}\n\n"), "more notifications than may be"),
+        (format!(": {}\n", "x".repeat(1_000)), "more bytes unasked than may be"),
+        ("\n".to_owned(), "more bytes unasked than may be"),
+    ] {
+        let all = one.repeat((256 << 10) / one.len());
+        let server = Server::new(talking(move || stream(all.clone()))).await;
+        let host = bridged(&server, "protocol = \"legacy\"").await;
+        host.until(part, |host| host.status().reason.is_some_and(|why| why.contains(part))).await;
+    }
+}
+
+/// A stream that was not open for a while: what changed meanwhile is found when it is open again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changed_while_nobody_listened_is_found() {
+    let (gets, lists) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (asked, listed) = (Arc::clone(&gets), Arc::clone(&lists));
+    let inner = talking(move || match asked.fetch_add(1, Ordering::SeqCst) {
+        // The first one ends at once, the second is one too many for a server of one stream.
+        0 => response(200, EVENTS, ""),
+        1 => response(409, "", "another stream is open"),
+        _ => Reply::Endless(
+            format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(),
+            b": here\n".to_vec(),
+            Duration::from_millis(200),
+        ),
+    });
+    let server = Server::new(move |seen| {
+        let message = body(seen);
+        if message["method"] == "tools/list" {
+            listed.fetch_add(1, Ordering::SeqCst);
+            // The change comes once the stream is open the third time.
+            let name = if gets.load(Ordering::SeqCst) >= 3 { "late" } else { "early" };
+            return answer(
+                &message["id"],
+                json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}]}),
+            );
+        }
+        inner(seen)
+    })
+    .await;
+    let host = bridged(&server, "protocol = \"legacy\"").await;
+    assert_eq!(host.tools(), ["mcp__s__early"]);
+    host.until("it is read again", |host| host.tools() == ["mcp__s__late"]).await;
+    assert_eq!(host.status().connects, 1, "{:?}", host.status());
+    assert!(lists.load(Ordering::SeqCst) < 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
+    for (reply, expect, part) in [
+        (
+            // Half of what it says will come.
+            "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"jsonrpc\"",
+            FaultKind::BadOutput,
+            "broke off",
+        ),
+        (
+            "HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"json",
+            FaultKind::BadOutput,
+            "without an answer",
+        ),
+        ("", FaultKind::Trap, "gave no response"),
+    ] {
+        let server = Server::new(legacy(move |_, _| Reply::Last(reply.as_bytes().to_vec()))).await;
+        let host = bridged(&server, "").await;
+        let said = host.host.call("mcp__s__echo", json!({})).await;
+        assert_eq!(fault(&said).kind, expect, "{reply}: {said:?}");
+        assert!(fault(&said).message.contains(part), "{reply}: {said:?}");
+    }
+    let server = Server::new(|seen| {
+        let message = body(seen);
+        let tool = |n: usize| {
+            json!({"name": format!("t{n}"), "inputSchema": {"type": "object"},
+            "outputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}})
+        };
+        match message["method"].as_str() {
+            Some("tools/list") => answer(
+                &message["id"],
+                json!({"tools": (0..6_000).map(tool).collect::<Vec<_>>(), "resultType": "complete"}),
+            ),
+            Some("tools/call") => {
+                answer(&message["id"], json!({"content": [], "structuredContent": {"n": "seven"}}))
+            }
+            _ => modern(|message, _| text(message, ""))(seen),
+        }
+    })
+    .await;
+    let host = bridged(&server, "").await;
+    assert_eq!(host.tools().len(), 5_000);
+    assert!(host.status().problems[0].contains("more than 5000 tools"), "{:?}", host.status().problems);
+    let said = host.host.call("mcp__s__t7", json!({})).await;
+    assert!(fault(&said).message.contains("broke its output schema"), "{said:?}");
+}
+
+/// A list within its bytes, of schemas of which each is small: what all of them come to in memory is bounded, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_many_small_values_is_cut() {
+    let values = vec![0; 15_000];
+    let tools: Vec<Value> = (0..300)
+        .map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object", "properties": {"a": {"enum": values}}}}))
+        .collect();
+    let server = Server::new(move |seen| {
+        let message = body(seen);
+        match message["method"].as_str() {
+            Some("tools/list") => answer(&message["id"], json!({"tools": tools, "resultType": "complete"})),
+            _ => modern(|message, _| text(message, ""))(seen),
+        }
+    })
+    .await;
+    let host = bridged(&server, "").await;
+    assert!((100..200).contains(&host.tools().len()), "{}", host.tools().len());
+    assert!(host.status().problems[0].contains("more than 2000000 values"), "{:?}", host.status().problems);
+}

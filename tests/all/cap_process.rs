@@ -240,12 +240,19 @@ async fn there_are_only_so_many() {
 async fn only_the_file_that_the_operator_listed_is_run() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
-    for folder in ["written", "program", "fine"] {
+    for folder in ["written", "program", "served", "fine"] {
         fs::create_dir(dir.join(folder)).unwrap();
     }
-    for name in
-        ["fine/good", "written/own", "program/own", "fine/swapped", "fine/gone", "fine/all", "fine/plain"]
-    {
+    for name in [
+        "fine/good",
+        "served/tool",
+        "written/own",
+        "program/own",
+        "fine/swapped",
+        "fine/gone",
+        "fine/all",
+        "fine/plain",
+    ] {
         script(&dir.join(name), "echo ran");
     }
     fs::set_permissions(dir.join("fine/all"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -261,6 +268,7 @@ async fn only_the_file_that_the_operator_listed_is_run() {
         ("programs", "program/own"),
         ("link", "fine/link"),
         ("through", "written/back/good"),
+        ("served", "served/tool"),
         ("swapped", "fine/swapped"),
         ("gone", "fine/gone"),
         ("all", "fine/all"),
@@ -276,6 +284,9 @@ async fn only_the_file_that_the_operator_listed_is_run() {
     policy += &format!("[plugins.p.grant]\nprocess = [{}]\n", all.join(", "));
     // Another plugin's reach counts as well.
     policy += &format!("[plugins.other.grant]\nfs_write = [\"{}/written\"]\n", dir.display());
+    // And that of another MCP server.
+    policy +=
+        &format!("[mcp.srv]\ncommand = [\"/usr/bin/true\"]\nfs_write = [\"{}/served\"]\n", dir.display());
     let host = with_policy(&policy).await;
     fs::remove_file(dir.join("fine/swapped")).unwrap();
     symlink("/bin/echo", dir.join("fine/swapped")).unwrap();
@@ -288,6 +299,7 @@ async fn only_the_file_that_the_operator_listed_is_run() {
         ("programs", Some("denied"), "[programs.never] write"),
         ("link", Some("denied"), "[plugins.other.grant] fs_write"),
         ("through", Some("denied"), "[plugins.other.grant] fs_write"),
+        ("served", Some("denied"), "[mcp.srv] fs_write"),
         ("swapped", Some("denied"), "another file"),
         ("gone", Some("not-found"), ""),
         ("all", Some("denied"), "every user"),

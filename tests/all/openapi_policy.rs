@@ -202,11 +202,10 @@ async fn a_watched_document_is_read_again() {
     let server = Server::new(echo).await;
     let written = Written::new(&document(&["get /pets"]));
     let host = host(&written.section(&server, "")).await;
-    let read = |host: &Host| drop(tokio::runtime::Handle::current().block_on(host.load_openapi()));
     let options = WatchOptions {
         settle: Duration::from_millis(50),
         poll: Duration::from_millis(200),
-        files: vec![Watched::file(written.path(), read)],
+        files: vec![Watched::document(written.path())],
     };
     let _watch = host.host.watch(&host.root().join("plugins"), options).await;
     std::fs::write(written.path(), document(&["get /cats"]).to_string()).unwrap();
@@ -314,4 +313,44 @@ async fn a_server_of_documents_can_do_no_harm() {
     assert_eq!(load("/near", private).await.error, None);
     let info = load("/api.json", "").await;
     assert!(info.error.unwrap().contains("net_private"), "a document is no way into the private network");
+}
+
+/// A server that takes the request for a document and says nothing costs the others, and the next policies, nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_holds_up_no_other_source() {
+    let silent = Server::new(|_| crate::server::Reply::Silence).await;
+    let server = Server::new(echo).await;
+    let written = Written::new(&document(&["get /pets"]));
+    let slow = |name: &str| {
+        format!(
+            "[openapi.{name}]\ndocument = {:?}\nserver = \"https://api.example.com\"\nnet_private = [\"127.0.0.1\"]\n",
+            silent.url("/api.json")
+        )
+    };
+    let started = std::time::Instant::now();
+    let soon = async |what: &str, host: &TestHost, holds: &dyn Fn(&Host) -> bool| {
+        while !holds(&host.host) {
+            // A document has 20 seconds to come.
+            assert!(started.elapsed() < Duration::from_secs(15), "{what}: {:?}", host.host.openapi());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let host = TestHost::empty("");
+    let file = host.root().join("watched.toml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("");
+    let (from, root) = (file.clone(), host.root());
+    let read = move || Ok(policy(&std::fs::read_to_string(&from).map_err(|e| e.to_string())?, &root));
+    let options = WatchOptions {
+        settle: Duration::from_millis(50),
+        poll: Duration::from_millis(100),
+        files: vec![Watched::policy(&file, read)],
+    };
+    let _watch = host.host.watch(&host.root().join("plugins"), options).await;
+    let text = ["a", "b", "c", "d", "e"].map(slow).concat() + &written.section(&server, "");
+    write(&text);
+    soon("the one that is there", &host, &|host| names(host) == ["api__get_pets"]).await;
+    write(&format!("{}{}", slow("a"), written.section(&server, "include = [\"op:nothing\"]")));
+    soon("the next policy", &host, &|host| names(host).is_empty()).await;
+    assert!(!silent.seen().is_empty(), "it was asked");
 }

@@ -255,8 +255,7 @@ pub(crate) fn watched_documents(host: &Host) -> Vec<Watched> {
         Place::File(path) => Some(path.clone()),
         Place::Url(_) => None,
     });
-    let read = |host: &Host| drop(tokio::runtime::Handle::current().block_on(host.load_openapi()));
-    files.map(|file| Watched::file(file, read)).collect()
+    files.map(Watched::document).collect()
 }
 
 /// The plugin directory; `None` if it is the default one and is not there yet. Without it there are tools if there are

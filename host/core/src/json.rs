@@ -26,6 +26,23 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
+/// How many values a JSON text has at most, the inner ones included: one more than what separates and opens them. Goes
+/// through the text once and keeps nothing, so it can be asked before a tree is made of it.
+#[must_use]
+pub fn values_at_most(text: &str) -> usize {
+    let (mut count, mut quoted, mut escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Keys that `serde_json::Value` does not read as keys.
 const PRIVATE: &str = "$serde_json::private::";
 
@@ -220,6 +237,14 @@ mod tests {
             assert_eq!((parse(&text).is_ok(), check(&text).is_ok()), (good, good), "{} bytes", text.len());
         }
         assert!(check(&array(most + 1)).unwrap_err().to_string().contains("more than 250000 values"));
+    }
+
+    #[test]
+    fn values_are_counted_without_a_tree() {
+        for (text, expect) in [("7", 1), ("[]", 2), ("[1,2]", 3), (r#"{"a":",[{\"","b":[1]}"#, 4), ("[[[", 4)]
+        {
+            assert_eq!(values_at_most(text), expect, "{text}");
+        }
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub mod untrusted;
 pub mod vendor;
 pub mod view;
 mod wildcard;
+pub mod wording;
 
 #[cfg(test)]
 mod testing;

@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use ipnet::IpNet;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use crate::limits::{self, MAX_TIMEOUT};
 use crate::quantity;
+use crate::rule::Rule;
 
 /// Most characters of a host, an origin or a scope.
 const MAX_ENTRY: usize = 300;
@@ -51,6 +54,9 @@ pub struct OAuth {
     pub audience: BTreeSet<String>,
     /// Where its keys are: `https://…`, or a file.
     pub jwks: String,
+    /// Private networks to which the name of that address may lead. An address that is written itself needs none.
+    #[serde(default, deserialize_with = "networks")]
+    pub net_private: Vec<IpNet>,
     /// Scopes that every token must have.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
@@ -79,6 +85,11 @@ pub enum Algorithm {
 
 fn all_algorithms() -> BTreeSet<Algorithm> {
     [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].into()
+}
+
+fn networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(input)?;
+    Rule::parse_list(&texts, Path::new("/")).map_err(|e| D::Error::custom(format!("`net_private`: {e}")))
 }
 
 fn default_leeway() -> Duration {
@@ -383,6 +394,13 @@ mod tests {
         assert_eq!(oauth("keys.json").unwrap().oauth.unwrap().jwks, "/etc/toolbay/keys.json");
         assert_eq!(oauth("https://id.example/keys").unwrap().oauth.unwrap().jwks, "https://id.example/keys");
         assert!(oauth("http://127.0.0.1:8080/keys").is_ok());
+        let inside = "https://id.example/keys'\nnet_private = ['10.0.0.0/8', '192.168.0.1']\nissuer_ = '";
+        assert!(oauth(inside).is_err(), "an unknown key is told");
+        let inside =
+            oauth("https://id.example/keys'\nnet_private = ['10.0.0.0/8', '192.168.0.1']\nleeway = '5s");
+        let inside = inside.unwrap().oauth.unwrap().net_private;
+        assert_eq!(inside, ["10.0.0.0/8", "192.168.0.1/32"].map(|net| net.parse::<IpNet>().unwrap()));
+        assert!(oauth("https://id.example/keys'\nnet_private = ['all']\nleeway = '5s").is_err());
         assert!(oauth("http://id.example/keys").unwrap_err().contains("`https`"));
     }
 

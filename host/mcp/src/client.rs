@@ -11,13 +11,14 @@
 //! | file | question |
 //! |---|---|
 //! | `bridge` | which servers run |
-//! | `supervisor` | how one is kept there |
+//! | `supervisor`, `status` | how one is kept there, and what is known of it |
 //! | `session` | how a conversation begins, and what is asked in it |
-//! | `link`, `stdio`, `http`, `sse`, `wire` | how messages go and come |
+//! | `link`, `stdio`, `http`, `sse`, `wire`, `bounded` | how messages go and come |
 //! | `inbox`, `elicit` | what a server says and asks by itself |
-//! | `list`, `tools`, `mirror` | how its tools become ours |
+//! | `list`, `tools`, `mirror`, `placing` | how its tools become ours |
 //! | `remote`, `result` | how one is called, and what it answers |
 
+mod bounded;
 mod bounds;
 mod bridge;
 mod elicit;
@@ -26,10 +27,12 @@ mod inbox;
 mod link;
 mod list;
 mod mirror;
+mod placing;
 mod remote;
 mod result;
 mod session;
 mod sse;
+mod status;
 mod stdio;
 mod supervisor;
 mod tools;
@@ -37,4 +40,5 @@ mod wire;
 
 pub use bridge::Bridge;
 pub use elicit::{Elicit, Elicitation, Elicited};
-pub use supervisor::{FindReducer, ServerState, ServerStatus};
+pub use status::{ServerState, ServerStatus};
+pub use supervisor::FindReducer;

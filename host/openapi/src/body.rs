@@ -67,6 +67,10 @@ impl Body {
     ) -> Result<Option<(Self, Value)>, String> {
         let Some(node) = operation.get("requestBody") else { return Ok(None) };
         let map = document.resolve(node)?;
+        if node.get("$ref").is_some() {
+            // What stands elsewhere may be meant by many operations.
+            map.get("content").map_or(Ok(()), |content| document.work.weigh(content))?;
+        }
         let required = map.get("required") == Some(&Value::Bool(true));
         let content = map.get("content").and_then(Value::as_object);
         let best = content.into_iter().flatten().min_by_key(|(media, _)| rank(media));
@@ -81,7 +85,9 @@ impl Body {
             1 => (Kind::Form(encodings(shape)), schemas.convert(schema)?),
             2 => {
                 // Written out, since files in it are replaced.
-                let whole = Value::Object(document.resolve(schema)?.clone());
+                let map = document.resolve(schema)?;
+                map.values().try_for_each(|part| document.work.weigh(part))?;
+                let whole = Value::Object(map.clone());
                 let converted = schemas.convert(&whole)?;
                 (Kind::Multipart(encodings(shape)), with_files(document, &whole, converted))
             }

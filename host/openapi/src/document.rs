@@ -1,7 +1,12 @@
 //! An OpenAPI document as a tree, and what its references lead to.
 
+use std::time::Instant;
+
 use serde_json::{Map, Value};
+use toolbay_core::json;
 use toolbay_core::text::one_line;
+
+use crate::work::{TEXT_STEP, Work};
 
 /// Largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;
@@ -29,6 +34,7 @@ pub(crate) enum Version {
 pub struct Document {
     root: Value,
     pub(crate) version: Version,
+    pub(crate) work: Work,
 }
 
 impl Document {
@@ -43,7 +49,7 @@ impl Document {
         }
         let text = text.trim_start_matches('\u{feff}');
         let root: Value = if text.trim_start().starts_with('{') {
-            if parts(text) > MAX_PARTS {
+            if json::values_at_most(text) > MAX_PARTS {
                 return refuse(format!("it has more than {MAX_PARTS} parts"));
             }
             serde_json::from_str(text).map_err(|e| DocumentError(format!("it is not JSON: {e}")))?
@@ -70,7 +76,13 @@ impl Document {
         if !root.get("paths").is_some_and(Value::is_object) {
             return refuse("it has no `paths`".to_owned());
         }
-        Ok(Self { root, version })
+        Ok(Self { root, version, work: Work::default() })
+    }
+
+    /// The same document, of which tools are to be made by a time: what takes longer is refused.
+    #[must_use]
+    pub fn until(self, time: Instant) -> Self {
+        Self { work: self.work.until(time), ..self }
     }
 
     /// What the service is called.
@@ -103,7 +115,10 @@ impl Document {
         for _ in 0..MAX_REFERENCES {
             match node.get("$ref").and_then(Value::as_str) {
                 Some(reference) => node = self.target(reference)?,
-                None => return node.as_object().ok_or_else(|| "something that is no object".to_owned()),
+                None => {
+                    let map = node.as_object().ok_or_else(|| "something that is no object".to_owned())?;
+                    return self.work.skim(map).map(|()| map);
+                }
             }
         }
         Err(format!("more than {MAX_REFERENCES} references in a row"))
@@ -111,6 +126,7 @@ impl Document {
 
     /// What a reference into this document leads to.
     pub(crate) fn target(&self, reference: &str) -> Result<&Value, String> {
+        self.work.spend(1 + reference.len() / TEXT_STEP)?;
         let shown = || one_line(reference, 100);
         let Some(pointer) = reference.strip_prefix('#') else {
             return Err(format!("a reference to another document, `{}`, which is not fetched", shown()));
@@ -118,22 +134,6 @@ impl Document {
         let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
         self.root.pointer(&pointer).ok_or_else(|| format!("a reference to nothing, `{}`", shown()))
     }
-}
-
-/// How many values a JSON text has at most: one more than what separates them. Counted before any is made, since a value
-/// takes a hundred bytes and is written with two.
-fn parts(text: &str) -> usize {
-    let (mut count, mut quoted, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b',' | b'[' | b'{' if !quoted => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 #[cfg(test)]

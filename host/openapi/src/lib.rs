@@ -33,8 +33,10 @@ mod schema;
 mod security;
 mod select;
 mod server;
+mod site;
 mod style;
 mod tool;
+mod work;
 
 pub use document::{Document, DocumentError};
 pub use exchange::{Exchange, ExchangeError, Request, Response};

@@ -81,6 +81,19 @@ impl Place {
 pub(crate) struct Fixed(pub(crate) Place, pub(crate) String);
 
 impl Fixed {
+    /// Whether a server may take a name in a query, or that of a cookie, for this. Their names are compared as they are
+    /// (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers do not: capitals, a blank before it, what
+    /// stands in brackets behind it, and a dot for an underscore make no difference to one or the other.
+    pub(crate) fn collides(&self, place: Place, name: &str) -> bool {
+        fn folded(name: &str) -> String {
+            let plain = name.trim().to_ascii_lowercase();
+            plain.chars().map(|c| if matches!(c, '.' | ' ') { '_' } else { c }).collect()
+        }
+        let (own, other) = (folded(&self.1), folded(name));
+        let before = other.split('[').next().unwrap_or_default();
+        self.0 == place && (own == other || own == before)
+    }
+
     fn is(&self, place: Place, name: &str) -> bool {
         self.0 == place
             && if place == Place::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
@@ -115,6 +128,7 @@ pub(crate) fn read(
     let mut all = Vec::new();
     for node in [operation, path].into_iter().flatten().flat_map(|list| list.as_array().into_iter().flatten())
     {
+        document.work.spend(1)?;
         let map = document.resolve(node)?;
         let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
         let shown = one_line(said("name"), 60);
@@ -268,6 +282,22 @@ mod tests {
         );
         assert_eq!(found[0].1, json!({"type": "integer", "description": "how many"}));
         assert!(found[3].0.explode && found[5].0.json && !found[4].0.explode);
+    }
+
+    #[test]
+    fn a_name_that_a_server_may_take_for_a_credentials_collides() {
+        let key = Fixed(Place::Query, "api_key".to_owned());
+        for name in ["api_key", "API_Key", " api_key", "api_key[]", "api_key[0][a]", "api.key", "api key"] {
+            assert!(key.collides(Place::Query, name), "{name}");
+            assert!(!key.collides(Place::Cookie, name), "{name}");
+        }
+        for name in ["api_keys", "my_api_key", "key", "filter[api_key]", ""] {
+            assert!(!key.collides(Place::Query, name), "{name}");
+        }
+        let nested = Fixed(Place::Query, "filter[key]".to_owned());
+        assert!(
+            nested.collides(Place::Query, "filter[key]") && !nested.collides(Place::Query, "filter[other]")
+        );
     }
 
     #[test]

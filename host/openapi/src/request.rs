@@ -1,6 +1,7 @@
 //! From arguments to the request that they make.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -8,7 +9,7 @@ use toolbay_core::content::{ErrorCode, ToolError};
 
 use crate::body::Body;
 use crate::exchange::Request;
-use crate::parameter::{Parameter, Place};
+use crate::parameter::{Fixed, Parameter, Place};
 use crate::security::Credential;
 use crate::style;
 
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     /// What the operator sends with each request.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) credentials: Vec<Credential>,
+    /// Where credentials are sent to this service, by whatever operation: no argument speaks there.
+    pub(crate) reserved: Arc<[Fixed]>,
     /// Method and path as the document has them.
     pub(crate) spoken: String,
 }
@@ -98,8 +101,12 @@ impl Plan {
             let Parameter { name, style, explode, escape, .. } = parameter;
             match parameter.place {
                 Place::Path => {}
-                Place::Query => query.extend(style::many(*style, *explode, name, value, *escape)),
-                Place::Cookie => cookies.extend(style::many(*style, *explode, name, value, *escape)),
+                Place::Query | Place::Cookie => {
+                    let pairs = style::many(*style, *explode, name, value, *escape);
+                    self.check(parameter, &pairs)?;
+                    let all = if parameter.place == Place::Query { &mut query } else { &mut cookies };
+                    all.extend(pairs);
+                }
                 Place::Header => {
                     let text = style::one(*style, *explode, name, value, *escape);
                     if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
@@ -132,6 +139,19 @@ impl Plan {
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
         Ok(Request { method: self.method, url, headers, body, credentials: self.credentials.clone() })
+    }
+
+    /// An object may name what is sent: not what a credential is sent under.
+    fn check(&self, parameter: &Parameter, pairs: &[(String, String)]) -> Result<(), ToolError> {
+        for (name, _) in pairs {
+            let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+            let named = *name != parameter.name;
+            if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
+                let shown = toolbay_core::text::one_line(&name, 60);
+                return Err(invalid(parameter, &format!("has `{shown}`, under which credentials are sent")));
+            }
+        }
+        Ok(())
     }
 
     /// The parameters that were given, with their values; `null` is not given.
@@ -301,6 +321,48 @@ mod tests {
             Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
         assert!(error.message.contains("`.` or `..`"), "{}", error.message);
+    }
+
+    #[test]
+    fn no_argument_speaks_for_a_credential() {
+        let object = |name: &str, place, style, explode| {
+            let parameter = parameter(name, place);
+            Parameter { style, explode, ..parameter }
+        };
+        let fixed = |place, name: &str| Fixed(place, name.to_owned());
+        let plan = Plan {
+            parameters: vec![
+                object("free", Place::Query, Style::Form, true),
+                object("deep", Place::Query, Style::Deep, true),
+                object("jar", Place::Cookie, Style::Form, true),
+                object("flat", Place::Query, Style::Form, false),
+            ],
+            reserved: [
+                fixed(Place::Query, "api_key"),
+                fixed(Place::Query, "deep[key]"),
+                fixed(Place::Cookie, "sid"),
+            ]
+            .into(),
+            ..plan("/pets")
+        };
+        for args in [
+            json!({"free": {"api_key": "mine"}}),
+            json!({"free": {"API_KEY": "mine"}}),
+            json!({"free": {"api_key[]": "mine"}}),
+            json!({"free": {"api_key": [1, 2]}}),
+            json!({"deep": {"key": "mine"}}),
+            json!({"jar": {"sid": "mine"}}),
+        ] {
+            let error = plan.request("{}", &args).unwrap_err();
+            assert!(error.message.contains("under which credentials are sent"), "{args}: {}", error.message);
+        }
+        let args = json!({"free": {"sid": 1, "apikey": 2, "%61pi_key": 3}, "deep": {"api_key": 4}, "jar": {"api_key": 5},
+            "flat": {"api_key": 6}});
+        let request = plan.request("{}", &args).unwrap();
+        assert_eq!(
+            request.url,
+            "https://a.example/v1/pets?sid=1&apikey=2&%2561pi_key=3&deep%5Bapi_key%5D=4&flat=api_key,6"
+        );
     }
 
     #[test]

@@ -23,6 +23,8 @@ const MAX_VALUE: usize = 8 << 10;
 pub(crate) const MAX_DESCRIPTION: usize = 1000;
 /// Longest pattern that is kept, in bytes.
 const MAX_PATTERN: usize = 1000;
+/// Steps that trying one takes.
+const PATTERN_STEPS: usize = 50;
 /// Most different patterns of a document that are tried.
 const MAX_PATTERNS: usize = 10_000;
 
@@ -149,6 +151,7 @@ impl<'a> Schemas<'a> {
         let Some(map) = schema.as_object() else {
             return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
         };
+        self.document.work.skim(map)?;
         if depth >= self.depth {
             return Ok(shallow(map));
         }
@@ -207,7 +210,10 @@ impl<'a> Schemas<'a> {
             ("minimum", _) if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => None,
             ("maximum", _) if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => None,
             // One that our engine does not take would cost the tool.
-            ("pattern", pattern) => self.known.takes(pattern).then(|| pattern.clone()),
+            ("pattern", pattern) => {
+                self.document.work.spend(PATTERN_STEPS)?;
+                self.known.takes(pattern).then(|| pattern.clone())
+            }
             ("title" | "description", Value::String(text)) => Some(Value::from(plain(text, MAX_DESCRIPTION))),
             ("enum", Value::Array(values)) => {
                 self.count(values.len())?;
@@ -216,7 +222,13 @@ impl<'a> Schemas<'a> {
             ("default" | "const", value) => short(value, MAX_VALUE),
             // What no dialect knows may be anything.
             (_, Value::Array(_) | Value::Object(_)) if !KEPT.contains(&key) => None,
-            (_, value) => Some(value.clone()),
+            // What has to be there is kept, or there would be less to demand.
+            ("required", Value::Array(names)) => {
+                self.count(names.len())?;
+                self.document.work.weigh(value)?;
+                Some(value.clone())
+            }
+            (_, value) => short(value, MAX_VALUE),
         })
     }
 
@@ -288,7 +300,19 @@ fn small(value: &Value) -> Option<Value> {
     short(value, MAX_EXAMPLE)
 }
 
+/// A value, if it is written with at most so many bytes. No more of it is gone through than that takes.
 fn short(value: &Value, most: usize) -> Option<Value> {
+    fn room(value: &Value, left: usize) -> Option<usize> {
+        match value {
+            Value::Array(items) => items.iter().try_fold(left.checked_sub(2)?, |left, item| room(item, left)),
+            Value::Object(map) => map.iter().try_fold(left.checked_sub(2)?, |left, (key, value)| {
+                room(value, left.checked_sub(key.len() + 3)?)
+            }),
+            Value::String(text) => left.checked_sub(text.len() + 2),
+            Value::Null | Value::Bool(_) | Value::Number(_) => left.checked_sub(1),
+        }
+    }
+    room(value, most)?;
     (value.to_string().len() <= most).then(|| value.clone())
 }
 

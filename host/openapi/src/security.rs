@@ -65,10 +65,12 @@ pub(crate) fn credentials(
     if alternatives.is_empty() {
         return Ok(Vec::new());
     }
+    document.work.spend(alternatives.len())?;
     let mut problem = None;
     // An alternative without demands is the last resort, wherever it stands: who gave a secret wants it used.
     let demanding = |one: &&Value| one.as_object().is_some_and(|map| !map.is_empty());
     for alternative in alternatives.iter().filter(demanding) {
+        document.work.weigh(alternative)?;
         match all_of(document, alternative, secrets) {
             Ok(credentials) => return Ok(credentials),
             Err(why) => problem = problem.or(Some(why)),
@@ -78,6 +80,23 @@ pub(crate) fn credentials(
         Some(problem) if alternatives.iter().all(|one| demanding(&one)) => Err(problem),
         _ => Ok(Vec::new()),
     }
+}
+
+/// Most security schemes of a document whose names are kept from arguments.
+const MAX_SCHEMES: usize = 200;
+
+/// Every place in which the document has a credential sent, whoever's operation asks for it.
+///
+/// # Errors
+/// It has too many to tell.
+pub(crate) fn reserved(document: &Document) -> Result<Vec<Fixed>, String> {
+    let all = document.root().pointer("/components/securitySchemes").and_then(Value::as_object);
+    let Some(all) = all else { return Ok(Vec::new()) };
+    if all.len() > MAX_SCHEMES {
+        return Err(format!("it has more than {MAX_SCHEMES} security schemes"));
+    }
+    // One that can not be sent reserves nothing.
+    Ok(all.values().filter_map(|scheme| placement(document, scheme).ok()).map(|one| one.fixed()).collect())
 }
 
 fn all_of(

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Everything but what RFC 3986 calls unreserved.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// With `allowReserved`: what is reserved stays, but for what would end the value.
+/// With `allowReserved`: what is reserved stays, but for what would end the value; to some servers a `;` does.
 const RESERVED: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')
@@ -20,7 +20,6 @@ const RESERVED: &AsciiSet = &STRICT
     .remove(b')')
     .remove(b'*')
     .remove(b',')
-    .remove(b';')
     .remove(b'=');
 
 /// The styles.
@@ -226,6 +225,9 @@ mod tests {
         let strict = one(Style::Simple, false, "x", &nasty, Escape::Strict);
         assert_eq!(strict, "a%2Fb%3Fc%3Dd%26e%23f%2Cg%3Bh%0D%0A%252e%20%C3%BC%22");
         let reserved = many(Style::Form, true, "a&b", &nasty, Escape::Reserved);
-        assert_eq!(reserved, [("a%26b".to_owned(), "a/b?c=d%26e%23f,g;h%0D%0A%252e%20%C3%BC%22".to_owned())]);
+        assert_eq!(
+            reserved,
+            [("a%26b".to_owned(), "a/b?c=d%26e%23f,g%3Bh%0D%0A%252e%20%C3%BC%22".to_owned())]
+        );
     }
 }

@@ -527,13 +527,15 @@ impl Host {
     }
 
     /// Gets what is at an address that the operator wrote, at most `most` bytes: one request, no redirects. No grant is
-    /// asked, so never give it an address that a model or a plugin wrote.
+    /// asked, so never give it an address that a model or a plugin wrote. An address that stands in it may be any; a name
+    /// leads to public addresses, and to those of `[serve.oauth] net_private`.
     ///
     /// # Errors
     /// Why there is nothing.
     pub async fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
         let services = self.installed.services();
-        services.http.get(url, most).await
+        let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
+        services.http.get(url, most, private.unwrap_or_default()).await
     }
 
     /// Places for guests that are free now; all of them when nothing runs.

@@ -1,9 +1,10 @@
 //! Services that an OpenAPI document describes, as tools of the host: `[openapi.NAME]` of the policy.
 //!
 //! Each section is a source of its own: its tools come, go and are replaced together. A document that can not be had or is
-//! none costs the others nothing; the tools of before stay as long as the section says of it what it said. When the policy
-//! is read again, what it takes away is gone at once: what is known is made anew under the new policy, what has to be
-//! read first is taken out until it was.
+//! none costs the others nothing, time included: each is fetched and made into tools by itself, outside of the lock under
+//! which tools are put in. The tools of before stay as long as the section says of it what it said. When the policy is
+//! read again, what it takes away is gone at once: what is known is made anew under the new policy, as far as that takes no
+//! longer than [`SWAP_TIME`]; what takes longer, or has to be read first, is taken out until it was.
 
 mod document;
 mod plan;
@@ -12,11 +13,13 @@ mod wire;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use toolbay_core::floor::Keep;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::{OpenApi, Place};
@@ -29,8 +32,16 @@ use crate::capability::files::Folders;
 use document::Text;
 use plan::Planned;
 
-/// Documents that are fetched and read at once.
-const AT_ONCE: usize = 4;
+/// Documents that are fetched at once; each is given up after a while.
+const FETCHES: usize = 16;
+/// Documents that tools are made of at once: each takes a thread, and memory as it is large.
+const PLANS: usize = 2;
+/// How long making tools of one document may take.
+const PLAN_TIME: Duration = Duration::from_secs(60);
+/// How long it may take for all documents when the policy is read again.
+const SWAP_TIME: Duration = Duration::from_secs(5);
+/// How often tools are made again because the policy changed meanwhile. Whoever changes it loads again.
+const TRIES: usize = 4;
 
 /// What one section of the policy came to.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -58,12 +69,15 @@ pub struct OpenApiInfo {
 }
 
 /// The documents of a host, and what they came to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sources {
     read: Mutex<BTreeMap<PluginId, Read>>,
     told: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
     /// Where copies of documents are kept.
     copies: Option<PathBuf>,
+    /// Counts what is begun, so that what began later is not replaced by what ends later.
+    turn: AtomicU64,
+    plans: Arc<Semaphore>,
 }
 
 /// A document that was read, and for which section.
@@ -71,6 +85,8 @@ pub(crate) struct Sources {
 struct Read {
     section: Arc<OpenApi>,
     text: Text,
+    /// When it began to be read, by [`Sources::turn`].
+    turn: u64,
 }
 
 impl Read {
@@ -91,7 +107,13 @@ pub(crate) struct Target<'a> {
 impl Sources {
     /// Without any yet; copies of documents are kept in a folder, if there is one.
     pub(crate) fn new(copies: Option<PathBuf>) -> Self {
-        Self { copies, ..Self::default() }
+        Self {
+            read: Mutex::default(),
+            told: ArcSwap::default(),
+            copies,
+            turn: AtomicU64::new(0),
+            plans: Arc::new(Semaphore::new(PLANS)),
+        }
     }
 
     /// What the sections came to when they were read last, in the order of their names.
@@ -99,62 +121,100 @@ impl Sources {
         self.told.load().values().cloned().collect()
     }
 
-    /// Reads the documents of all sections, and makes tools of their operations. Nothing waits while documents are
-    /// fetched; what came of a section that is another one by then is dropped.
+    /// Reads the documents of all sections, and makes tools of their operations. Each is put in as soon as it is made; what
+    /// came of a section that is another one by then is dropped.
     pub(crate) async fn load(&self, into: &Target<'_>, anew: bool) -> Vec<OpenApiInfo> {
         let services = (into.services)();
-        let sections: Vec<Arc<OpenApi>> = services.policy.openapi().cloned().collect();
-        let got = futures_util::stream::iter(sections).map(|section| {
-            let (services, copies) = (Arc::clone(&services), self.copies.clone());
-            if let Place::File(path) = &section.document {
-                // Whoever writes there says what tools there are.
-                into.folders.keep(path, Keep::FromWriters);
-            }
-            async move {
-                let text = document::get(&section, &services, copies, anew).await;
-                (section, text)
-            }
-        });
-        let got: Vec<_> = got.buffered(AT_ONCE).collect().await;
         let mut read = self.read.lock().await;
-        let services = (into.services)();
         self.gone(into, &mut read, &services);
-        for (section, text) in got {
+        drop(read);
+        let sections: Vec<Arc<OpenApi>> = services.policy.openapi().cloned().collect();
+        let all = sections.into_iter().map(|section| self.load_one(into, section, anew));
+        futures_util::stream::iter(all).buffer_unordered(FETCHES).collect::<()>().await;
+        self.told()
+    }
+
+    async fn load_one(&self, into: &Target<'_>, section: Arc<OpenApi>, anew: bool) {
+        let turn = self.turn.fetch_add(1, Ordering::AcqRel);
+        if let Place::File(path) = &section.document {
+            // Whoever writes there says what tools there are.
+            into.folders.keep(path, Keep::FromWriters);
+        }
+        let got = document::get(&section, &(into.services)(), self.copies.clone(), anew).await;
+        for _ in 0..TRIES {
+            let services = (into.services)();
             if services.policy.openapi_named(section.name.as_str()) != Some(&section) {
+                return;
+            }
+            let planned = match &got {
+                Ok(text) => self.plan(&services, &section, text, Instant::now() + PLAN_TIME).await,
+                Err(why) => Err(format!("its document: {why}")),
+            };
+            let mut read = self.read.lock().await;
+            if !Arc::ptr_eq(&services, &(into.services)()) {
                 continue;
             }
-            match text {
-                Ok(text) => {
-                    let now = Read { section: Arc::clone(&section), text };
-                    if self.put(into, &services, &now).await {
-                        read.insert(section.name.clone(), now);
-                    }
-                }
-                Err(why) => self.failed(&section, format!("its document: {why}")),
+            if read.get(&section.name).is_some_and(|before| before.turn > turn) {
+                return;
             }
+            match (planned, got) {
+                (Ok(planned), Ok(text)) => {
+                    self.register(into, &section, &text, planned);
+                    read.insert(section.name.clone(), Read { section, text, turn });
+                }
+                (Err(why), _) | (_, Err(why)) => self.failed(&section, why),
+            }
+            return;
         }
-        self.told()
     }
 
     /// What of another policy can be had at once; what is to be read first is read by the next load.
     pub(crate) async fn swap(&self, into: &Target<'_>) {
-        let mut read = self.read.lock().await;
         let services = (into.services)();
+        let mut read = self.read.lock().await;
         self.gone(into, &mut read, &services);
+        let mut known = Vec::new();
         for section in services.policy.openapi().cloned() {
             let Some(before) = read.get(&section.name) else { continue };
-            if !before.is_for(&section) {
+            if before.is_for(&section) {
+                known.push((section, before.clone()));
+            } else {
                 read.remove(&section.name);
                 self.take_out(into, &section.name);
-                continue;
             }
-            let now = Read { section: Arc::clone(&section), text: before.text.clone() };
-            if self.put(into, &services, &now).await {
-                read.insert(section.name.clone(), now);
-            } else {
+        }
+        drop(read);
+        let until = Instant::now() + SWAP_TIME;
+        let all =
+            known.into_iter().map(|(section, before)| self.swap_one(into, &services, section, before, until));
+        futures_util::future::join_all(all).await;
+    }
+
+    async fn swap_one(
+        &self,
+        into: &Target<'_>,
+        services: &Arc<Services>,
+        section: Arc<OpenApi>,
+        before: Read,
+        until: Instant,
+    ) {
+        let planned = self.plan(services, &section, &before.text, until).await;
+        let mut read = self.read.lock().await;
+        // Another policy has come, and makes its own; or what was read meanwhile is under this one already.
+        let same = read.get(&section.name).is_some_and(|now| now.turn == before.turn);
+        if !same || !Arc::ptr_eq(services, &(into.services)()) {
+            return;
+        }
+        match planned {
+            Ok(planned) => {
+                self.register(into, &section, &before.text, planned);
+                read.insert(section.name.clone(), Read { section, ..before });
+            }
+            Err(why) => {
                 // What stood under the policy before may be more than this one allows.
                 read.remove(&section.name);
                 into.registry.replace_source(&label(&section.name), Bundle::default());
+                self.failed(&section, why);
             }
         }
     }
@@ -173,21 +233,26 @@ impl Sources {
         self.tell(|told| drop(told.remove(name)));
     }
 
-    /// Makes tools of a document and puts them in the place of those of before; returns whether it did.
-    async fn put(&self, into: &Target<'_>, services: &Arc<Services>, read: &Read) -> bool {
-        let (section, text, under) = (Arc::clone(&read.section), read.text.clone(), Arc::clone(services));
-        let planned = tokio::task::spawn_blocking(move || plan::plan(&section, &under, &text.text)).await;
-        let section = &read.section;
-        match planned.unwrap_or_else(|e| Err(e.to_string())) {
-            Ok(planned) => {
-                self.register(into, section, &read.text, planned);
-                true
-            }
-            Err(why) => {
-                self.failed(section, why);
-                false
-            }
-        }
+    /// Makes tools of a document: in a thread, of which there are few, and with an end.
+    async fn plan(
+        &self,
+        services: &Arc<Services>,
+        section: &Arc<OpenApi>,
+        text: &Text,
+        until: Instant,
+    ) -> Result<Planned, String> {
+        let late = || "no tools could be made of it in time".to_owned();
+        let (section, text, under) = (Arc::clone(section), Arc::clone(&text.text), Arc::clone(services));
+        let made = async {
+            let place = Arc::clone(&self.plans).acquire_owned().await.map_err(|e| e.to_string())?;
+            let work = move || {
+                // The place is free again when the thread is, not when nobody waits any more.
+                let _place = place;
+                plan::plan(&section, &under, &text, until)
+            };
+            tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
+        };
+        tokio::time::timeout_at(until.into(), made).await.unwrap_or_else(|_| Err(late()))
     }
 
     fn register(&self, into: &Target<'_>, section: &OpenApi, text: &Text, planned: Planned) {

@@ -59,6 +59,7 @@ pub struct Watched {
 
 enum Then {
     Policy(Arc<dyn Fn() -> Result<Policy, String> + Send + Sync>),
+    Documents,
     Call(Arc<dyn Fn(&Host) + Send + Sync>),
 }
 
@@ -79,7 +80,14 @@ impl Watched {
         Self::new(file.into(), Then::Policy(Arc::new(read)))
     }
 
-    /// Any other file, and what is to be done when it has changed. `then` may block.
+    /// The document of a service of the policy: all of them are read again, without anything else waiting for it.
+    #[must_use]
+    pub fn document(file: impl Into<PathBuf>) -> Self {
+        Self::new(file.into(), Then::Documents)
+    }
+
+    /// Any other file, and what is to be done when it has changed. `then` may block, and what changed meanwhile waits for
+    /// it.
     #[must_use]
     pub fn file(file: impl Into<PathBuf>, then: impl Fn(&Host) + Send + Sync + 'static) -> Self {
         Self::new(file.into(), Then::Call(Arc::new(then)))
@@ -194,6 +202,8 @@ struct Due {
     agreed: bool,
     /// The files beside the directories are to be read at the next look, whatever they look like.
     files: bool,
+    /// Documents of services are to be read.
+    documents: bool,
 }
 
 /// Waits for the end of a scan; returns whether something is still changing. Without a scan there is no end.
@@ -234,8 +244,18 @@ impl Watcher {
     async fn run(mut self, forced: Arc<Notify>) {
         let mut due = Due { scan: true, ..Due::default() };
         let mut scan: Option<AbortOnDropHandle<bool>> = None;
+        let mut documents: Option<AbortOnDropHandle<()>> = None;
         loop {
             let moving = self.files(&mut due).await;
+            if std::mem::take(&mut due.documents) {
+                // What was being read is read anew: a server that hands nothing over holds up no other, nor the next policy.
+                let host = self.host.clone();
+                let load = async move { drop(host.load_openapi().await) };
+                documents = Some(AbortOnDropHandle::new(tokio::spawn(load)));
+            }
+            if documents.as_ref().is_some_and(AbortOnDropHandle::is_finished) {
+                documents = None;
+            }
             if due.scan && scan.is_none() {
                 let task = self.host.clone().scan_when_due(std::mem::take(&mut due), self.settle);
                 scan = Some(AbortOnDropHandle::new(tokio::spawn(task)));
@@ -265,7 +285,7 @@ impl Watcher {
             let (read, changing) = file.look(seen.files.get(index).copied().flatten(), self.settle, anew);
             moving |= changing;
             if read {
-                self.read(index, anew).await;
+                due.documents |= self.read(index, anew).await;
             }
         }
         if let Some((_, stamp)) = &mut self.consents
@@ -304,10 +324,11 @@ impl Watcher {
         look.await.ok()
     }
 
-    /// Does what is to be done with a file that has changed.
-    async fn read(&self, index: usize, anew: bool) {
-        let Some(Watched { file, stamp, then, .. }) = self.files.get(index) else { return };
+    /// Does what is to be done with a file that has changed; returns whether documents are to be read for it.
+    async fn read(&self, index: usize, anew: bool) -> bool {
+        let Some(Watched { file, stamp, then, .. }) = self.files.get(index) else { return false };
         match then {
+            Then::Documents => return true,
             Then::Call(then) => {
                 let (then, host) = (Arc::clone(then), self.host.clone());
                 if tokio::task::spawn_blocking(move || then(&host)).await.is_err() {
@@ -325,7 +346,7 @@ impl Watcher {
                     Ok(policy) => match self.host.swap_policy(policy).await {
                         Ok(_) => {
                             tracing::info!(file = %file.display(), "the policy was read again");
-                            self.host.load_openapi().await;
+                            return true;
                         }
                         Err(error) => self.refuse(error.to_string()),
                     },
@@ -333,6 +354,7 @@ impl Watcher {
                 }
             }
         }
+        false
     }
 
     fn refuse(&self, problem: String) {

@@ -145,7 +145,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("schema", &["json", "text"]),
             ("search", &["tool"]),
             ("secret", &["net", "rule", "text"]),
-            ("serve", &["limits", "quantity"]),
+            ("serve", &["limits", "quantity", "rule"]),
             ("session", &["content", "limits", "permission", "quantity", "tool"]),
             ("spool", &["invoke", "limits"]),
             ("tags", &["attachment", "policy", "tool"]),
@@ -156,6 +156,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("vendor", &["call", "content", "pipeline", "text", "tool", "view"]),
             ("view", &["content", "offer", "permission", "policy", "registry", "text", "tool"]),
             ("wildcard", &[]),
+            ("wording", &["text", "untrusted"]),
         ],
     ),
     (

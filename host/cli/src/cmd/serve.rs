@@ -3,10 +3,12 @@
 mod http;
 
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Filter, Host, Watch, WatchOptions, Watched};
 use toolbay_core::event::Event;
 use toolbay_mcp::http::Ends;
@@ -39,11 +41,14 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .waiting_for(loaded.clone());
     let bridge = Arc::new(servers::bridge(&host));
-    let follows = Follows { host: host.clone(), bridge: Arc::downgrade(&bridge) };
-    listen(&server, later.clone(), follows, loaded.clone());
+    let reloaded = Arc::new(Notify::new());
+    let newest = host.clone();
+    let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
+    let follow = AbortOnDropHandle::new(tokio::spawn(follow));
+    listen(&server, later.clone(), &host, Arc::clone(&reloaded), loaded.clone());
     let loading = async {
         setup::load(args, &host, Tell::Warnings).await?;
-        bridge.apply(&host.policy());
+        reloaded.notify_one();
         watched.extend(setup::watched_documents(&host));
         loaded.cancel();
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
@@ -53,16 +58,24 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
         let cancel = CancellationToken::new();
         let ends = Ends { drain: cancel.clone(), stop: cancel.clone() };
         let served = serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends).await;
-        bridge.close().await;
+        close(follow, &bridge).await;
         served?.map_err(Stop::Host)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends).await;
-        bridge.close().await;
+        close(follow, &bridge).await;
         served?;
     }
     Ok(Verdict::Good)
+}
+
+/// Ends the bridge, once nothing starts servers any more.
+async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge) {
+    follow.abort();
+    // That it was ended is what was wanted.
+    drop(follow.await);
+    bridge.close().await;
 }
 
 /// Serves while the plugins are loaded, and then until it ends by itself or by a signal.
@@ -90,40 +103,28 @@ async fn serve<T>(
 }
 
 /// Tells clients and the operator what changes.
-fn listen(server: &Server, later: http::Later, follows: Follows, loaded: CancellationToken) {
-    let (host, changed) = (follows.host.clone(), server.clone());
+fn listen(
+    server: &Server,
+    later: http::Later,
+    host: &Host,
+    reloaded: Arc<Notify>,
+    loaded: CancellationToken,
+) {
+    let (told, changed) = (host.clone(), server.clone());
     host.events().listen(move |event| {
         // What becomes of the first plugins, whoever loads them tells.
         if loaded.is_cancelled() {
             tell(event);
         }
-        later.tell(event, &follows.host);
+        later.tell(event, &told);
         if may_change_lists(event) {
             changed.notify_changed();
         }
         if matches!(event, Event::PolicyReloaded { .. }) {
-            follows.policy();
+            // One task follows, in its own time: whoever tells may hold what that needs.
+            reloaded.notify_one();
         }
     });
-}
-
-/// What the bridge does when the policy is read again.
-struct Follows {
-    host: Host,
-    bridge: Weak<Bridge>,
-}
-
-impl Follows {
-    /// Starts, ends and begins anew what changed; in a task, since whoever tells may hold what that needs.
-    fn policy(&self) {
-        let (host, bridge) = (self.host.clone(), Weak::clone(&self.bridge));
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move {
-            if let Some(bridge) = bridge.upgrade() {
-                bridge.apply(&host.policy());
-            }
-        });
-    }
 }
 
 /// Tells the operator what became of a change, on stderr.

@@ -159,9 +159,15 @@ fn outside(address: Ipv6Addr) -> &'static str {
     }
 }
 
+/// Whether a host bears the name of a cloud's metadata service, whatever that leads to.
+#[must_use]
+pub fn names_metadata(host: &str) -> bool {
+    METADATA_NAMES.contains(&host)
+}
+
 /// Whether a host is a cloud's metadata service, by its name or by its address in any disguise.
 fn is_metadata(host: &str, address: IpAddr) -> bool {
-    if METADATA_NAMES.contains(&host) {
+    if names_metadata(host) {
         return true;
     }
     match address {

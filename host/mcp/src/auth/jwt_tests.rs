@@ -57,6 +57,7 @@ fn oauth() -> OAuth {
         issuer: ISSUER.to_owned(),
         audience: ["https://tools.example/mcp".to_owned()].into(),
         jwks: "https://id.example/keys".to_owned(),
+        net_private: Vec::new(),
         scopes: ["tools".to_owned()].into(),
         profiles: [("research".to_owned(), ["tools:research".to_owned()].into())].into(),
         algorithms: [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].into(),

@@ -9,6 +9,18 @@ pub(super) const MAX_MESSAGE: usize = 24 << 20;
 pub(super) const MAX_STREAM: usize = 64 << 20;
 /// Messages that a batch may hold; revisions before 2025-06-18 know such.
 pub(super) const MAX_BATCH: usize = 100;
+/// Bytes of one tool of a list, with all that stands in it; a larger one is left out.
+pub(super) const MAX_TOOL_BYTES: usize = 1 << 20;
+/// Bytes of what a server claims of a tool (`annotations`).
+pub(super) const MAX_CLAIMS: usize = 16 << 10;
+/// Values of all schemas of one list, the inner ones included: a hundred and fifty megabytes of trees, at worst.
+pub(super) const MAX_LIST_VALUES: usize = 2_000_000;
+/// Bytes of what a server says of itself when a conversation begins.
+pub(super) const MAX_HELLO: usize = 256 << 10;
+/// Bytes of one question of a server, with its form.
+pub(super) const MAX_QUESTION: usize = 64 << 10;
+/// Bytes of the state that a server wants back with the answers to its questions.
+pub(super) const MAX_REQUEST_STATE: usize = 256 << 10;
 /// Tools of one server that are taken; more would fill no model's list.
 pub(super) const MAX_TOOLS: usize = 5_000;
 /// Pages of one list.
@@ -27,7 +39,7 @@ pub(super) const MAX_IN_FLIGHT: usize = 64;
 pub(super) const MAX_QUEUED: usize = 256;
 /// Messages that wait to be written to a server that does not read.
 pub(super) const OUTBOX: usize = 128;
-/// Lines of one connection that are no message; then it is closed. Banners and log lines on stdout are common.
+/// Lines or events of one connection that are no message; then it is closed. Banners and log lines on stdout are common.
 pub(super) const MAX_GARBAGE: usize = 1_000;
 /// Answers of one connection to questions that nobody asked; then it is closed. Answers to requests that were given up
 /// are among them.
@@ -36,6 +48,10 @@ pub(super) const MAX_STRAY: usize = 10_000;
 pub(super) const MAX_UNASKED: u32 = 20_000;
 /// See [`MAX_UNASKED`].
 pub(super) const FLOOD_WINDOW: Duration = Duration::from_secs(10);
+/// Bytes of what a server says unasked within [`FLOOD_WINDOW`]; then the connection is closed.
+pub(super) const MAX_UNASKED_BYTES: usize = 64 << 20;
+/// As how many of these bytes a line counts, however short.
+pub(super) const LINE_WEIGHT: usize = 64;
 /// Questions of a server to a person that are open at once.
 pub(super) const MAX_QUESTIONS: usize = 4;
 /// Rounds of one call in which a server asks for more input.
@@ -75,12 +91,22 @@ pub(super) const HUNG_AFTER: u32 = 3;
 pub(super) const END_GRACE: Duration = Duration::from_secs(1);
 /// How long the farewell to a server may take.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a server behind a URL may take to hear that a call was given up, or the answer to a question of its own.
+pub(super) const TELL_WAIT: Duration = Duration::from_secs(10);
+/// The first pause before a stream of what a server says by itself is opened again; doubles while it does not hold.
+pub(super) const EAR_PAUSE: Duration = Duration::from_secs(1);
+/// The longest such pause.
+pub(super) const MAX_EAR_PAUSE: Duration = Duration::from_secs(60);
 /// Longest line of a server's stderr in the log, in characters.
 pub(super) const MAX_LOG_LINE: usize = 500;
 /// Lines of a server's stderr a minute in the log.
 pub(super) const MAX_LOG_LINES: u32 = 200;
-/// Longest text of a server in a message of ours, in characters.
-pub(super) const MAX_SAID: usize = 500;
+/// Longest text of a server in a message of ours, in characters, once values of secrets were taken out of it.
+pub(super) const MAX_SAID: usize = 1_000;
+/// Longest text of a server before that: what is cut earlier could be the beginning of a secret.
+pub(super) const MAX_HEARD: usize = 16_000;
+/// Bytes of all responses of one server that are being read.
+pub(super) const MAX_HELD: usize = 256 << 20;
 /// Bytes of a response with an error status that are read.
 pub(super) const MAX_ERROR_BODY: usize = 64 << 10;
 /// Problems of one server that are kept to be shown.

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use toolbay_core::mcp_server::McpServer;
 use toolbay_core::outside::Outside;
@@ -13,7 +14,8 @@ use toolbay_core::policy::Policy;
 use toolbay_core::registry::Registry;
 
 use super::elicit::Elicit;
-use super::supervisor::{FindReducer, Ports, ServerState, ServerStatus, Supervisor};
+use super::status::{ServerState, ServerStatus};
+use super::supervisor::{FindReducer, Ports, Supervisor};
 
 /// How long the end of all servers may take.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -106,6 +108,17 @@ impl Bridge {
         if !gone.is_empty() {
             // They have a moment to end by themselves.
             drop(tokio::spawn(tokio::time::timeout(END_WAIT, ended(gone))));
+        }
+    }
+
+    /// Applies the newest policy, and again whenever `changed` tells of another, one after the other: however quickly they
+    /// come, what runs in the end is what the last of them says. Returns when the bridge is gone and `changed` tells of
+    /// one more. Hold the bridge elsewhere; this does not keep it.
+    pub async fn follow(bridge: Weak<Self>, changed: Arc<Notify>, newest: impl Fn() -> Arc<Policy>) {
+        loop {
+            changed.notified().await;
+            let Some(bridge) = bridge.upgrade() else { return };
+            bridge.apply(&newest());
         }
     }
 

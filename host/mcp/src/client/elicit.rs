@@ -6,9 +6,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolbay_core::invoke::BoxFuture;
+use toolbay_core::outside::Outside;
 use toolbay_core::text::visible;
+use toolbay_core::wording;
 
-use super::bounds::MAX_DESCRIPTION;
+use super::bounded;
+use super::bounds::{MAX_DESCRIPTION, MAX_QUESTION};
 use super::wire;
 
 /// A question.
@@ -42,28 +45,26 @@ pub trait Elicit: Send + Sync + fmt::Debug {
 /// The parameters of `elicitation/create`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params {
+struct Params<'a> {
     #[serde(default)]
     mode: Option<String>,
     #[serde(default)]
     message: String,
-    #[serde(default)]
-    requested_schema: Option<Value>,
+    #[serde(default, borrow)]
+    requested_schema: Option<&'a RawValue>,
 }
 
 /// Asks a question and returns the result of `elicitation/create`. One that wants a person to open an address is declined:
-/// nobody here opens one.
-pub(super) async fn answer(of: Option<&dyn Elicit>, server: &str, params: Option<&RawValue>) -> Value {
+/// nobody here opens one. So is one whose form is too large, or has what a person should not be shown.
+pub(super) async fn answer(
+    of: Option<&dyn Elicit>,
+    outside: &dyn Outside,
+    server: &str,
+    params: Option<&RawValue>,
+) -> Value {
     let decline = json!({"action": "decline"});
-    let read = params.and_then(|params| wire::object::<Params>(params).ok());
-    let (Some(of), Some(Params { mode, message, requested_schema: Some(schema) })) = (of, read) else {
-        return decline;
-    };
-    if mode.is_some_and(|mode| mode != "form") {
-        return decline;
-    }
-    let message = visible(&message).chars().take(MAX_DESCRIPTION).collect();
-    let question = Elicitation { server: server.to_owned(), message, schema };
+    let Some(of) = of else { return decline };
+    let Some(question) = params.and_then(|params| read(outside, server, params)) else { return decline };
     match of.elicit(&question).await {
         Elicited::Accept(mut form) => {
             let fields = question.schema.get("properties").and_then(Value::as_object);
@@ -79,9 +80,25 @@ pub(super) async fn answer(of: Option<&dyn Elicit>, server: &str, params: Option
     }
 }
 
+/// A question that may be asked.
+fn read(outside: &dyn Outside, server: &str, params: &RawValue) -> Option<Elicitation> {
+    bounded::small(params, MAX_QUESTION).ok()?;
+    let Params { mode, message, requested_schema } = wire::object(params).ok()?;
+    if mode.is_some_and(|mode| mode != "form") {
+        return None;
+    }
+    let mut schema = bounded::tree(requested_schema?, MAX_QUESTION).ok()?;
+    wording::schema(&mut schema, &|text| outside.redacted(text)).ok()?;
+    let message = outside.redacted(&message);
+    let message = visible(&message).chars().take(MAX_DESCRIPTION).collect();
+    Some(Elicitation { server: server.to_owned(), message, schema })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use super::super::inbox::tests::Nowhere;
 
     #[derive(Debug)]
     struct Yes;
@@ -96,7 +113,7 @@ mod tests {
     async fn defaults_are_filled_in_and_addresses_are_not_opened() {
         let ask = async |of: Option<&dyn Elicit>, params: Value| {
             let raw = serde_json::value::to_raw_value(&params).unwrap();
-            answer(of, "s", Some(&raw)).await
+            answer(of, &Nowhere, "s", Some(&raw)).await
         };
         let form = json!({"message": "m", "requestedSchema": {"type": "object", "properties": {
             "a": {"type": "integer", "default": 3}, "b": {"type": "boolean", "default": true}, "c": {}}}});
@@ -109,5 +126,12 @@ mod tests {
             decline
         );
         assert_eq!(ask(Some(&Yes), json!([])).await, decline);
+        for bad in [
+            json!({"message": "m", "requestedSchema": {"description": "x".repeat(MAX_QUESTION)}}),
+            json!({"message": "m", "requestedSchema": {"properties": {"<|im_start|>": {}}}}),
+            json!({"message": "m".repeat(MAX_QUESTION), "requestedSchema": {}}),
+        ] {
+            assert_eq!(ask(Some(&Yes), bad).await, decline);
+        }
     }
 }

@@ -7,13 +7,17 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::mcp_server::Endpoint;
 use toolbay_core::outside::{Body, Outside, Request, Response};
 use toolbay_core::quantity;
 
-use super::bounds::{FAREWELL, MAX_ERROR_BODY, MAX_MESSAGE, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE};
-use super::inbox::Inbox;
+use super::bounds::{
+    FAREWELL, MAX_ERROR_BODY, MAX_HELD, MAX_IN_FLIGHT, MAX_MESSAGE, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE,
+    TELL_WAIT,
+};
+use super::inbox::{Flood, Full, Held, Inbox};
 use super::link::{Ask, LinkError, said};
 use super::sse::Parser;
 use super::wire::{self, Message, RpcError};
@@ -34,6 +38,8 @@ pub(super) struct Web {
     why: Mutex<String>,
     /// The stream of what the server says by itself, opened before anything is called.
     ear: Mutex<Option<Response>>,
+    /// Places for what is told beside all requests.
+    asides: Arc<Semaphore>,
 }
 
 /// What the handshake settled.
@@ -44,9 +50,12 @@ struct Known {
     modern: bool,
 }
 
+/// What a request was answered.
+type Reply = Result<Box<RawValue>, RpcError>;
+
 /// What a stream of events came to.
 enum End {
-    Answer(Result<Box<RawValue>, RpcError>),
+    Answer(Reply),
     Broken,
 }
 
@@ -60,6 +69,7 @@ impl Web {
             over: CancellationToken::new(),
             why: Mutex::default(),
             ear: Mutex::default(),
+            asides: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
     }
 
@@ -175,11 +185,7 @@ impl Web {
         answer?.map_err(LinkError::Rpc)
     }
 
-    async fn answer(
-        &self,
-        id: u64,
-        response: Response,
-    ) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
+    async fn answer(&self, id: u64, response: Response) -> Result<Reply, LinkError> {
         if !(200..=299).contains(&response.status) {
             let known = response.status == 404 && self.known().session.is_some();
             if known {
@@ -195,7 +201,7 @@ impl Web {
         match kind.as_str() {
             "text/event-stream" => self.stream(id, response.body).await,
             "application/json" => {
-                let body = collect(response.body, MAX_MESSAGE).await?;
+                let body = collect(response.body, MAX_MESSAGE, self.inbox.holds()).await?;
                 let messages = wire::read(&body);
                 for message in messages.into_iter().flatten() {
                     if let Message::Answer { id: of, result } = message
@@ -218,7 +224,7 @@ impl Web {
     }
 
     /// Reads events until the answer is among them. A stream that ends before is asked for again, if the server told how.
-    async fn stream(&self, id: u64, body: Body) -> Result<Result<Box<RawValue>, RpcError>, LinkError> {
+    async fn stream(&self, id: u64, body: Body) -> Result<Reply, LinkError> {
         let (mut body, mut parser, mut total) = (body, Parser::default(), 0);
         for _ in 0..=MAX_RESUMES {
             match self.events(Some(id), body, &mut parser, &mut total).await? {
@@ -253,38 +259,60 @@ impl Web {
                 quantity::show_bytes(most as u64)
             ))
         };
+        let mut held = self.inbox.holds();
         while let Some(part) = body.next().await {
             let Ok(part) = part else { return Ok(End::Broken) };
             *total += part.len();
             if id.is_some() && *total > MAX_STREAM {
                 return Err(large("a stream", MAX_STREAM));
             }
-            for event in parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE))? {
-                for message in wire::read(&event).into_iter().flatten() {
-                    let flood = |_| {
-                        self.end("it sends more notifications than may be");
-                        LinkError::Closed("it sends more notifications than may be".to_owned())
-                    };
-                    match message {
-                        Message::Answer { id: of, result } if Some(of) == id => {
-                            self.inbox.hear();
-                            return Ok(End::Answer(result));
-                        }
-                        Message::Answer { .. } | Message::Stray => {}
-                        Message::Tell { method, params } => {
-                            self.inbox.tell(&method, params.as_deref()).map_err(flood)?;
-                        }
-                        Message::Ask(question) => {
-                            let result = self.inbox.ask(&question).await.map_err(flood)?;
-                            let answer = wire::answer(&question.id, result);
-                            // That it does not want to hear the answer is its own affair.
-                            drop(self.send("POST", answer, Vec::new()).await);
-                        }
-                    }
+            // Nothing of a stream that answers no request was asked for.
+            if id.is_none() {
+                let lines = part.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
+                self.inbox.weigh(part.len(), lines).map_err(|flood| self.flooded(&flood))?;
+            }
+            let events = parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE))?;
+            held.resize(parser.held()).map_err(full)?;
+            for event in events {
+                if let Some(answer) = self.event(id, &event).await? {
+                    return Ok(End::Answer(answer));
                 }
             }
         }
         Ok(End::Broken)
+    }
+
+    /// Takes one event; returns the answer, if it is that.
+    async fn event(&self, id: Option<u64>, event: &[u8]) -> Result<Option<Reply>, LinkError> {
+        let ended = |flood: Flood| self.flooded(&flood);
+        let Some(messages) = wire::read(event) else {
+            return self.inbox.garbage("in a stream", event).map(|()| None).map_err(ended);
+        };
+        for message in messages {
+            match message {
+                Message::Answer { id: of, result } if Some(of) == id => {
+                    self.inbox.hear();
+                    return Ok(Some(result));
+                }
+                Message::Answer { .. } | Message::Stray => self.inbox.stray().map_err(ended)?,
+                Message::Tell { method, params } => {
+                    self.inbox.tell(&method, params.as_deref()).map_err(ended)?;
+                }
+                Message::Ask(question) => {
+                    let result = self.inbox.ask(&question).await.map_err(ended)?;
+                    let answer = self.send("POST", wire::answer(&question.id, result), Vec::new());
+                    // That it does not want to hear the answer is its own affair, and holds up nothing else.
+                    drop(tokio::time::timeout(TELL_WAIT, answer).await);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// It says more than may be: the conversation is over.
+    fn flooded(&self, flood: &Flood) -> LinkError {
+        self.end(&flood.to_string());
+        LinkError::Closed(flood.to_string())
     }
 
     /// Opens that stream, so that what a server says during the first call is heard. One that does not answer at once is
@@ -300,6 +328,7 @@ impl Web {
     /// the stream ends; an error: there is none.
     pub(super) async fn hear(&self) -> Result<Duration, LinkError> {
         let opened = self.ear.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = opened.is_some();
         let response = match opened {
             Some(response) => response,
             None => self.send("GET", Vec::new(), Vec::new()).await?,
@@ -307,6 +336,10 @@ impl Web {
         let kind = response.header("content-type").unwrap_or_default();
         if response.status != 200 || !kind.to_ascii_lowercase().starts_with("text/event-stream") {
             return Err(LinkError::Status(response.status, String::new()));
+        }
+        if !first {
+            // From here on every change is heard; what was said before this stream was open is not.
+            self.inbox.changed.notify_one();
         }
         let mut parser = Parser::default();
         self.events(None, response.body, &mut parser, &mut 0).await?;
@@ -316,7 +349,7 @@ impl Web {
     /// What a status that is no success says.
     async fn refused(&self, response: Response) -> LinkError {
         let status = response.status;
-        let body = collect(response.body, MAX_ERROR_BODY).await.unwrap_or_default();
+        let body = collect(response.body, MAX_ERROR_BODY, self.inbox.holds()).await.unwrap_or_default();
         // An error about a message that could not be read has no id.
         #[derive(serde::Deserialize)]
         struct Failed {
@@ -362,18 +395,20 @@ impl Drop for Open {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        // However many calls are given up: who does not read is not told of all of them.
+        let Ok(place) = Arc::clone(&self.web.asides).try_acquire_owned() else { return };
         let (web, id) = (Arc::clone(&self.web), self.id);
-        // One for each call that is given up, and not for longer than this.
         drop(runtime.spawn(async move {
+            let _place = place;
             let params = json!({"requestId": id, "reason": "the caller gave up"});
             let body = wire::notification("notifications/cancelled", Some(&params));
-            drop(tokio::time::timeout(FAREWELL, web.tell(body)).await);
+            drop(tokio::time::timeout(TELL_WAIT, web.tell(body)).await);
         }));
     }
 }
 
 /// Reads a body of at most `most` bytes.
-async fn collect(mut body: Body, most: usize) -> Result<Vec<u8>, LinkError> {
+async fn collect(mut body: Body, most: usize, mut held: Held<'_>) -> Result<Vec<u8>, LinkError> {
     let mut bytes = Vec::new();
     while let Some(part) = body.next().await {
         let part = part.map_err(|why| LinkError::Bad(format!("the server's response broke off: {why}")))?;
@@ -381,7 +416,13 @@ async fn collect(mut body: Body, most: usize) -> Result<Vec<u8>, LinkError> {
             let most = quantity::show_bytes(most as u64);
             return Err(LinkError::Bad(format!("the server's response has more than {most}")));
         }
+        held.resize(bytes.len() + part.len()).map_err(full)?;
         bytes.extend(part);
     }
     Ok(bytes)
+}
+
+fn full(_: Full) -> LinkError {
+    let most = quantity::show_bytes(MAX_HELD as u64);
+    LinkError::Busy(format!("its responses that are being read have more than {most} together"))
 }

@@ -16,8 +16,8 @@ use toolbay_core::outside::Outside;
 use toolbay_core::text::one_line;
 
 use super::bounds::{
-    FLOOD_WINDOW, MAX_LOG_LINE, MAX_LOG_LINES, MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_UNASKED,
-    PROGRESS_PAUSE,
+    FLOOD_WINDOW, HUNG_AFTER, LINE_WEIGHT, MAX_GARBAGE, MAX_HELD, MAX_LOG_LINE, MAX_LOG_LINES,
+    MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_STRAY, MAX_UNASKED, MAX_UNASKED_BYTES, PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
 use super::wire::{self, METHOD_NOT_FOUND, Question};
@@ -32,17 +32,23 @@ pub(super) struct Inbox {
     pub(super) changed: Notify,
     /// Counts what was heard, whatever it was.
     pub(super) heard: AtomicUsize,
+    /// It does not answer any more. Of this connection alone: the next one begins without guilt.
+    pub(super) hung: Notify,
     /// Calls that took too long in a row, with nothing heard in between.
-    pub(super) overdue: AtomicU32,
+    overdue: AtomicU32,
+    garbage: AtomicUsize,
+    stray: AtomicUsize,
     questions: Semaphore,
     calls: Mutex<HashMap<u64, Progress>>,
+    held: AtomicUsize,
     flood: Mutex<Window>,
     log: Mutex<Window>,
 }
 
-/// More was said than may be.
-#[derive(Debug)]
-pub(super) struct Flood;
+/// More was said than may be: the connection is to be closed. Says what there was too much of.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}, and was ended")]
+pub(super) struct Flood(String);
 
 /// A call that wants to know how it goes.
 #[derive(Debug)]
@@ -57,20 +63,22 @@ struct Progress {
 struct Window {
     since: Instant,
     count: u32,
+    bytes: usize,
 }
 
 impl Window {
     fn new() -> Self {
-        Self { since: Instant::now(), count: 0 }
+        Self { since: Instant::now(), count: 0, bytes: 0 }
     }
 
-    /// Counts one; tells how many there are now.
-    fn count(&mut self, long: std::time::Duration) -> u32 {
+    /// Counts so many and so many bytes; tells how much there is now.
+    fn count(&mut self, long: std::time::Duration, count: u32, bytes: usize) -> (u32, usize) {
         if self.since.elapsed() > long {
             *self = Self::new();
         }
-        self.count = self.count.saturating_add(1);
-        self.count
+        self.count = self.count.saturating_add(count);
+        self.bytes = self.bytes.saturating_add(bytes);
+        (self.count, self.bytes)
     }
 }
 
@@ -94,9 +102,13 @@ impl Inbox {
             elicit,
             changed: Notify::new(),
             heard: AtomicUsize::new(0),
+            hung: Notify::new(),
             overdue: AtomicU32::new(0),
+            garbage: AtomicUsize::new(0),
+            stray: AtomicUsize::new(0),
             questions: Semaphore::new(MAX_QUESTIONS),
             calls: Mutex::default(),
+            held: AtomicUsize::new(0),
             flood: Mutex::new(Window::new()),
             log: Mutex::new(Window::new()),
         }
@@ -114,24 +126,69 @@ impl Inbox {
         Following { inbox: Arc::clone(self), id }
     }
 
+    /// Counts what is held of a response, until it is dropped.
+    pub(super) fn holds(&self) -> Held<'_> {
+        Held { inbox: self, bytes: 0 }
+    }
+
     /// Something was heard that was asked for.
     pub(super) fn hear(&self) {
         self.heard.fetch_add(1, Ordering::AcqRel);
         self.overdue.store(0, Ordering::Release);
     }
 
-    fn count(&self) -> Result<(), Flood> {
-        self.hear();
-        let count = self.flood.lock().unwrap_or_else(PoisonError::into_inner).count(FLOOD_WINDOW);
-        if count > MAX_UNASKED { Err(Flood) } else { Ok(()) }
+    /// A call took too long. Several of them in a row, and the connection counts as hung.
+    pub(super) fn late(&self) {
+        if self.overdue.fetch_add(1, Ordering::AcqRel) + 1 >= HUNG_AFTER {
+            self.hung.notify_one();
+        }
+    }
+
+    fn count(&self, count: u32, bytes: usize) -> Result<(), Flood> {
+        let mut flood = self.flood.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, bytes) = flood.count(FLOOD_WINDOW, count, bytes);
+        if count > MAX_UNASKED {
+            return Err(Flood("it sends more notifications than may be".to_owned()));
+        }
+        if bytes > MAX_UNASKED_BYTES {
+            return Err(Flood("it sends more bytes unasked than may be".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Counts bytes that were sent unasked, and lines, of which the shortest are work, too.
+    pub(super) fn weigh(&self, bytes: usize, lines: usize) -> Result<(), Flood> {
+        self.count(0, bytes.saturating_add(lines.saturating_mul(LINE_WEIGHT)))
+    }
+
+    /// Counts an answer to nothing that was asked.
+    pub(super) fn stray(&self) -> Result<(), Flood> {
+        if self.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
+            return Err(Flood(format!("it answered {MAX_STRAY} times what nobody asked")));
+        }
+        Ok(())
+    }
+
+    /// Counts a line, or an event, that is no message; `what` says how it came.
+    pub(super) fn garbage(&self, what: &str, text: &[u8]) -> Result<(), Flood> {
+        let head = text.get(..text.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
+        self.log(&format!("wrote no message {what}"), &String::from_utf8_lossy(head));
+        if self.garbage.fetch_add(1, Ordering::AcqRel) >= MAX_GARBAGE {
+            return Err(Flood(format!("it wrote {MAX_GARBAGE} lines {what} that are no messages")));
+        }
+        Ok(())
     }
 
     /// Takes a notification.
     pub(super) fn tell(&self, method: &str, params: Option<&RawValue>) -> Result<(), Flood> {
-        self.count()?;
+        self.hear();
+        self.count(1, 0)?;
         match method {
             "notifications/progress" => self.progress(params),
-            "notifications/tools/list_changed" => self.changed.notify_one(),
+            // What changed before the subscription held was not told.
+            "notifications/tools/list_changed" | "notifications/subscriptions/acknowledged" => {
+                self.changed.notify_one();
+            }
             "notifications/message" => {
                 if let Some(params) = params {
                     self.log("says", params.get());
@@ -165,13 +222,15 @@ impl Inbox {
 
     /// Answers a server's request. What it may not ask is answered as the protocol says.
     pub(super) async fn ask(&self, question: &Question) -> Result<Result<Value, (i64, String)>, Flood> {
-        self.count()?;
+        self.hear();
+        self.count(1, 0)?;
         Ok(match question.method.as_str() {
             "ping" => Ok(json!({})),
             "elicitation/create" if self.elicit.is_some() => match self.questions.try_acquire() {
                 Ok(_open) => {
                     let params = question.params.as_deref();
-                    Ok(elicit::answer(self.elicit.as_deref(), self.name.as_str(), params).await)
+                    let (of, outside) = (self.elicit.as_deref(), &*self.outside);
+                    Ok(elicit::answer(of, outside, self.name.as_str(), params).await)
                 }
                 Err(_) => Ok(json!({"action": "cancel"})),
             },
@@ -185,8 +244,8 @@ impl Inbox {
 
     /// Writes a line of a server into the log, as long as there are not too many.
     pub(super) fn log(&self, what: &str, line: &str) {
-        let count =
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).count(std::time::Duration::from_secs(60));
+        let minute = std::time::Duration::from_secs(60);
+        let (count, _) = self.log.lock().unwrap_or_else(PoisonError::into_inner).count(minute, 1, 0);
         match count.cmp(&MAX_LOG_LINES) {
             std::cmp::Ordering::Less => {
                 // A line may have megabytes; what is kept of it ends far before this cut.
@@ -202,6 +261,40 @@ impl Inbox {
     }
 }
 
+/// What is held of one response while it is read.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    inbox: &'a Inbox,
+    bytes: usize,
+}
+
+/// All responses that are being read are more than may be held.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl Held<'_> {
+    /// So much is held now.
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+        let held = &self.inbox.held;
+        if bytes < self.bytes {
+            held.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+            self.bytes = bytes;
+            return Ok(());
+        }
+        let more = bytes - self.bytes;
+        let room = |held: usize| held.checked_add(more).filter(|held| *held <= MAX_HELD);
+        held.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).map_err(|_| Full)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.inbox.held.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
 /// A call whose progress is passed on.
 #[derive(Debug)]
 pub(super) struct Following {
@@ -212,5 +305,95 @@ pub(super) struct Following {
 impl Drop for Following {
     fn drop(&mut self) {
         self.inbox.calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::borrow::Cow;
+
+    use toolbay_core::invoke::BoxFuture;
+    use toolbay_core::mcp_server::{Child, Endpoint};
+    use toolbay_core::outside::{OutsideError, Request, Response, Started};
+
+    use super::*;
+
+    /// Leads nowhere, and knows one secret.
+    #[derive(Debug)]
+    pub(in super::super) struct Nowhere;
+
+    impl Outside for Nowhere {
+        fn start<'a>(
+            &'a self,
+            _: &'a PluginId,
+            _: &'a Child,
+        ) -> BoxFuture<'a, Result<Started, OutsideError>> {
+            Box::pin(async { Err(OutsideError::Failed("nowhere".to_owned())) })
+        }
+
+        fn send<'a>(
+            &'a self,
+            _: &'a PluginId,
+            _: &'a Endpoint,
+            _: Request,
+        ) -> BoxFuture<'a, Result<Response, OutsideError>> {
+            Box::pin(async { Err(OutsideError::Failed("nowhere".to_owned())) })
+        }
+
+        fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+            if text.contains("canary-secret") {
+                Cow::Owned(text.replace("canary-secret", "[secret T]"))
+            } else {
+                Cow::Borrowed(text)
+            }
+        }
+    }
+
+    pub(in super::super) fn inbox() -> Inbox {
+        Inbox::new(PluginId::new("s").unwrap(), Arc::new(Nowhere), None)
+    }
+
+    #[tokio::test]
+    async fn whatever_comes_unasked_is_counted() {
+        let inbox = inbox();
+        let refused = (0..=MAX_STRAY).map(|_| inbox.stray()).filter_map(Result::err).count();
+        assert_eq!(refused, 1, "answers to nothing");
+        let refused = (0..=MAX_GARBAGE).filter_map(|_| inbox.garbage("in a stream", b"la la").err()).count();
+        assert_eq!(refused, 1, "what is no message");
+        let parts = (0..100).take_while(|_| inbox.weigh(1 << 20, 0).is_ok()).count();
+        assert_eq!(parts, 64, "bytes, whatever they are");
+        let tell = |_| super::tests::inbox().tell("notifications/x", None).is_ok();
+        assert!((0..100).all(tell));
+    }
+
+    #[test]
+    fn responses_share_what_may_be_held() {
+        let inbox = inbox();
+        let (mut one, mut other) = (inbox.holds(), inbox.holds());
+        assert!(one.resize(MAX_HELD / 2).is_ok() && other.resize(MAX_HELD / 2).is_ok());
+        assert!(other.resize(MAX_HELD / 2 + 1).is_err());
+        assert!(one.resize(10).is_ok() && other.resize(MAX_HELD / 2 + 1).is_ok());
+        drop((one, other));
+        assert!(inbox.holds().resize(MAX_HELD).is_ok(), "all is given back");
+    }
+
+    #[test]
+    fn a_connection_that_hangs_is_told_of_and_not_the_next_one() {
+        let (one, next) = (inbox(), inbox());
+        for _ in 0..HUNG_AFTER {
+            one.late();
+        }
+        let told = |inbox: &Inbox| {
+            futures_util::FutureExt::now_or_never(std::pin::pin!(inbox.hung.notified())).is_some()
+        };
+        assert!(told(&one) && !told(&next));
+        one.hear();
+        for n in 0..10 {
+            one.late();
+            if n % 2 == 0 {
+                one.hear();
+            }
+        }
+        assert!(!told(&one), "it answers now and then");
     }
 }

@@ -7,7 +7,7 @@ use toolbay_core::call::CallContext;
 use toolbay_core::outside::OutsideError;
 use toolbay_core::text::one_line;
 
-use super::bounds::MAX_SAID;
+use super::bounds::MAX_HEARD;
 use super::http::Web;
 use super::stdio::Pipe;
 use super::wire::RpcError;
@@ -123,10 +123,10 @@ pub(super) fn wants_progress(ctx: Option<&Arc<CallContext>>) -> Option<&Arc<Call
     ctx.filter(|ctx| ctx.turn.progress.is_some())
 }
 
-/// The beginning of what a server said, for a message of ours.
+/// The beginning of what a server said, for a message of ours, out of which values of secrets are still to be taken.
 pub(super) fn said(text: &[u8]) -> String {
-    let head = text.get(..text.len().min(4 * MAX_SAID)).unwrap_or_default();
+    let head = text.get(..text.len().min(MAX_HEARD)).unwrap_or_default();
     let text = String::from_utf8_lossy(head);
     let text = text.trim();
-    if text.is_empty() { String::new() } else { format!(": {}", one_line(text, MAX_SAID)) }
+    if text.is_empty() { String::new() } else { format!(": {}", one_line(text, MAX_HEARD)) }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use toolbay_core::quantity;
 
+use super::bounded::First;
 use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_TOOLS};
 use super::link::LinkError;
 use super::session::{Extra, Session};
@@ -25,7 +26,7 @@ pub(super) struct Listed {
 #[serde(rename_all = "camelCase")]
 struct Page<'a> {
     #[serde(borrow)]
-    tools: Vec<&'a RawValue>,
+    tools: First<'a, MAX_TOOLS>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
@@ -58,11 +59,11 @@ pub(super) async fn tools(session: &Session) -> Result<Listed, LinkError> {
         let page: Page<'_> = wire::object(&result)
             .map_err(|error| LinkError::Bad(format!("its list of tools can not be read: {error}")))?;
         let room = MAX_TOOLS - listed.tools.len();
-        if page.tools.len() > room {
+        let more = !page.tools.more && page.tools.items.len() <= room;
+        if !more {
             listed.problems.push(format!("it lists more than {MAX_TOOLS} tools; the rest is left out"));
         }
-        let more = page.tools.len() <= room;
-        listed.tools.extend(page.tools.into_iter().take(room).map(ToOwned::to_owned));
+        listed.tools.extend(page.tools.items.into_iter().take(room).map(ToOwned::to_owned));
         match page.next_cursor {
             Some(next) if more => {
                 if next.len() > MAX_CURSOR || !seen.insert(next.clone()) {

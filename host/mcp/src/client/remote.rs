@@ -1,7 +1,6 @@
 //! A tool of another server, as the pipeline runs it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -13,14 +12,17 @@ use toolbay_core::limits::Usage;
 use toolbay_core::quantity;
 use toolbay_core::text::one_line;
 
-use super::bounds::{HUNG_AFTER, MAX_ROUNDS, MAX_SAID};
+use super::bounds::MAX_ROUNDS;
 use super::elicit;
 use super::link::{Link, LinkError};
 use super::mirror::{self, Mirror};
-use super::result::{self, Came};
+use super::result::{self, Came, InputRequest};
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
 use super::wire::INVALID_PARAMS;
+
+/// Longest message of a server's error, in characters.
+const MAX_MESSAGE_OF_ERROR: usize = 8_000;
 
 /// A tool behind a supervisor.
 #[derive(Debug)]
@@ -95,28 +97,25 @@ impl RemoteTool {
     async fn inputs(
         &self,
         session: &Session,
-        requests: Map<String, Value>,
-        state: Option<Value>,
+        requests: Vec<(String, InputRequest)>,
+        state: Option<String>,
     ) -> Result<Map<String, Value>, Failure> {
         let mut responses = Map::new();
-        for (key, request) in requests {
-            let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        for (key, InputRequest { method, params }) in requests {
             if method != "elicitation/create" {
                 let method = one_line(&method, 100);
                 let text = format!("it wants `{method}` of its client, which this host does not offer");
                 return Err(self.broken(&text).into());
             }
-            let params =
-                request.get("params").and_then(|params| serde_json::value::to_raw_value(params).ok());
-            let of = session.inbox.elicit.as_deref();
-            let answer = elicit::answer(of, self.supervisor.name(), params.as_deref()).await;
+            let (of, outside) = (session.inbox.elicit.as_deref(), &*session.inbox.outside);
+            let answer = elicit::answer(of, outside, self.supervisor.name(), params.as_deref()).await;
             responses.insert(key, answer);
         }
         let mut more = Map::new();
         more.insert("inputResponses".to_owned(), Value::Object(responses));
         // As it came, and only if it came.
         if let Some(state) = state {
-            more.insert("requestState".to_owned(), state);
+            more.insert("requestState".to_owned(), Value::String(state));
         }
         Ok(more)
     }
@@ -126,6 +125,7 @@ impl RemoteTool {
     }
 
     fn broken(&self, what: &str) -> Fault {
+        let what = self.supervisor.heard(what);
         Fault::new(
             FaultKind::BadOutput,
             format!("the MCP server `{}` broke the protocol: {what}", self.server()),
@@ -134,10 +134,7 @@ impl RemoteTool {
 
     fn overdue(&self) -> Fault {
         if let Some(session) = self.supervisor.now() {
-            let inbox = &session.inbox;
-            if inbox.overdue.fetch_add(1, Ordering::AcqRel) + 1 >= HUNG_AFTER {
-                self.supervisor.hung(&session);
-            }
+            session.inbox.late();
         }
         let limit = LimitHit {
             name: "timeout",
@@ -161,12 +158,14 @@ impl RemoteTool {
                     ErrorCode::ExecutionFailed
                 };
                 // The message is the server's, and goes the way of all that it says.
-                let message: String = error.message.chars().take(16 * MAX_SAID).collect();
+                let message = self.supervisor.ports.outside.redacted(&error.message);
+                let message: String = message.chars().take(MAX_MESSAGE_OF_ERROR).collect();
                 ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code))
                     .into()
             }
             LinkError::Bad(what) => self.broken(&what).into(),
             LinkError::Status(..) => {
+                let error = self.supervisor.heard(&error.to_string());
                 ToolError::new(ErrorCode::ExecutionFailed, format!("MCP server `{server}`: {error}")).into()
             }
             LinkError::Denied(why) => {
@@ -178,7 +177,10 @@ impl RemoteTool {
             }
             LinkError::Closed(why) => Fault::new(
                 FaultKind::Trap,
-                format!("the MCP server `{server}` ended in the middle of the call: {why}"),
+                format!(
+                    "the MCP server `{server}` ended in the middle of the call: {}",
+                    self.supervisor.heard(&why)
+                ),
             )
             .into(),
         }

@@ -4,18 +4,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use toolbay_core::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput,
 };
 use toolbay_core::text::one_line;
 
-use super::bounds::{MAX_INPUTS, MAX_LABEL};
+use super::bounded::{self, Entries, First};
+use super::bounds::{MAX_HEARD, MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};
 use super::wire;
 
 /// Blocks of one result that are taken.
 const MAX_BLOCKS: usize = 1_000;
+/// Bytes of the annotations of one block.
+const MAX_HINTS: usize = 4 << 10;
 
 /// What a server answered to a call.
 #[derive(Debug)]
@@ -25,30 +27,37 @@ pub(super) enum Came {
     /// The tool said no.
     Error(ToolError),
     /// It wants to know more first (2026-07-28).
-    Inputs { requests: Map<String, Value>, state: Option<Value> },
+    Inputs { requests: Vec<(String, InputRequest)>, state: Option<String> },
+}
+
+/// One question of a server, before a call goes on.
+#[derive(Debug)]
+pub(super) struct InputRequest {
+    pub(super) method: String,
+    pub(super) params: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct Answer<'a> {
     #[serde(default)]
     result_type: Option<String>,
-    #[serde(default)]
-    content: Vec<Box<RawValue>>,
-    #[serde(default)]
-    structured_content: Option<Box<RawValue>>,
+    #[serde(default, borrow)]
+    content: First<'a, MAX_BLOCKS>,
+    #[serde(default, borrow)]
+    structured_content: Option<&'a RawValue>,
     #[serde(default)]
     is_error: Option<bool>,
-    #[serde(default)]
-    input_requests: Map<String, Value>,
-    #[serde(default)]
-    request_state: Option<Value>,
+    #[serde(default, borrow)]
+    input_requests: Entries<'a, MAX_INPUTS>,
+    #[serde(default, borrow)]
+    request_state: Option<&'a RawValue>,
 }
 
 /// A block, of whatever kind; what a kind does not have is absent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Block {
+struct Block<'a> {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -69,8 +78,8 @@ struct Block {
     size: Option<u64>,
     #[serde(default)]
     resource: Option<Resource>,
-    #[serde(default)]
-    annotations: Option<Annotations>,
+    #[serde(default, borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -100,22 +109,19 @@ struct Annotations {
 /// What is wrong with it.
 pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     let unread = |error: serde_json::Error| {
-        format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_LABEL))
+        format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_HEARD))
     };
-    let answer: Answer = wire::object(raw).map_err(unread)?;
+    let answer: Answer<'_> = wire::object(raw).map_err(unread)?;
     match answer.result_type.as_deref() {
         None | Some("complete") => {}
-        Some("input_required") if answer.input_requests.len() <= MAX_INPUTS => {
-            return Ok(Came::Inputs { requests: answer.input_requests, state: answer.request_state });
-        }
-        Some("input_required") => return Err(format!("it asks more than {MAX_INPUTS} questions at once")),
-        Some(other) => return Err(format!("a result of the type `{}`", one_line(other, MAX_LABEL))),
+        Some("input_required") => return inputs(&answer),
+        Some(other) => return Err(format!("a result of the type `{}`", one_line(other, MAX_HEARD))),
     }
-    if answer.content.len() > MAX_BLOCKS {
+    if answer.content.more {
         return Err(format!("a result of more than {MAX_BLOCKS} blocks"));
     }
     let (mut value, mut content) = (String::new(), Vec::new());
-    for raw in &answer.content {
+    for raw in &answer.content.items {
         let block = block(wire::object(raw).map_err(unread)?)?;
         match block {
             // The text, as far as nothing else stands before it.
@@ -141,20 +147,45 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
         }
         return Ok(Came::Error(ToolError::new(ErrorCode::ExecutionFailed, message)));
     }
-    let structured = answer.structured_content.filter(|raw| raw.get() != "null");
+    let structured = answer.structured_content.map(ToOwned::to_owned);
     Ok(Came::Output(ToolOutput { value, structured, content, ..ToolOutput::default() }))
 }
 
-fn block(block: Block) -> Result<ContentBlock, String> {
+/// What it wants to know: few questions, none of them large, and a state that goes back as it came.
+fn inputs(answer: &Answer<'_>) -> Result<Came, String> {
+    #[derive(Deserialize)]
+    struct Asked<'a> {
+        method: String,
+        #[serde(default, borrow)]
+        params: Option<&'a RawValue>,
+    }
+    if answer.input_requests.more {
+        return Err(format!("it asks more than {MAX_INPUTS} questions at once"));
+    }
+    let one = |(key, raw): &(String, &RawValue)| {
+        let asked: Asked<'_> = bounded::small(raw, MAX_QUESTION)
+            .and_then(|()| wire::object(raw).map_err(|e| one_line(&e.to_string(), MAX_HEARD)))
+            .map_err(|why| format!("a question that can not be read: {why}"))?;
+        let request = InputRequest { method: asked.method, params: asked.params.map(ToOwned::to_owned) };
+        Ok::<_, String>((key.clone(), request))
+    };
+    let state = answer.request_state.map(|raw| {
+        bounded::small(raw, MAX_REQUEST_STATE).map_err(|why| format!("its `requestState`: {why}"))?;
+        serde_json::from_str(raw.get()).map_err(|_| "its `requestState` is no text".to_owned())
+    });
+    let requests = answer.input_requests.entries.iter().map(one).collect::<Result<_, _>>()?;
+    Ok(Came::Inputs { requests, state: state.transpose()? })
+}
+
+fn block(block: Block<'_>) -> Result<ContentBlock, String> {
     let lacks =
-        |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_LABEL));
+        |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_HEARD));
     let blob = |data: &Option<String>, mime: &Option<String>| -> Result<Blob, String> {
         let data = bytes(data.as_deref().ok_or_else(|| lacks("data"))?)?;
         let mime_type = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
         Ok(Blob { data, mime_type })
     };
-    let annotations =
-        block.annotations.as_ref().map(hints).filter(|hints| *hints != BlockAnnotations::default());
+    let annotations = block.annotations.map(hints).filter(|hints| *hints != BlockAnnotations::default());
     let body = match block.kind.as_str() {
         "text" => BlockBody::Text(block.text.clone().ok_or_else(|| lacks("text"))?),
         "image" => BlockBody::Image(blob(&block.data, &block.mime_type)?),
@@ -182,7 +213,7 @@ fn block(block: Block) -> Result<ContentBlock, String> {
             BlockBody::Embedded(EmbeddedResource { uri, mime_type, body })
         }
         // A kind of a revision to come: said, not lost.
-        other => BlockBody::Text(format!("[a block of the unknown type `{}`]", one_line(other, MAX_LABEL))),
+        other => BlockBody::Text(format!("[a block of the unknown type `{}`]", one_line(other, MAX_HEARD))),
     };
     let block = ContentBlock { body, annotations };
     if !block.has_sound_kinds() {
@@ -195,7 +226,10 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|_| "bytes that are not in base64".to_owned())
 }
 
-fn hints(said: &Annotations) -> BlockAnnotations {
+/// Hints are hints: what can not be read of them is none.
+fn hints(said: &RawValue) -> BlockAnnotations {
+    let small = bounded::small(said, MAX_HINTS).is_ok();
+    let said = if small { wire::object(said).unwrap_or_default() } else { Annotations::default() };
     let role = |role: &String| match role.as_str() {
         "user" => Some(Role::User),
         "assistant" => Some(Role::Assistant),
@@ -204,14 +238,14 @@ fn hints(said: &Annotations) -> BlockAnnotations {
     BlockAnnotations {
         audience: said.audience.iter().filter_map(role).take(2).collect(),
         priority: said.priority,
-        last_modified: said.last_modified.clone(),
+        last_modified: said.last_modified,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn came(value: &Value) -> Result<Came, String> {
         read(&serde_json::value::to_raw_value(value).unwrap())
@@ -246,7 +280,7 @@ mod tests {
         assert_eq!(error.message, "no");
         assert!(matches!(came(&json!({"isError": true})).unwrap(), Came::Error(_)));
         assert!(matches!(came(&json!({"content": []})).unwrap(), Came::Output(_)));
-        let asks = json!({"resultType": "input_required", "inputRequests": {"a": {}}, "requestState": "s"});
+        let asks = json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m"}}, "requestState": "s"});
         assert!(matches!(came(&asks).unwrap(), Came::Inputs { .. }));
         for bad in [
             json!([]),
@@ -257,8 +291,36 @@ mod tests {
             json!({"content": [{"type": "image", "data": "AA==", "mimeType": "x".repeat(300)}]}),
             json!({"resultType": "task"}),
             json!({"content": vec![json!({"type": "text", "text": ""}); 1001]}),
+            json!({"resultType": "input_required", "inputRequests": {"a": 7}}),
+            json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m", "params": "x".repeat(MAX_QUESTION)}}}),
+            json!({"resultType": "input_required", "requestState": {"a": 1}}),
+            json!({"resultType": "input_required", "requestState": "x".repeat(MAX_REQUEST_STATE)}),
         ] {
             assert!(came(&bad).is_err(), "{bad:.80}");
         }
+    }
+
+    /// What is counted is counted before it is kept: a list of a million nothings takes the memory of its text.
+    #[test]
+    fn what_is_too_much_is_not_built() {
+        let many = |what: &str| RawValue::from_string(format!("{{{what}}}")).unwrap();
+        let zeros = format!("[{}0]", "0,".repeat(2_000_000));
+        let entries: Vec<String> = (0..200_000).map(|n| format!("\"{n}\":0")).collect();
+        for (text, part) in [
+            (format!("\"content\":{zeros}"), "more than 1000 blocks"),
+            (
+                format!("\"resultType\":\"input_required\",\"inputRequests\":{{{}}}", entries.join(",")),
+                "more than 16 questions",
+            ),
+            (format!("\"resultType\":\"input_required\",\"requestState\":{zeros}"), "at most 256KiB"),
+        ] {
+            let why = read(&many(&text)).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+        let hinted = format!(
+            "\"content\":[{{\"type\":\"text\",\"text\":\"t\",\"annotations\":{{\"audience\":{zeros}}}}}]"
+        );
+        let Came::Output(output) = read(&many(&hinted)).unwrap() else { panic!() };
+        assert_eq!((output.value.as_str(), output.content.len()), ("t", 0), "hints are hints");
     }
 }

@@ -49,13 +49,18 @@ impl Parser {
         Ok(events)
     }
 
+    /// Bytes of the event that has not ended yet.
+    pub(super) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// For the next stream, which goes on where this one broke off.
     pub(super) fn anew(self) -> Self {
         Self { last_id: self.last_id, retry: self.retry, ..Self::default() }
     }
 
     fn grow(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
-        if self.line.len() + self.data.len() + bytes.len() > MAX_MESSAGE {
+        if self.held() + bytes.len() > MAX_MESSAGE {
             return Err(TooLarge);
         }
         self.line.extend_from_slice(bytes);

@@ -4,7 +4,6 @@
 //! is written waits in a short queue, so that a server that does not read holds up its own calls and nothing else.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::outside::{Input, Life, Output, Started};
 use toolbay_core::quantity;
 
-use super::bounds::{END_GRACE, MAX_GARBAGE, MAX_LOG_LINE, MAX_MESSAGE, MAX_STRAY, OUTBOX};
-use super::inbox::Inbox;
+use super::bounds::{END_GRACE, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};
+use super::inbox::{Flood, Inbox};
 use super::link::{Ask, LinkError};
 use super::wire::{self, Message, RpcError};
 
@@ -52,8 +51,6 @@ struct Shared {
     over: CancellationToken,
     why: OnceLock<String>,
     last_words: Mutex<String>,
-    garbage: AtomicUsize,
-    stray: AtomicUsize,
 }
 
 impl Shared {
@@ -90,8 +87,6 @@ impl Pipe {
             over: CancellationToken::new(),
             why: OnceLock::new(),
             last_words: Mutex::default(),
-            garbage: AtomicUsize::new(0),
-            stray: AtomicUsize::new(0),
         });
         let (out, queue) = mpsc::channel(OUTBOX);
         let mut tasks = JoinSet::new();
@@ -227,8 +222,8 @@ async fn read(mut stdout: Input, shared: &Arc<Shared>, answers: &mpsc::WeakSende
                 return too_long();
             }
             line.extend_from_slice(before);
-            if let Err(why) = take(&line, shared, answers) {
-                return why;
+            if let Err(flood) = take(&line, shared, answers) {
+                return flood.to_string();
             }
             line.clear();
             line.shrink_to(KEPT_BUFFER);
@@ -245,44 +240,33 @@ fn too_long() -> String {
 }
 
 /// Takes one line.
-fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) -> Result<(), String> {
+fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) -> Result<(), Flood> {
+    let inbox = &shared.inbox;
     if line.trim_ascii().is_empty() {
-        return Ok(());
+        return inbox.weigh(line.len(), 1);
     }
     let Some(messages) = wire::read(line) else {
-        let head = line.get(..line.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
-        shared.inbox.log("wrote no message on stdout", &String::from_utf8_lossy(head));
-        if shared.garbage.fetch_add(1, Ordering::AcqRel) >= MAX_GARBAGE {
-            return Err(format!(
-                "it wrote {MAX_GARBAGE} lines on stdout that are no messages, and was ended"
-            ));
-        }
-        return Ok(());
+        inbox.weigh(line.len(), 1)?;
+        return inbox.garbage("on stdout", line);
     };
-    let flood = |_| "it sends more notifications than may be, and was ended".to_owned();
+    let mut asked = false;
     for message in messages {
         match message {
             Message::Answer { id, result } => {
                 let waiting = shared.pending().remove(&id);
-                let known = waiting.is_some_and(|waiting| waiting.send(result).is_ok());
-                if known {
-                    shared.inbox.hear();
-                } else if shared.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
-                    return Err(format!("it answered {MAX_STRAY} times what nobody asked, and was ended"));
+                if waiting.is_some_and(|waiting| waiting.send(result).is_ok()) {
+                    inbox.hear();
+                    asked = true;
+                } else {
+                    inbox.stray()?;
                 }
             }
-            Message::Stray => {
-                if shared.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
-                    return Err(format!("it answered {MAX_STRAY} times what nobody asked, and was ended"));
-                }
-            }
-            Message::Tell { method, params } => {
-                shared.inbox.tell(&method, params.as_deref()).map_err(flood)?;
-            }
-            Message::Ask(question) => answer(question, shared, answers).map_err(flood)?,
+            Message::Stray => inbox.stray()?,
+            Message::Tell { method, params } => inbox.tell(&method, params.as_deref())?,
+            Message::Ask(question) => answer(question, shared, answers)?,
         }
     }
-    Ok(())
+    if asked { Ok(()) } else { inbox.weigh(line.len(), 1) }
 }
 
 /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked. There are no
@@ -291,12 +275,12 @@ fn answer(
     question: wire::Question,
     shared: &Arc<Shared>,
     answers: &mpsc::WeakSender<Vec<u8>>,
-) -> Result<(), super::inbox::Flood> {
+) -> Result<(), Flood> {
     let Some(out) = answers.upgrade() else { return Ok(()) };
     let (inbox, over) = (Arc::clone(&shared.inbox), shared.over.clone());
     let mut asked = Box::pin(async move {
         let result = inbox.ask(&question).await?;
-        Ok::<_, super::inbox::Flood>(wire::answer(&question.id, result))
+        Ok::<_, Flood>(wire::answer(&question.id, result))
     });
     match futures_util::FutureExt::now_or_never(&mut asked) {
         Some(answer) => {

@@ -1,11 +1,14 @@
 //! Keeps one server there: connects, takes its tools, reads them again when they change, and begins anew when it has
 //! gone, later each time, until it is left alone for a while.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use futures_util::FutureExt as _;
+use futures_util::future::{Fuse, FusedFuture as _};
 use tokio::sync::{Notify, watch};
+use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::content::{ErrorCode, ToolError};
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
@@ -14,21 +17,20 @@ use toolbay_core::mcp_server::{McpServer, Place, Protocol};
 use toolbay_core::outside::Outside;
 use toolbay_core::quantity;
 use toolbay_core::reduce::Reduce;
-use toolbay_core::registry::{Bundle, Entry, ReducerEntry, Registry};
+use toolbay_core::registry::Registry;
+use toolbay_core::wording;
 
 use super::bounds::{
-    BREAK_AFTER, BREAK_PAUSE, MAX_PROBLEMS, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, REFRESH_PAUSE, RETRY_PAUSE,
+    BREAK_AFTER, BREAK_PAUSE, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, MAX_SAID, REFRESH_PAUSE, RETRY_PAUSE,
     STABLE,
 };
 use super::elicit::Elicit;
 use super::http::Web;
 use super::inbox::Inbox;
 use super::link::{Link, LinkError};
-use super::list;
-use super::remote::RemoteTool;
 use super::session::{Begin, Session};
+use super::status::{ServerState, ServerStatus};
 use super::stdio::Pipe;
-use super::tools::{self, Taken};
 
 /// Finds a built-in reducer by its name.
 pub type FindReducer = Arc<dyn Fn(&str) -> Option<Arc<dyn Reduce>> + Send + Sync>;
@@ -48,77 +50,26 @@ impl std::fmt::Debug for Ports {
     }
 }
 
-/// Where a server stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerState {
-    /// It is being started, and its tools are asked for.
-    Connecting,
-    /// Its tools can be called.
-    Ready,
-    /// It could not be reached, or has gone; it is tried again.
-    Failed,
-    /// It failed so often in a row that it is left alone for a while.
-    Suspended,
-}
-
-/// What is known of a server.
-#[derive(Debug, Clone, Serialize)]
-pub struct ServerStatus {
-    /// Its name in the policy.
-    pub name: String,
-    /// Where it stands.
-    pub state: ServerState,
-    /// The revision of the protocol that is spoken.
-    pub protocol: Option<String>,
-    /// The name it gives itself.
-    pub title: Option<String>,
-    /// The version it claims.
-    pub version: Option<String>,
-    /// How many of its tools are there.
-    pub tools: usize,
-    /// What holds it, if it is a program.
-    pub confinement: Option<&'static str>,
-    /// Why it is not ready.
-    pub reason: Option<String>,
-    /// What is wrong with its list.
-    pub problems: Vec<String>,
-    /// How often it was connected to.
-    pub connects: u64,
-}
-
 /// Keeps one server there.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     pub(super) server: Arc<McpServer>,
-    asks_reason: bool,
-    ports: Ports,
+    pub(super) asks_reason: bool,
+    pub(super) ports: Ports,
     status: Mutex<ServerStatus>,
     state: watch::Sender<(ServerState, Option<Arc<Session>>)>,
     /// Somebody wants to call it.
     wanted: Notify,
     /// When it is tried again.
     again: Mutex<Instant>,
-    hung: Notify,
     /// Whether it has put tools in; held while it does.
-    placed: Mutex<bool>,
+    pub(super) placed: Mutex<bool>,
     pub(super) stop: CancellationToken,
 }
 
 impl Supervisor {
     pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: Ports) -> Self {
-        let status = ServerStatus {
-            name: server.name.to_string(),
-            state: ServerState::Connecting,
-            protocol: None,
-            title: None,
-            version: None,
-            tools: 0,
-            confinement: None,
-            reason: None,
-            problems: Vec::new(),
-            connects: 0,
-        };
+        let status = ServerStatus::new(&server);
         Self {
             server,
             asks_reason,
@@ -127,7 +78,6 @@ impl Supervisor {
             state: watch::Sender::new((ServerState::Connecting, None)),
             wanted: Notify::new(),
             again: Mutex::new(Instant::now()),
-            hung: Notify::new(),
             placed: Mutex::new(false),
             stop: CancellationToken::new(),
         }
@@ -146,11 +96,16 @@ impl Supervisor {
         self.held().clone()
     }
 
-    fn held(&self) -> MutexGuard<'_, ServerStatus> {
+    pub(super) fn held(&self) -> MutexGuard<'_, ServerStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn label(&self) -> String {
+    /// What a server said, or made us say, as it can be told: one line, without values of secrets, and then cut.
+    pub(super) fn heard(&self, text: &str) -> String {
+        wording::label(text, MAX_SAID, &|text| self.ports.outside.redacted(text))
+    }
+
+    pub(super) fn label(&self) -> String {
         format!("mcp:{}", self.server.name)
     }
 
@@ -164,13 +119,6 @@ impl Supervisor {
     /// The conversation, if there is one.
     pub(super) fn now(&self) -> Option<Arc<Session>> {
         self.state.borrow().1.clone()
-    }
-
-    /// It does not answer any more.
-    pub(super) fn hung(&self, session: &Arc<Session>) {
-        if self.now().is_some_and(|now| Arc::ptr_eq(&now, session)) {
-            self.hung.notify_one();
-        }
     }
 
     /// The conversation, for a call that can wait for so long. A server that has gone is tried again for it.
@@ -267,7 +215,7 @@ impl Supervisor {
 
     /// Waits before the next attempt: longer with each failure; not at all for what no attempt can change.
     async fn pause(&self, why: String, denied: bool, failures: u32) {
-        let why = toolbay_core::text::one_line(&self.ports.outside.redacted(&why), 1_000);
+        let why = self.heard(&why);
         tracing::warn!(server = self.name(), failures, "an MCP server is not there: {why}");
         let broken = denied || failures >= BREAK_AFTER;
         let doubled = RETRY_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10));
@@ -365,138 +313,36 @@ impl Supervisor {
         status.connects += 1;
     }
 
-    /// Reads the list and puts its tools in place of those before.
-    async fn refresh(self: &Arc<Self>, session: &Arc<Session>) -> Result<(), LinkError> {
-        let listed =
-            if session.known.has_tools { list::tools(session).await? } else { list::Listed::default() };
-        let supervisor = Arc::clone(self);
-        let version = session.known.version.clone();
-        // Thousands of schemas are read: not on a thread that others wait for.
-        let made = tokio::task::spawn_blocking(move || supervisor.put_tools(listed, version.as_ref())).await;
-        made.map_err(|_| LinkError::Closed("its tools could not be read".to_owned()))
-    }
-
-    fn put_tools(self: &Arc<Self>, listed: list::Listed, version: Option<&Arc<str>>) {
-        let list::Listed { tools, mut problems } = listed;
-        let mut bundle = Bundle::default();
-        let mut names = std::collections::HashSet::new();
-        for raw in &tools {
-            match tools::take(raw, &self.server, version, &*self.ports.outside) {
-                Ok(Some(taken)) if names.insert(taken.def.name.clone()) => {
-                    problems.extend(taken.warning.clone());
-                    if let Err(problem) = self.add(&mut bundle, taken) {
-                        problems.push(problem);
-                    }
-                }
-                Ok(Some(taken)) => problems.push(format!(
-                    "the tool `{}` is listed twice, or its name comes to that of another; the first is taken",
-                    toolbay_core::text::one_line(&taken.own_name, 100)
-                )),
-                Ok(None) => {}
-                Err(problem) => problems.push(problem),
-            }
-        }
-        let wanted = bundle.tools.len();
-        // A supervisor that was stopped meanwhile must not bring its tools back.
-        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stop.is_cancelled() {
-            return;
-        }
-        if !(*placed && self.unchanged(&bundle)) {
-            let registered = self.ports.registry.replace_source(&self.label(), bundle);
-            problems.extend(
-                registered.kept.iter().map(|name| format!("`{name}`: the name is taken by another tool")),
-            );
-            *placed = true;
-        }
-        drop(placed);
-        let more = problems.len().saturating_sub(MAX_PROBLEMS);
-        problems.truncate(MAX_PROBLEMS);
-        if more > 0 {
-            problems.push(format!("and {more} more"));
-        }
-        for problem in &mut problems {
-            *problem = self.ports.outside.redacted(problem).into_owned();
-        }
-        let mut status = self.held();
-        if status.problems != problems {
-            for problem in &problems {
-                tracing::warn!(server = self.name(), "{problem}");
-            }
-        }
-        status.tools = wanted;
-        status.problems = problems;
-    }
-
-    /// Whether the same tools are in the registry already.
-    fn unchanged(&self, bundle: &Bundle) -> bool {
-        let catalog = self.ports.registry.snapshot();
-        let label = self.label();
-        let mut there = catalog.from_source(&label);
-        let mut new: Vec<&Entry> = bundle.tools.iter().collect();
-        new.sort_by(|a, b| a.def.name.cmp(&b.def.name));
-        let same = |old: &Entry, new: &Entry| {
-            let (old, new) = (&old.def, &new.def);
-            old.name == new.name
-                && old.title == new.title
-                && old.description == new.description
-                && old.input_schema == new.input_schema
-                && old.output_schema == new.output_schema
-                && old.traits == new.traits
-                && old.source == new.source
-        };
-        new.iter().all(|new| there.next().is_some_and(|old| same(old, new))) && there.next().is_none()
-    }
-
-    fn add(self: &Arc<Self>, bundle: &mut Bundle, taken: Taken) -> Result<(), String> {
-        let Taken { own_name, def, rules, mirror, .. } = taken;
-        let name = def.name.to_string();
-        let timeout = rules.timeout.unwrap_or(self.server.timeout);
-        let tool = RemoteTool { supervisor: Arc::clone(self), own_name, mirror, timeout };
-        let entry = Entry::new(def, Arc::new(tool)).with_effects(tools::effects(&self.server));
-        let entry = tools::dress(entry, &rules);
-        bundle.tools.push(if self.asks_reason { entry.asking_reason() } else { entry });
-        let Some(wanted) = rules.reduce else { return Ok(()) };
-        let found = self.ports.reducer.as_ref().and_then(|find| find(&wanted));
-        let reducer = found.ok_or_else(|| {
-            format!("`{name}`: there is no reducer `{wanted}`; its results are not reduced")
-        })?;
-        bundle.reducers.push(ReducerEntry { target: name, declared: wanted, owner: None, reducer });
-        Ok(())
-    }
-
-    /// Stays with a conversation until it is over; returns why.
+    /// Stays with a conversation until it is over; returns why. Whatever it does meanwhile, it hears the end.
     async fn attend(self: &Arc<Self>, session: &Arc<Session>) -> String {
-        let hears = session.hear();
-        tokio::pin!(hears);
+        let mut hears = pin!(session.hear());
         let mut heard = false;
         let mut pause = REFRESH_PAUSE;
         let mut last = tokio::time::Instant::now();
         // When the list is read again; what is told meanwhile is one more change, not many.
         let mut due = None;
+        // The list is being read.
+        let mut reading = pin!(Fuse::terminated());
         loop {
             let wait = tokio::time::sleep_until(due.unwrap_or(last));
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return "the host ended it".to_owned(),
                 why = session.link.over() => return why,
-                () = self.hung.notified() => {
+                () = session.inbox.hung.notified() => {
                     return "it did not answer several calls in a row, and was ended".to_owned();
                 }
-                () = &mut hears, if !heard => heard = true,
-                () = wait, if due.is_some() => {
-                    due = None;
-                    match tokio::time::timeout(self.server.start_timeout, self.refresh(session)).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(LinkError::Closed(why))) => return why,
-                        Ok(Err(error)) => {
-                            let why = self.ports.outside.redacted(&error.to_string()).into_owned();
-                            let why = toolbay_core::text::one_line(&why, 1_000);
-                            tracing::warn!(server = self.name(), "its list could not be read again: {why}");
-                        }
-                        Err(_) => return "its list could not be read again in time".to_owned(),
+                read = &mut reading, if !reading.is_terminated() => {
+                    if let Some(why) = self.read_again(read) {
+                        return why;
                     }
                     last = tokio::time::Instant::now();
+                }
+                () = &mut hears, if !heard => heard = true,
+                () = wait, if due.is_some() && reading.is_terminated() => {
+                    due = None;
+                    let read = tokio::time::timeout(self.server.start_timeout, self.refresh(session));
+                    reading.set(read.fuse());
                 }
                 () = session.inbox.changed.notified(), if due.is_none() => {
                     let calm = last.elapsed() > pause.saturating_mul(4);
@@ -507,13 +353,17 @@ impl Supervisor {
         }
     }
 
-    /// Ends it, and takes its tools out.
-    pub(super) fn end(&self) {
-        // Under the lock under which tools are put in: none come after.
-        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stop.cancel();
-        if std::mem::take(&mut *placed) {
-            self.ports.registry.replace_source(&self.label(), Bundle::default());
+    /// What becomes of a list that was read again; returns why the conversation is over, if it is.
+    fn read_again(&self, read: Result<Result<(), LinkError>, Elapsed>) -> Option<String> {
+        match read {
+            Ok(Ok(())) => None,
+            Ok(Err(LinkError::Closed(why))) => Some(why),
+            Ok(Err(error)) => {
+                let why = self.heard(&error.to_string());
+                tracing::warn!(server = self.name(), "its list could not be read again: {why}");
+                None
+            }
+            Err(_) => Some("its list could not be read again in time".to_owned()),
         }
     }
 }

@@ -6,7 +6,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::text::one_line;
 
-use super::bounds::{MAX_BATCH, MAX_SAID};
+use super::bounded::First;
+use super::bounds::{MAX_BATCH, MAX_HEARD};
 
 /// The method is not one of ours.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -50,9 +51,9 @@ pub(super) struct RpcError {
 }
 
 impl RpcError {
-    /// For a message of ours.
+    /// For a message of ours, out of which values of secrets are still to be taken.
     pub(super) fn shown(&self) -> String {
-        format!("error {}: {}", self.code, one_line(&self.message, MAX_SAID))
+        format!("error {}: {}", self.code, one_line(&self.message, MAX_HEARD))
     }
 }
 
@@ -76,11 +77,11 @@ pub(super) fn read(text: &[u8]) -> Option<Vec<Message>> {
     if !text.starts_with('[') {
         return Some(vec![message(text)?]);
     }
-    let parts: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-    if parts.is_empty() || parts.len() > MAX_BATCH {
+    let parts: First<'_, MAX_BATCH> = serde_json::from_str(text).ok()?;
+    if parts.items.is_empty() || parts.more {
         return None;
     }
-    parts.into_iter().map(|part| message(part.get())).collect()
+    parts.items.into_iter().map(|part| message(part.get())).collect()
 }
 
 fn message(text: &str) -> Option<Message> {

@@ -2,13 +2,15 @@
 //!
 //! `wasi:http` goes through the same client ([`wasi`]), `wasi:sockets` through the same checks
 //! ([`super::sockets`]). A request passes, for every hop: the rules ([`session`]), the limits, the vault ([`seam`]),
-//! one look-up ([`resolve`]), the check of every address, and a connection to a checked address ([`connect`]). The
+//! one look-up ([`resolve`]), the check of every address, and a connection to a checked address ([`dispatch`], [`connect`]). The
 //! environment's proxies are ignored: a proxy would look names up again, unchecked.
 
 mod body;
 mod connect;
+mod dispatch;
 mod exchange;
 mod headers;
+mod named;
 mod outward;
 mod own;
 mod resolve;
@@ -20,6 +22,7 @@ pub(crate) mod wasi;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolbay_core::policy::{Key, Policy};
 
@@ -81,8 +84,8 @@ impl Client {
 
 impl Client {
     /// Gets what is at an address that the operator wrote: no plugin's, so that no grant is asked. See [`own`].
-    pub(crate) async fn get(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
-        own::get(self, url, most).await
+    pub(crate) async fn get(&self, url: &str, most: u64, private: &[IpNet]) -> Result<Vec<u8>, String> {
+        own::get(self, url, most, private).await
     }
 }
 

@@ -9,6 +9,7 @@
 mod cage;
 pub(crate) mod guard;
 mod keeper;
+mod line;
 mod pipes;
 mod programs;
 mod request;

@@ -74,7 +74,11 @@ pub(crate) async fn get(
     match &section.document {
         Place::File(path) => {
             let path = path.clone();
-            let read = tokio::task::spawn_blocking(move || read_file(&path)).await;
+            // A file system may hang.
+            let read = tokio::task::spawn_blocking(move || read_file(&path));
+            let read = tokio::time::timeout(FETCH_TIME, read).await;
+            let read =
+                read.map_err(|_| format!("it could not be read within {} seconds", FETCH_TIME.as_secs()))?;
             Text::new(read.map_err(|e| e.to_string())??, None)?.pinned(section)
         }
         Place::Url(url) => {

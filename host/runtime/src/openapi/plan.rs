@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use toolbay_core::capability::{Capability, CapabilityKind};
@@ -11,9 +12,12 @@ use toolbay_core::net::{NetRule, Target};
 use toolbay_core::policy::{Grants, Header, OpenApi};
 use toolbay_core::registry::{Bundle, Entry};
 use toolbay_core::rule::Rule as _;
+use toolbay_core::schema::Schema;
 use toolbay_core::secret::{DEFAULT_HEADER, Spot};
+use toolbay_core::tags::Effects;
+use toolbay_core::wording;
 use toolbay_openapi::{
-    Credential, Document, Exchange, Import, Operation, Options, Placement, Routes, import,
+    Credential, Document, Exchange, Import, Operation, Options, Placement, Problem, Routes, import,
 };
 use url::Url;
 
@@ -22,6 +26,11 @@ use crate::capability::environment::Environment;
 use crate::capability::http::service::Service;
 use crate::capability::{Granted, GrantedUnder, Services};
 use crate::reducers;
+
+/// Longest title of a service or of one of its tools, in characters.
+const MAX_TITLE: usize = 100;
+/// Longest description of a tool, in characters; documents are cut to less before.
+const MAX_WORDS: usize = 4_000;
 
 /// What a section came to.
 #[derive(Debug)]
@@ -35,23 +44,55 @@ pub(super) struct Planned {
     pub(super) unused: Vec<String>,
 }
 
-/// Makes the tools of a section. Takes as long as the document is large: not for an async thread.
+/// Makes the tools of a section, and gives up at a time. Takes as long as the document is large: not for an async thread.
 ///
 /// # Errors
 /// What is wrong with the document, or with what the section says of it.
-pub(super) fn plan(section: &Arc<OpenApi>, services: &Arc<Services>, text: &str) -> Result<Planned, String> {
-    let document = Document::parse(text).map_err(|e| e.to_string())?;
+pub(super) fn plan(
+    section: &Arc<OpenApi>,
+    services: &Arc<Services>,
+    text: &str,
+    until: Instant,
+) -> Result<Planned, String> {
+    let document = Document::parse(text).map_err(|e| e.to_string())?.until(until);
     let mut came = import(&document, &section.name, &options(section)).map_err(|e| e.to_string())?;
     check_tools(section, &came)?;
+    clean(&mut came, services);
     let problems =
         std::mem::take(&mut came.problems).into_iter().map(|problem| (problem.operation, problem.reason));
     let (problems, unused) = (problems.collect(), std::mem::take(&mut came.unused));
     let operations = came.operations.iter();
     let operations =
         operations.map(|one| (one.def.name.as_str().to_owned(), one.spoken().to_owned())).collect();
-    let (title, left_out) =
-        (document.title().map(|title| toolbay_core::text::one_line(title, 100)), came.left_out);
+    let redact = wording::redacting(|text| services.redactor.text(text));
+    let title = document.title().map(|title| wording::label(title, MAX_TITLE, &redact));
+    let left_out = came.left_out;
     Ok(Planned { bundle: bundle(section, services, came)?, title, operations, problems, left_out, unused })
+}
+
+/// The words of a document are data: of its author, who is not the operator.
+fn clean(came: &mut Import, services: &Services) {
+    let redact = wording::redacting(|text| services.redactor.text(text));
+    let (mut fit, mut problems) = (Vec::new(), Vec::new());
+    for mut operation in std::mem::take(&mut came.operations) {
+        let def = &mut operation.def;
+        def.description = wording::text(&def.description, MAX_WORDS, &redact);
+        def.title = def.title.take().map(|title| wording::label(&title, MAX_TITLE, &redact));
+        def.tags = def.tags.iter().map(|tag| wording::label(tag, MAX_TITLE, &redact)).collect();
+        let mut schema = def.input_schema.value().clone();
+        match wording::schema(&mut schema, &redact) {
+            Ok(_) => {
+                def.input_schema = Schema::accepted_before(schema);
+                fit.push(operation);
+            }
+            Err(why) => problems.push(Problem {
+                operation: operation.spoken().to_owned(),
+                reason: format!("its arguments: {why}"),
+            }),
+        }
+    }
+    came.operations = fit;
+    came.problems.extend(problems);
 }
 
 fn options(section: &OpenApi) -> Options {
@@ -192,10 +233,11 @@ fn entry(
     let unavailable = under(None);
     let under_profiles =
         policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
+    let effects = effects(section, &operation);
     let mut operation = operation;
     operation.def.traits.needs_approval = section.needs_approval(&tool, operation.changes());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
-    let entry = toolbay_openapi::tool(operation, Arc::clone(wire));
+    let entry = toolbay_openapi::tool(operation, Arc::clone(wire)).with_effects(effects);
     let asks = section.asks_reason(&tool).unwrap_or_else(|| policy.asks_reason(None));
     let entry = Entry {
         unavailable,
@@ -209,6 +251,19 @@ fn entry(
         ..entry
     };
     Ok(if asks { entry.asking_reason() } else { entry })
+}
+
+/// What the section lets a tool do, whatever its document says: with a secret, or into a private network, it does what few
+/// should. A request of `GET` or `HEAD` changes nothing (RFC 9110, 9.2.1), and any other may.
+fn effects(section: &OpenApi, operation: &Operation) -> Effects {
+    Effects {
+        network: true,
+        privileged: !operation.credentials.is_empty() || !section.net_private.is_empty(),
+        may_change: operation.changes(),
+        // The file of a response may become an attachment of the turn.
+        adds: true,
+        ..Effects::default()
+    }
 }
 
 /// Why a secret may not go where the operation puts it.

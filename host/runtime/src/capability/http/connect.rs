@@ -44,6 +44,8 @@ pub(super) type Outgoing = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send
 pub(super) enum User {
     /// A plugin.
     Plugin(PluginId),
+    /// The host itself, for what its operator named.
+    Host,
     /// The host itself, as a client of a server of the policy.
     Server(PluginId),
     /// A service that an OpenAPI document describes.

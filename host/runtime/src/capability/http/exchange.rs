@@ -1,16 +1,17 @@
 //! One request after the other: each hop is asked about, looked up, checked and sent; redirects are followed by us.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::header::{ACCEPT_ENCODING, HOST, HeaderValue, LOCATION, USER_AGENT};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use toolbay_core::net::{Scheme, Target};
+use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{HeaderMap, Response, StatusCode};
+use toolbay_core::net::Target;
 use url::Url;
 
 use super::body::{self, Inbound};
-use super::connect::{Connection, Key, Outgoing};
+use super::connect::{Key, Outgoing};
+use super::dispatch::{Unsent, request};
 use super::session::{NetError, Session};
 use super::{headers, seam};
 use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
@@ -152,9 +153,7 @@ pub(super) async fn send(
     headers
         .entry(USER_AGENT)
         .or_insert(HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
-    let mut request = request(target, &*session.with_query(target, url)?, headers, body)?;
-    let (uri, host) = (request.uri().clone(), request.headers().get(HOST).cloned());
-    let client = session.client();
+    let request = request(target, &*session.with_query(target, url)?, headers, body)?;
     let key = Key {
         user: session.user(),
         scheme: target.scheme(),
@@ -162,81 +161,14 @@ pub(super) async fn send(
         port: target.port(),
         private: session.private(allowed).to_vec(),
     };
-    while let Some(mut connection) = client.pool.take(&key) {
-        if !connection.ready().await {
-            continue;
-        }
-        match connection.send(request).await {
-            Ok(response) => return received(response, key, connection, client, lease),
-            // The peer closed it while nobody was looking; nothing was sent.
-            Err((_, Some(unsent))) => request = unsent,
-            Err((error, None)) => return Err(failed(session, target, &error)),
-        }
-        // The next connection may speak the other version of HTTP, which writes these differently.
-        *request.uri_mut() = uri.clone();
-        host.clone().map(|host| request.headers_mut().insert(HOST, host));
-    }
-    let addresses = client.resolver.addresses(&session.plugin, target.host(), target.port()).await?;
-    session.check(target, allowed, &addresses)?;
-    let tls = match target.scheme() {
-        Scheme::Https => Some(client.trust.config().await?),
-        Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
-    };
-    let mut connection = Connection::open(&addresses, &key, tls, client.place().await?).await?;
-    match connection.send(request).await {
-        Ok(response) => received(response, key, connection, client, lease),
-        Err((error, _)) => Err(failed(session, target, &error)),
-    }
+    let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
+    let sent = session.client().dispatch(request, key, &session.plugin, lease, check).await;
+    sent.map_err(|unsent| match unsent {
+        Unsent::Net(error) => error,
+        Unsent::Broken(error) => failed(session, target, &error),
+    })
 }
 
 fn failed(session: &Session, target: &Target, error: &hyper::Error) -> NetError {
     NetError::Transport(format!("`{}` gave no response: {}", target.host(), body::cause(session, error)))
-}
-
-fn received(
-    response: Response<hyper::body::Incoming>,
-    key: Key,
-    connection: Connection,
-    client: &super::Client,
-    lease: super::session::Lease,
-) -> Result<Response<Inbound>, NetError> {
-    if response.status().is_informational() {
-        return Err(NetError::Transport(format!("`{}` wants another protocol", key.host)));
-    }
-    Ok(response.map(|body| Inbound::new(body, key, connection, Arc::clone(&client.pool), lease)))
-}
-
-fn request(
-    target: &Target,
-    url: &Url,
-    mut headers: HeaderMap,
-    body: Outgoing,
-) -> Result<Request<Outgoing>, NetError> {
-    let invalid = |what: &str| NetError::Invalid(format!("the {what} can not be sent"));
-    let mut request = Request::new(body);
-    *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
-    let uri = uri(target, url).ok_or_else(|| invalid("URL"))?;
-    let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
-    headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| invalid("host"))?);
-    *request.uri_mut() = uri;
-    *request.headers_mut() = headers;
-    Ok(request)
-}
-
-/// The URL as it is sent: with the host as it was compared with the rules.
-pub(super) fn uri(target: &Target, url: &Url) -> Option<hyper::Uri> {
-    let authority = match url.port() {
-        Some(port) => format!("{}:{port}", target.host()),
-        None => target.host().to_owned(),
-    };
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    hyper::Uri::builder()
-        .scheme(target.scheme().name())
-        .authority(authority)
-        .path_and_query(path)
-        .build()
-        .ok()
 }

@@ -6,19 +6,17 @@
 //! to must be public, or in the section's `net_private`. A redirect is followed within its origin only, so no header
 //! ever goes where the policy did not say.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
-use hyper::header::{ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
-use hyper::{Method, Request, Response};
+use hyper::Response;
+use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use ipnet::IpNet;
 use toolbay_core::mcp_server::{Endpoint, SecretHeader};
 use toolbay_core::name::PluginId;
-use toolbay_core::net::address::{self, NotPublic};
-use toolbay_core::net::{Scheme, Target};
+use toolbay_core::net::Target;
 use toolbay_core::outside::{self, OutsideError};
 use toolbay_core::text::one_line;
 use url::Url;
@@ -26,9 +24,9 @@ use zeroize::Zeroizing;
 
 use super::Client;
 use super::body::{self, Inbound};
-use super::connect::{Connection, Key, Outgoing, User};
-use super::exchange::uri;
-use super::resolve::literal;
+use super::connect::{Key, Outgoing, User};
+use super::dispatch::{Unsent, request};
+use super::named::Named;
 use super::session::{Lease, NetError};
 use crate::capability::secrets::Vault;
 
@@ -67,20 +65,11 @@ impl Client {
         name: &PluginId,
         endpoint: &Endpoint,
         (target, url): (&Target, &Url),
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: Bytes,
     ) -> Result<Response<Inbound>, OutsideError> {
-        let invalid = |what: &str| OutsideError::Denied(format!("the {what} can not be sent"));
-        let uri = uri(target, url).ok_or_else(|| invalid("URL"))?;
-        let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
-        let host = HeaderValue::from_str(&host).map_err(|_| invalid("host"))?;
-        headers.insert(HOST, host.clone());
         let body: Outgoing = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let mut request = Request::new(body);
-        *request.method_mut() =
-            Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
-        *request.uri_mut() = uri.clone();
-        *request.headers_mut() = headers;
+        let request = request(target, url, headers, body).map_err(failed)?;
         let key = Key {
             user: User::Server(name.clone()),
             scheme: target.scheme(),
@@ -88,41 +77,14 @@ impl Client {
             port: target.port(),
             private: endpoint.net_private.clone(),
         };
-        while let Some(mut connection) = self.pool.take(&key) {
-            if !connection.ready().await {
-                continue;
-            }
-            match connection.send(request).await {
-                Ok(response) => return Ok(self.received(response, key, connection)),
-                // The peer closed it while nobody was looking; nothing was sent.
-                Err((_, Some(unsent))) => request = unsent,
-                Err((error, None)) => return Err(broken(target, &error)),
-            }
-            *request.uri_mut() = uri.clone();
-            request.headers_mut().insert(HOST, host.clone());
-        }
-        let addresses = self.resolver.addresses(name, target.host(), target.port()).await.map_err(failed)?;
-        check(name, endpoint, target, &addresses)?;
-        let tls = match target.scheme() {
-            Scheme::Https => Some(self.trust.config().await.map_err(failed)?),
-            Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
-        };
-        let place = self.place().await.map_err(failed)?;
-        let mut connection = Connection::open(&addresses, &key, tls, place).await.map_err(failed)?;
-        match connection.send(request).await {
-            Ok(response) => Ok(self.received(response, key, connection)),
-            Err((error, _)) => Err(broken(target, &error)),
-        }
-    }
-
-    fn received(
-        &self,
-        response: Response<hyper::body::Incoming>,
-        key: Key,
-        connection: Connection,
-    ) -> Response<Inbound> {
-        let pool = Arc::clone(&self.pool);
-        response.map(|body| Inbound::new(body, key, connection, pool, Lease::of_the_host()))
+        let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
+        let named = Named { target, private: &endpoint.net_private, hint: &hint };
+        named.check_name().map_err(failed)?;
+        let check = |addresses: &[SocketAddr]| named.check(addresses);
+        self.dispatch(request, key, name, Lease::of_the_host(), check).await.map_err(|unsent| match unsent {
+            Unsent::Net(error) => failed(error),
+            Unsent::Broken(error) => broken(target, &error),
+        })
     }
 }
 
@@ -157,34 +119,6 @@ fn headers(
     map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     map.insert(USER_AGENT, HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
     Ok(map)
-}
-
-/// Checks every address that the host stands for; one that may not be connected to refuses them all.
-fn check(
-    name: &PluginId,
-    endpoint: &Endpoint,
-    target: &Target,
-    addresses: &[SocketAddr],
-) -> Result<(), OutsideError> {
-    for ip in addresses.iter().map(SocketAddr::ip) {
-        let problem = match address::judge(target.host(), ip, &endpoint.net_private) {
-            Ok(()) => continue,
-            Err(NotPublic::Special(..)) if names_itself(target.host(), ip) => continue,
-            Err(problem) => problem,
-        };
-        let net = IpNet::from(address::unmapped(ip));
-        return Err(OutsideError::Denied(format!(
-            "`{}`: {problem}; to allow it, write in the policy: [mcp.{name}] net_private = [\"{net}\"]",
-            target.host()
-        )));
-    }
-    Ok(())
-}
-
-/// Whether the URL says itself that it leads to this address.
-fn names_itself(host: &str, ip: IpAddr) -> bool {
-    let local = host == "localhost" || host.ends_with(".localhost");
-    literal(host) == Some(ip) || (local && address::unmapped(ip).is_loopback())
 }
 
 /// Where a redirect leads, if that is within the origin.
@@ -247,7 +181,7 @@ fn broken(target: &Target, error: &hyper::Error) -> OutsideError {
 }
 
 /// The innermost reason of an error, which a peer may have written.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;

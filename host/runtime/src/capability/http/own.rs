@@ -1,65 +1,72 @@
 //! What the host itself wants from an address that its operator wrote, the keys of an authorization server for
-//! instance. One request, no redirects, no more bytes than wanted; over TLS like all others.
+//! instance. One request, no redirects, no more bytes than wanted; over the same connections, and to addresses that the
+//! operator named ([`Named`]), as those of the bridge.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::header::{ACCEPT, HOST, USER_AGENT};
-use hyper::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::{Response, StatusCode};
+use ipnet::IpNet;
 use toolbay_core::name::PluginId;
-use toolbay_core::net::Scheme;
+use toolbay_core::net::Target;
 use url::Url;
 
 use super::Client;
-use super::connect::{Connection, Key, User};
-use super::session::NetError;
+use super::body::{self, Inbound};
+use super::connect::{Key, User};
+use super::dispatch::{Unsent, request};
+use super::named::Named;
+use super::outward::cause;
+use super::session::Lease;
 
 /// Under which name its look-ups are counted; a plugin of this name shares them.
 const NAME: &str = "host";
 
-/// Gets the body of a response of status 200. The caller bounds the time.
-pub(super) async fn get(client: &Client, url: &str, most: u64) -> Result<Vec<u8>, String> {
+/// Gets the body of a response of status 200. `private` are the networks beside the public ones to which a name may lead.
+/// The caller bounds the time.
+pub(super) async fn get(client: &Client, url: &str, most: u64, private: &[IpNet]) -> Result<Vec<u8>, String> {
     let url = Url::parse(url).map_err(|e| e.to_string())?;
-    let scheme = match url.scheme() {
-        "https" => Scheme::Https,
-        "http" => Scheme::Http,
-        other => return Err(format!("`{other}` is not spoken here")),
-    };
-    let host = url.host_str().ok_or("the address has no host")?.to_owned();
-    let port = url.port_or_known_default().ok_or("the address has no port")?;
-    let plugin = PluginId::new(NAME).map_err(|e| e.to_string())?;
-    let addresses: Vec<SocketAddr> =
-        client.resolver.addresses(&plugin, &host, port).await.map_err(|e| show(&e))?;
-    let tls = match scheme {
-        Scheme::Https => Some(client.trust.config().await.map_err(|e| show(&e))?),
-        Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
-    };
-    let key = Key { user: User::Server(plugin), scheme, host, port, private: Vec::new() };
-    let place = client.place().await.map_err(|e| show(&e))?;
-    let mut connection = Connection::open(&addresses, &key, tls, place).await.map_err(|e| show(&e))?;
-    let authority = url.authority();
-    let request = Request::get(url.as_str())
-        .header(HOST, authority)
-        .header(ACCEPT, "application/json")
-        .header(USER_AGENT, concat!("toolbay/", env!("CARGO_PKG_VERSION")))
-        .body(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync())
-        .map_err(|e| e.to_string())?;
-    let response = connection.send(request).await.map_err(|(e, _)| e.to_string())?;
+    let target = Target::request("GET", &url)?;
+    let response = ask(client, &target, &url, private).await?;
     if response.status() != StatusCode::OK {
         return Err(format!("the answer is {}", response.status()));
+    }
+    if body::is_coded(response.headers()) {
+        return Err("the answer is in a coding that nobody asked for".to_owned());
     }
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let body = Limited::new(response.into_body(), most).collect().await;
     Ok(body.map_err(|_| format!("the answer broke off, or has more than {most} bytes"))?.to_bytes().to_vec())
 }
 
-fn show(error: &NetError) -> String {
-    match error {
-        NetError::Denied(why)
-        | NetError::Address(why)
-        | NetError::Invalid(why)
-        | NetError::Transport(why) => why.clone(),
-        NetError::Timeout => "it took too long".to_owned(),
-    }
+async fn ask(
+    client: &Client,
+    target: &Target,
+    url: &Url,
+    private: &[IpNet],
+) -> Result<Response<Inbound>, String> {
+    let name = PluginId::new(NAME).map_err(|e| e.to_string())?;
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    let body = Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync();
+    let request = request(target, url, headers, body).map_err(|e| e.to_string())?;
+    let key = Key {
+        user: User::Host,
+        scheme: target.scheme(),
+        host: target.host().to_owned(),
+        port: target.port(),
+        private: private.to_vec(),
+    };
+    let hint = |net: IpNet| format!("write in the policy: [serve.oauth] net_private = [\"{net}\"]");
+    let named = Named { target, private, hint: &hint };
+    named.check_name().map_err(|e| e.to_string())?;
+    let check = |addresses: &[SocketAddr]| named.check(addresses);
+    client.dispatch(request, key, &name, Lease::of_the_host(), check).await.map_err(|unsent| match unsent {
+        Unsent::Net(error) => error.to_string(),
+        Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
+    })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::mcp_server::Child;
+use toolbay_core::mcp_server::{Child, Place};
 use toolbay_core::name::PluginId;
 use toolbay_core::outside::{Life, OutsideError, Started};
 
@@ -19,6 +19,7 @@ use super::keeper::{Plan, Running, StartError};
 use super::programs::{Listed, Unfit};
 use super::request::own_folders;
 use crate::capability::Services;
+use crate::capability::secrets::Vault;
 
 /// Servers that run at once, those that are being ended included: as many as a policy can name.
 pub(super) const MAX_RUNNING: usize = 64;
@@ -34,9 +35,10 @@ pub(crate) async fn serve(
             "{MAX_RUNNING} servers run already, those included that are being ended"
         ))
     })?;
+    check_section(services, name, child)?;
     let mut secrets = Vec::new();
     for (variable, secret) in &child.env_secrets {
-        let value = services.secrets.value(secret).map_err(OutsideError::Denied)?;
+        let value = handed(services, name, secret).map_err(OutsideError::Denied)?;
         secrets.push((OsString::from(variable), OsString::from(value)));
     }
     let (owner, owned, table) = (Arc::clone(services), child.clone(), format!("[mcp.{name}]"));
@@ -61,8 +63,31 @@ pub(crate) async fn serve(
         stdout: Box::pin(stdout),
         stderr: Box::pin(stderr),
         confinement,
-        life: Box::new(Alive(running)),
+        life: Box::new(Alive { running, _secrets: Arc::clone(&services.secrets) }),
     })
+}
+
+/// A server is started again long after its section was read: what it gets is what the policy of today gives it.
+fn check_section(services: &Services, name: &PluginId, child: &Child) -> Result<(), OutsideError> {
+    let now = services.policy.mcp_server(name.as_str()).map(|server| &server.place);
+    match now {
+        Some(Place::Child(now)) if **now == *child => Ok(()),
+        Some(_) => Err(OutsideError::Denied(format!(
+            "the policy says something else of [mcp.{name}] than when it was started: it is not started again as it was"
+        ))),
+        None => Err(OutsideError::Denied(format!("the policy has no [mcp.{name}] any more"))),
+    }
+}
+
+/// The value of a secret for a program, which may do with it what it likes: only where the operator says so now.
+fn handed<'s>(services: &'s Services, name: &PluginId, secret: &str) -> Result<&'s str, String> {
+    if services.secrets.rule(secret)?.reveal {
+        return services.secrets.value(secret);
+    }
+    Err(format!(
+        "`env_secrets` of [mcp.{name}] hands the value of [secrets.{secret:?}] to a program; to allow it, write \
+         `reveal = true` there"
+    ))
 }
 
 impl Broker {
@@ -78,6 +103,7 @@ impl Broker {
             Unfit::Absent => OutsideError::Failed(format!("there is no file `{}`", program.path.display())),
             Unfit::Refused(problem) => OutsideError::Denied(problem),
         })?;
+        self.programs.check_line(program, &child.args).map_err(OutsideError::Denied)?;
         let keys = ["fs_read", "fs_write", "execute"];
         let folders = own_folders(program, &self.kept, table, keys).map_err(OutsideError::Denied)?;
         let cwd: OwnedFd = Dir::open_ambient_dir(&program.cwd, ambient_authority())
@@ -104,12 +130,16 @@ impl Broker {
 }
 
 #[derive(Debug)]
-struct Alive(Running);
+struct Alive {
+    running: Running,
+    /// What it was handed is taken out of what it says for as long as it runs, whatever the policy says by then.
+    _secrets: Arc<Vault>,
+}
 
 impl Life for Alive {
     fn ended(&mut self) -> BoxFuture<'_, String> {
         Box::pin(async move {
-            match self.0.ended().await {
+            match self.running.ended().await {
                 Ok(status) => match (status.code(), status.signal()) {
                     (Some(code), _) => format!("it ended with exit code {code}"),
                     (None, Some(signal)) => format!("it was ended by signal {signal}"),
