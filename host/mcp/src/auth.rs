@@ -24,7 +24,7 @@ use toolbay_core::serve::{OAuth, Serve};
 pub use keys::{FetchKeys, MAX_KEYS_BYTES};
 pub(crate) use standing::Standing;
 
-use jwt::Issuer;
+use jwt::{Issuer, Problem};
 use tokens::Tokens;
 
 /// Longest token that is looked at, in bytes: those with many claims have some four thousand.
@@ -66,6 +66,8 @@ pub(crate) enum Refusal {
         /// Whether there was one.
         presented: bool,
     },
+    /// Whether the token counts can not be told now (503).
+    NoKeys,
     /// Not with the scopes of this token, but with these (403).
     Scopes(BTreeSet<String>),
     /// Not with this token (403).
@@ -141,9 +143,12 @@ impl Auth {
             return Ok(caller);
         }
         let Some(issuer) = &self.issuer else { return Err(Refusal::Unknown { presented: true }) };
-        issuer.caller(token, profile).await.map_err(|problem| {
-            tracing::debug!(problem, "a token was refused");
-            Refusal::Unknown { presented: true }
+        issuer.caller(token, profile).await.map_err(|problem| match problem {
+            Problem::Keys => Refusal::NoKeys,
+            Problem::Token(problem) => {
+                tracing::debug!(problem, "a token was refused");
+                Refusal::Unknown { presented: true }
+            }
         })
     }
 

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::serve::{Algorithm, OAuth, Serve};
 
-use super::keys::{FetchKeys, Key, Keys};
+use super::keys::{FetchKeys, Key, Keys, Missing};
 use super::{Caller, Reach};
 
 /// Longest `sub` and `kid`, in bytes.
@@ -46,6 +46,30 @@ pub(super) struct Issuer {
     keys: Keys,
     /// Fires when the policy says something else of the issuer, or nothing.
     ended: CancellationToken,
+}
+
+/// Why a token says nothing of its bearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// It is nobody's; why is for the log, not for who sent it.
+    Token(&'static str),
+    /// The issuer's keys can not be had.
+    Keys,
+}
+
+impl From<&'static str> for Problem {
+    fn from(problem: &'static str) -> Self {
+        Self::Token(problem)
+    }
+}
+
+impl From<Missing> for Problem {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Key => Self::Token("there is no key for it"),
+            Missing::Keys => Self::Keys,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -126,8 +150,8 @@ impl Issuer {
     /// Whose token this is, at the endpoint of a profile.
     ///
     /// # Errors
-    /// It is nobody's; why is for the log, not for who sent it.
-    pub(super) async fn caller(&self, token: &str, profile: Option<&str>) -> Result<Caller, &'static str> {
+    /// It is nobody's, or that can not be told.
+    pub(super) async fn caller(&self, token: &str, profile: Option<&str>) -> Result<Caller, Problem> {
         let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
         let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
         let header: Header = decode(header).ok_or("its header is none")?;
@@ -135,9 +159,9 @@ impl Issuer {
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "its signature is no base64url")?;
         let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
         if !key.verifies(signed.as_bytes(), &signature) {
-            return Err("its signature is wrong");
+            return Err("its signature is wrong".into());
         }
-        self.read(&decode(claims).ok_or("its claims are none")?, &key, profile)
+        Ok(self.read(&decode(claims).ok_or("its claims are none")?, &key, profile)?)
     }
 
     /// Whether a token for this audience is one for the endpoint of a profile.

@@ -230,7 +230,7 @@ async fn a_reading_that_panics_is_one_that_failed() {
     let issuer = made(oauth(), fetch);
     let token = Signer::ed25519().sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     for _ in 0..3 {
-        assert!(issuer.caller(&token, None).await.is_err(), "nobody waits for ever");
+        assert_eq!(issuer.caller(&token, None).await.unwrap_err(), Problem::Keys, "nobody waits for ever");
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
@@ -295,7 +295,8 @@ async fn an_issuer_that_is_down_is_asked_ever_more_seldom_and_its_old_keys_count
     let tries = asked.load(Ordering::SeqCst);
     assert!((5..30).contains(&tries), "{tries}");
     minutes(23 * 60).await;
-    assert!(issuer.caller(&token, None).await.is_err(), "a day without the issuer is too long");
+    let problem = issuer.caller(&token, None).await.unwrap_err();
+    assert_eq!(problem, Problem::Keys, "a day without the issuer is too long");
 }
 
 #[test]

@@ -111,6 +111,15 @@ enum Public {
     Point(Vec<u8>),
 }
 
+/// Why there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The issuer has none of this name.
+    Key,
+    /// The issuer's keys can not be had: nothing can be said of any token.
+    Keys,
+}
+
 /// A reading, for whoever waits for its end.
 struct Reading {
     done: CancellationToken,
@@ -156,7 +165,7 @@ impl Keys {
         &self,
         kid: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, &'static str> {
+    ) -> Result<Arc<Key>, Missing> {
         let held = self.0.held.load_full();
         let age = held.read.map(|read| read.elapsed());
         match (held.find(kid, algorithm), age) {
@@ -173,8 +182,10 @@ impl Keys {
             }
         }
         let held = self.0.held.load();
-        let fresh = held.read.is_some_and(|read| read.elapsed() < STALE);
-        held.find(kid, algorithm).filter(|_| fresh).ok_or("there is no key for it")
+        if held.read.is_none_or(|read| read.elapsed() >= STALE) {
+            return Err(Missing::Keys);
+        }
+        held.find(kid, algorithm).ok_or(Missing::Key)
     }
 
     /// The reading that is under way, or begins now; `None`: that was just done.

@@ -103,6 +103,10 @@ pub(super) fn refused(
             let scopes = wanted.map(|wanted| list(&wanted)).filter(|scopes| !scopes.is_empty());
             (StatusCode::UNAUTHORIZED, presented.then_some("invalid_token"), scopes, message)
         }
+        Refusal::NoKeys => {
+            let text = "the keys of the authorization server can not be read; come back later";
+            return later(StatusCode::SERVICE_UNAVAILABLE, text, SOON);
+        }
         Refusal::Scopes(wanted) => (
             StatusCode::FORBIDDEN,
             Some("insufficient_scope"),
