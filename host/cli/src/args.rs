@@ -82,6 +82,18 @@ pub(crate) enum Command {
         #[arg(long, short)]
         all: bool,
     },
+    /// List the prompts that plugins ship.
+    Prompts {
+        /// Print them as JSON, with their arguments.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the resources that plugins ship, and the templates of such.
+    Resources {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Call one tool and print its result.
     Call {
         /// The tool's name, as `list` shows it.

@@ -13,6 +13,7 @@ mod kv;
 mod list;
 mod log;
 mod mcp;
+mod offers;
 mod openapi;
 mod output;
 mod revoke;
@@ -41,6 +42,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
+        Command::Prompts { json } => offers::prompts(setup, json).await,
+        Command::Resources { json } => offers::resources(setup, json).await,
         Command::Call { tool, json_args, args_file, attachments, turn, approval, json } => {
             let text = arguments(json_args, args_file)?;
             let run = Run { setup, turn: &turn, approval: &approval, json };

@@ -226,6 +226,8 @@ fn every_error_and_every_flag_has_its_row() {
     let page = read("docs/reference/cli.md");
     for command in [
         "list",
+        "prompts",
+        "resources",
         "call",
         "batch",
         "output",

@@ -12,7 +12,7 @@ use serde_json::json;
 use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::content::ToolOutput;
-use toolbay_core::native::native_tool;
+use toolbay_core::native;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::Registry;
 use toolbay_core::view::{Filter, View};
@@ -36,7 +36,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let registry = Arc::new(Registry::default());
     let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
-    let echo = native_tool("echo")
+    let echo = native::tool("echo")
         .description("Says the text again.")
         .input_schema(schema)
         .run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) })?;
