@@ -88,6 +88,16 @@ impl Node {
         command
     }
 
+    /// The folder that has the packages.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Node, with whatever is to be run.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+
     /// Runs a file of ours, which finds the packages.
     pub(crate) fn run_own(&self, file: &Path) -> Result<Command> {
         // Packages are looked for beside the file.
