@@ -58,7 +58,7 @@ pub(crate) fn suites(folder: &Path) -> Result<Vec<Suite>> {
     let mut files: Vec<_> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
-    let read = |file: &Path| {
+    let read = |file: &Path| -> Result<Suite> {
         let text = std::fs::read_to_string(file)?;
         let mut suite: Suite = toml::from_str(&text)?;
         suite.name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
