@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SDK = Path(__file__).resolve().parent
+SDK = Path(__file__).resolve().parents[1]
 GOOD = """
 #include "toolbay.h"
 static tb_result hello(tb_json args) { return tb_text("hello %v", tb_get_str(args, "name", "nobody")); }
