@@ -181,7 +181,7 @@ static const tb_tool tools[] = {
    .traits = TB_READ_ONLY | TB_IDEMPOTENT | TB_CLOSED_WORLD, .max_result_chars = 50000, .timeout_ms = 20000, .run = echo,
    .input = OBJECT("properties": {"text": {"type": "string", "description": "The text."}}, "required": ["text"])},
   {.name = "facts", .description = "Say where the call is.", .run = facts},
-  {.name = "fetch", .description = "Fetch a page.", .run = fetch, .needs = {{"net", "http://*", NULL, true}},
+  {.name = "fetch", .description = "Fetch a page.", .run = fetch, .needs = {{"net", "http://*", NULL, true}, {"net", "http://127.0.0.1:1", NULL, true}},
    .input = OBJECT("properties": {"url": {"type": "string"}}, "required": ["url"])},
   {.name = "hog", .description = "Take memory for ever.", .run = hog},
   {.name = "kinds", .description = "Take arguments of every kind.", .traits = TB_READ_ONLY, .run = kinds,

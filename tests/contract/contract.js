@@ -64,7 +64,7 @@ const tools = [
   tool({
     name: 'fetch',
     description: 'Fetch a page.',
-    needs: { net: 'http://*', optional: true },
+    needs: { net: ['http://*', 'http://127.0.0.1:1'], optional: true },
     input: { url: text() },
     run({ url }) {
       const response = http.get(url, { headers: { 'x-test': 'yes' } });

@@ -68,7 +68,7 @@ def facts() -> str:
     return f"budget {context.budget_chars()}, session {session}, turn {turn}, scope {context.attribute('memory-scope') or 'none'}"
 
 
-@tool(needs={"net": "http://*", "optional": True})
+@tool(needs={"net": ["http://*", "http://127.0.0.1:1"], "optional": True})
 def fetch(url: str) -> str:
     """Fetch a page."""
     response = http.get(url, headers={"x-test": "yes"})

@@ -50,7 +50,8 @@ fn languages(folder: &Path) -> Vec<Language> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let folder = std::env::args_os().nth(1).map(PathBuf::from).context("name the folder with the components")?;
+    let folder =
+        std::env::args_os().nth(1).map(PathBuf::from).context("name the folder with the components")?;
     let suites = cases::suites(Path::new(env!("CARGO_MANIFEST_DIR")).join("contract").as_path())?;
     let languages = languages(&folder);
     load_all(&languages).await?;
@@ -86,7 +87,12 @@ async fn load_all(languages: &[Language]) -> Result<()> {
         let bytes = std::fs::metadata(file).with_context(|| format!("`{}`", file.display()))?.len();
         let start = Instant::now();
         TestHost::empty("").load(ID, &file.to_string_lossy()).await;
-        println!("{:<12}{:>8} KiB, loaded in {:.2} s", language.name, bytes / 1024, start.elapsed().as_secs_f32());
+        println!(
+            "{:<12}{:>8} KiB, loaded in {:.2} s",
+            language.name,
+            bytes / 1024,
+            start.elapsed().as_secs_f32()
+        );
     }
     Ok(())
 }

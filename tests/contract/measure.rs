@@ -25,7 +25,8 @@ pub(crate) async fn run(languages: &[Language]) -> Result<()> {
     for round in 0..WARM + CALLS {
         for (index, (host, times)) in hosts.iter_mut().enumerate() {
             let call = ToolCall::new("1", format!("{ID}__echo"), r#"{"text": "hello"}"#);
-            let turn = TurnContext { session: std::sync::Arc::new(Session::default()), ..TurnContext::default() };
+            let turn =
+                TurnContext { session: std::sync::Arc::new(Session::default()), ..TurnContext::default() };
             let view = host.host.view(Filter::default());
             let delivered = host.host.call_all(&view, vec![call], turn).await.pop().unwrap();
             assert_eq!(integration_tests::value(&delivered), "hello");

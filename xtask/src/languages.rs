@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use xtask::wasm;
 
 use crate::foreign::{Node, python_with, shell};
@@ -56,6 +56,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     for component in &COMPONENTS {
         toolchains.component(component)?;
     }
+    toolchains.check_pages()?;
     test::cargo(workspace, &["build", "--example", "contract"])?;
     let suite = format!("debug/examples/contract{}", std::env::consts::EXE_SUFFIX);
     shell(Command::new(wasm::target_dir(workspace).join(suite)).arg(&toolchains.folder))
@@ -105,7 +106,9 @@ impl Toolchains {
     }
 
     fn test_python(&self) -> Result<()> {
-        for folder in ["sdk/python/tests", "sdk/python/example", "sdk/c/tests"].map(|folder| self.workspace.join(folder)) {
+        for folder in ["sdk/python/tests", "sdk/python/example", "sdk/c/tests"]
+            .map(|folder| self.workspace.join(folder))
+        {
             let mut run = self.python();
             run.args(["-m", "unittest", "discover", "--quiet", "--start-directory"]).arg(&folder);
             shell(run.arg("--top-level-directory").arg(&folder))?;
@@ -141,7 +144,8 @@ impl Toolchains {
                 let mut command = self.node.command();
                 let folder = self.node.folder();
                 let name = Path::new(component.source).file_name().unwrap_or(OsStr::new("plugin.js"));
-                let copy = if component.source.contains("example") { folder.join("example") } else { folder.into() };
+                let copy =
+                    if component.source.contains("example") { folder.join("example") } else { folder.into() };
                 command.arg(folder.join("sdk/build.mjs")).arg(copy.join(name));
                 command
             }
@@ -189,9 +193,17 @@ impl Toolchains {
     }
 }
 
+/// The blocks of a page that are fenced as this language.
+fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
+    let begins = format!("\n```{fence}\n");
+    page.split(begins.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
+}
+
 /// FNV-1a: whether files are the same as before, not whether somebody means harm.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Files below a path, without what Python leaves there.

@@ -212,8 +212,9 @@ fn check_contract(sources: &[Source], report: &mut Report) {
     for copied in COPIES {
         let copy: BTreeSet<_> = files(copied).collect();
         for (name, _) in original.symmetric_difference(&copy) {
-            let error =
-                format!("`{copied}{name}` is not `{ORIGINAL}{name}`: copy the contract, do not edit the copy");
+            let error = format!(
+                "`{copied}{name}` is not `{ORIGINAL}{name}`: copy the contract, do not edit the copy"
+            );
             if !report.errors.contains(&error) {
                 report.errors.push(error);
             }

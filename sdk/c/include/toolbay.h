@@ -23,6 +23,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Not macros, or they would be 0 and 1 in a TB_JSON that stands in a macro of yours. */
+#if __STDC_VERSION__ < 202000L
+#undef false
+#undef true
+enum { false, true };
+#endif
+
 /* ---- Texts and bytes: never ended by a zero. ---- */
 
 typedef struct { const char *data; size_t len; } tb_str;

@@ -18,8 +18,6 @@ from typing import Any
 
 SDK = Path(__file__).resolve().parent
 COMPONENTIZE = "componentize-py==0.25.1"
-# It takes fifteen seconds; on a busy machine a minute.
-MOST_SECONDS = 150
 
 # The package has no `__main__`; its command may not be on the path.
 RUN = "import sys, componentize_py; sys.exit(componentize_py.script())"
@@ -108,16 +106,10 @@ def componentize(
 
 
 def run(command: list[str]) -> None:
-    """Runs componentize-py. It was seen to stop for good without a reason, so it is tried a second time."""
-    for _ in range(2):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        if done.returncode != 0:
-            raise Failed(f"componentize-py: {done.stderr.strip() or done.stdout.strip()}")
-        return
-    raise Failed(f"componentize-py did not end in {MOST_SECONDS} seconds, twice")
+    """Runs componentize-py; what it says is told only if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"componentize-py: {done.stderr.strip() or done.stdout.strip()}")
 
 
 def has_componentize() -> bool:

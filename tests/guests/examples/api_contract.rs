@@ -226,7 +226,7 @@ fn count(key: String, by: i64) -> Result<String> {
 }
 
 /// Fetch a page.
-#[tool(optional(net = "http://*"))]
+#[tool(optional(net = ["http://*", "http://127.0.0.1:1"]))]
 fn fetch(url: String) -> Result<String> {
     let response = http::get(url).header("x-test", "yes").send()?;
     Ok(format!("{} {}", response.status, response.text()))
