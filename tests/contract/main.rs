@@ -17,6 +17,7 @@
 mod cases;
 mod measure;
 mod outcome;
+mod samples;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -73,6 +74,7 @@ async fn main() -> Result<()> {
             }
         }
     }
+    samples::run(&folder).await?;
     measure::run(&languages).await?;
     println!("{passed} passed, {failed} failed");
     ensure!(failed == 0, "the languages differ");
