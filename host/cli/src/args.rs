@@ -1,5 +1,6 @@
 //! The command line.
 
+mod author;
 mod mcp;
 mod openapi;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
 
+pub(crate) use author::{BuildArgs, NewArgs};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
@@ -232,6 +234,10 @@ pub(crate) enum Command {
         #[arg(long, global = true)]
         json: bool,
     },
+    /// Make a project of a new plugin.
+    New(NewArgs),
+    /// Build the plugin of a project, and put it into the plugin directory.
+    Build(BuildArgs),
     /// Print completions for a shell.
     Completions {
         /// The shell.

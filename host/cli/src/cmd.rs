@@ -33,7 +33,7 @@ use toolbay_core::registry::Entry;
 
 use crate::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::setup;
-use crate::{Stop, Verdict, approval};
+use crate::{Stop, Verdict, approval, author};
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
@@ -69,6 +69,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
+        Command::New(args) => author::new::run(&args),
+        Command::Build(args) => author::build::run(setup, &args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)

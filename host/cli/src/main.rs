@@ -5,6 +5,7 @@
 
 mod approval;
 mod args;
+mod author;
 mod cmd;
 mod lint;
 mod output;

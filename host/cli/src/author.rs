@@ -1,0 +1,12 @@
+//! The commands of those who write plugins: from nothing to a component that runs.
+//!
+//! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
+
+pub(crate) mod build;
+pub(crate) mod language;
+pub(crate) mod new;
+mod place;
+mod program;
+mod project;
+mod rust;
+mod template;
