@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
 
-pub(crate) use author::{BuildArgs, NewArgs};
+pub(crate) use author::{BuildArgs, NewArgs, TestArgs};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
@@ -238,6 +238,8 @@ pub(crate) enum Command {
     New(NewArgs),
     /// Build the plugin of a project, and put it into the plugin directory.
     Build(BuildArgs),
+    /// Test the plugin of a project: its own tests, then the examples of its tools against the built component.
+    Test(TestArgs),
     /// Print completions for a shell.
     Completions {
         /// The shell.

@@ -3,6 +3,7 @@
 //! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
 
 pub(crate) mod build;
+mod examples;
 pub(crate) mod language;
 pub(crate) mod new;
 mod place;
@@ -10,3 +11,4 @@ mod program;
 mod project;
 mod rust;
 mod template;
+pub(crate) mod test;

@@ -22,6 +22,8 @@ mod serve;
 mod status;
 mod switch;
 
+pub(crate) use grant::declared;
+
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,6 +73,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::New(args) => author::new::run(&args),
         Command::Build(args) => author::build::run(setup, &args),
+        Command::Test(args) => author::test::run(setup, &args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)
@@ -136,7 +139,7 @@ fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
 }
 
 /// The tools of a plugin.
-fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
     let catalog = host.registry().snapshot();
     catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }

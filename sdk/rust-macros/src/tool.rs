@@ -20,14 +20,19 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let description = docs::text(&function.attrs).ok_or_else(|| missing_docs(&function.sig.ident))?;
     let arguments = function.sig.inputs.iter_mut().map(Argument::take).collect::<Result<Vec<_>>>()?;
 
-    let (defaults, fields): (Vec<_>, Vec<_>) = arguments.iter().map(Argument::field).unzip();
-    let names: Vec<_> = arguments.iter().map(|argument| &argument.name).collect();
-    let json_names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
+    let fields = arguments.iter().map(Argument::field).collect::<Result<Vec<_>>>()?;
+    let reads: Vec<_> = arguments.iter().enumerate().map(|(place, argument)| argument.read(place)).collect();
+    let names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
     let option_fields = options.fields();
     let (vis, ident) = (&function.vis, &function.sig.ident);
     let output = match &function.sig.output {
         ReturnType::Default => quote!(()),
         ReturnType::Type(_, ty) => quote!(#ty),
+    };
+
+    let call = match function.sig.asyncness {
+        None => quote!(::toolbay_sdk::IntoOutput::into_output(#ident(#(#reads),*))),
+        Some(_) => quote!(::toolbay_sdk::__private::finish(#ident(#(#reads),*))),
     };
 
     Ok(quote! {
@@ -40,26 +45,16 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         #vis struct #ident {}
 
         const _: () = {
-            #(#defaults)*
-
-            #[derive(
-                ::toolbay_sdk::__private::serde::Deserialize,
-                ::toolbay_sdk::__private::schemars::JsonSchema,
-            )]
-            #[serde(crate = "::toolbay_sdk::__private::serde", deny_unknown_fields)]
-            #[schemars(crate = "::toolbay_sdk::__private::schemars")]
-            struct Args { #(#fields),* }
-
             impl ::toolbay_sdk::__private::Tool for #ident {
                 const SPEC: ::toolbay_sdk::__private::ToolSpec = ::toolbay_sdk::__private::ToolSpec {
                     name: #name,
                     description: #description,
                     #option_fields
-                    input_schema: || ::toolbay_sdk::__private::input_schema::<Args>(&[#(#json_names),*]),
+                    arguments: &[#(#fields),*],
                     output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
-                    call: |args| {
-                        let Args { #(#names),* } = ::toolbay_sdk::__private::parse_args::<Args>(args)?;
-                        ::toolbay_sdk::IntoOutput::into_output(#ident(#(#names),*))
+                    call: |__args| {
+                        let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
+                        #call
                     },
                 };
             }
@@ -69,10 +64,6 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
 fn check_signature(function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
-    if let Some(token) = &signature.asyncness {
-        let message = "a tool is not `async`: it may block, the host runs each call on its own";
-        return Err(syn::Error::new_spanned(token, message));
-    }
     if !signature.generics.params.is_empty() {
         return Err(syn::Error::new_spanned(
             &signature.generics,
@@ -150,13 +141,6 @@ mod tests {
             (
                 quote!(
                     #[doc = "d"]
-                    async fn f() {}
-                ),
-                "not `async`",
-            ),
-            (
-                quote!(
-                    #[doc = "d"]
                     fn f<T>() {}
                 ),
                 "type parameters",
@@ -198,6 +182,7 @@ mod tests {
         );
         let tokens = expand(quote!(), item).unwrap().to_string();
         assert!(tokens.contains("fn f (a : u8"), "{tokens}");
-        assert!(tokens.contains("fn default_a () -> u8 { 1 }"), "{tokens}");
+        assert!(tokens.contains("take_or :: < u8 > (0usize , || 1)"), "{tokens}");
+        assert!(tokens.contains("DefaultValue :: Json (\"1\")"), "{tokens}");
     }
 }

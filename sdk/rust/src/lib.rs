@@ -87,6 +87,7 @@
 //! | [`attachments`] | files of the conversation | `attachments` |
 
 mod about;
+pub mod argument;
 pub mod attachments;
 mod available;
 mod bindings;
@@ -103,7 +104,7 @@ mod output;
 pub mod prelude;
 pub mod process;
 mod reduce;
-mod schema;
+pub mod schema;
 pub mod secrets;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
@@ -123,17 +124,16 @@ pub use types::ToolResult;
 /// What the macros write names these; nothing here is for authors, and it may change at any time.
 #[doc(hidden)]
 pub mod __private {
-    pub use schemars;
     pub use serde;
 
     pub use crate::about::{AboutPlugin, AboutSpec, ExportedAbout};
+    pub use crate::argument::{Members, Unknown, read_by_serde, read_choice};
     pub use crate::available::{AvailabilityPlugin, ExportedAvailability};
     pub use crate::bindings::about_world::{self, export_about};
     pub use crate::bindings::availability_world::{self, export_availability};
     pub use crate::bindings::reducers_world::{self, export_reducers};
     pub use crate::bindings::tools_world::{self, export_tools};
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};
-    pub use crate::schema::{input_schema, output_schema};
-    pub use crate::tool::{CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, parse_args};
+    pub use crate::tool::{CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, default_json, finish, output_schema};
     pub use crate::types::ToolTraits;
 }

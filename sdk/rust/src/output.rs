@@ -1,10 +1,9 @@
 //! What a tool gives back: [`Output`], built by hand or out of plain values through [`IntoOutput`].
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Error;
-use crate::schema::output_schema_of;
+use crate::schema::{Schema, output_schema};
 use crate::types::{Blob, BlockBody, ContentBlock, ResourceLink};
 
 pub use crate::types::ToolOutput as Output;
@@ -109,7 +108,7 @@ impl IntoOutput for () {
     }
 }
 
-impl<T: Serialize + JsonSchema> IntoOutput for Json<T> {
+impl<T: Serialize + Schema> IntoOutput for Json<T> {
     fn into_output(self) -> Result<Output, Error> {
         let value = serde_json::to_string(&self.0)?;
         let structured = Some(object_text(&value));
@@ -117,17 +116,17 @@ impl<T: Serialize + JsonSchema> IntoOutput for Json<T> {
     }
 
     fn output_schema() -> Option<String> {
-        Some(output_schema_of::<T>())
+        Some(output_schema::<T>())
     }
 }
 
-impl<T: Serialize + JsonSchema> IntoOutput for Rendered<T> {
+impl<T: Serialize + Schema> IntoOutput for Rendered<T> {
     fn into_output(self) -> Result<Output, Error> {
         Output::new(self.text).structured(&self.data)
     }
 
     fn output_schema() -> Option<String> {
-        Some(output_schema_of::<T>())
+        Some(output_schema::<T>())
     }
 }
 

@@ -36,3 +36,17 @@ pub(crate) struct BuildArgs {
     #[arg(long, conflicts_with = "no_place")]
     pub(crate) replace: bool,
 }
+
+/// What is tested.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestArgs {
+    /// The project's folder. Default: the current directory, or the nearest project above it.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    /// Only the examples of the tools.
+    #[arg(long)]
+    pub(crate) examples: bool,
+    /// Call the examples on the component that is to be given away.
+    #[arg(long, short)]
+    pub(crate) release: bool,
+}

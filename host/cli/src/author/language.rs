@@ -64,6 +64,13 @@ impl Language {
         }
     }
 
+    /// Runs the project's own tests; tells whether they passed. What they say goes to the terminal.
+    pub(crate) fn test(self, project: &Project) -> Result<bool, Stop> {
+        match self {
+            Self::Rust => rust::test(project),
+        }
+    }
+
     /// The language of the project in this folder, if it is one.
     pub(crate) fn of(folder: &Path) -> Option<Self> {
         Self::ALL.into_iter().find(|language| folder.join(language.marker()).is_file())

@@ -73,6 +73,11 @@ pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Compon
     Ok(toolchain.build(&package, profile)?.map(|file| Component { id, file }))
 }
 
+/// Runs the crate's tests on this machine.
+pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+    cargo::Toolchain::find(&project.folder)?.test()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,10 @@
 use toolbay_sdk::prelude::*;
 
 /// Greet somebody.
-#[tool(read_only, idempotent, closed_world)]
+#[tool(
+    read_only, idempotent, closed_world,
+    example(args = r#"{"name": "world", "marks": 2}"#, value = "Hello, world!!"),
+)]
 pub fn hello(
     /// Who is greeted.
     name: String,

@@ -133,6 +133,13 @@ impl Toolchain {
         Ok(output.status.success() && folder.is_dir())
     }
 
+    /// Runs `cargo test`; tells whether all went well.
+    pub(super) fn test(&self) -> Result<bool, Stop> {
+        let status = self.command(&self.cargo).arg("test").status();
+        let status = status.with_context(|| format!("`{}` can not be run", self.cargo.display()));
+        Ok(status.map_err(Stop::Usage)?.success())
+    }
+
     /// Compiles the package to a component; `None`: cargo said on stderr why it can not.
     pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>, Stop> {
         if !package.has_cdylib {
