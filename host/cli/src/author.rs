@@ -3,9 +3,11 @@
 //! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
 
 pub(crate) mod build;
+pub(crate) mod dev;
 mod examples;
 pub(crate) mod language;
 pub(crate) mod new;
+pub(crate) mod pack;
 mod place;
 mod program;
 mod project;

@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod client_setup;
 mod diff;
+mod docs;
 mod explain;
 mod grant;
 mod inspect;
@@ -23,6 +24,7 @@ mod status;
 mod switch;
 
 pub(crate) use grant::declared;
+pub(crate) use log::LiveCalls;
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -74,6 +76,9 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::New(args) => author::new::run(&args),
         Command::Build(args) => author::build::run(setup, &args),
         Command::Test(args) => author::test::run(setup, &args).await,
+        Command::Dev(args) => author::dev::run(setup, &args).await,
+        Command::Pack(args) => author::pack::run(&args),
+        Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)

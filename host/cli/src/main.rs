@@ -7,6 +7,7 @@ mod approval;
 mod args;
 mod author;
 mod cmd;
+mod component;
 mod lint;
 mod output;
 mod policy_file;

@@ -50,3 +50,25 @@ pub(crate) struct TestArgs {
     #[arg(long, short)]
     pub(crate) release: bool,
 }
+
+/// What is built again and again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevArgs {
+    /// The project's folder. Default: the current directory, or the nearest project above it.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    /// Build what is to be given away; slower.
+    #[arg(long, short)]
+    pub(crate) release: bool,
+}
+
+/// What is packed, and where to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PackArgs {
+    /// The project's folder. Default: the current directory, or the nearest project above it.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    /// The file to write. Default: the plugin's id and `.wasm`, here.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) out: Option<PathBuf>,
+}

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::pack::Metadata;
 use super::project::{Component, Project};
 use super::rust;
 use super::template::{Plan, TemplateFile};
@@ -68,6 +69,13 @@ impl Language {
     pub(crate) fn test(self, project: &Project) -> Result<bool, Stop> {
         match self {
             Self::Rust => rust::test(project),
+        }
+    }
+
+    /// What a project says of itself, for whom it is given to.
+    pub(crate) fn metadata(self, project: &Project) -> Result<Metadata, Stop> {
+        match self {
+            Self::Rust => rust::metadata(project),
         }
     }
 

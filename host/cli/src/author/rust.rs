@@ -5,6 +5,7 @@ mod lock;
 mod sdk;
 
 use super::language::Profile;
+use super::pack::Metadata;
 use super::project::{Component, Project};
 use super::template::{Plan, TemplateFile};
 use crate::Stop;
@@ -71,6 +72,11 @@ pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Compon
     let id = package.id()?;
     toolchain.ensure_target()?;
     Ok(toolchain.build(&package, profile)?.map(|file| Component { id, file }))
+}
+
+/// What the crate's manifest says of it.
+pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+    Ok(cargo::Toolchain::find(&project.folder)?.package()?.metadata())
 }
 
 /// Runs the crate's tests on this machine.

@@ -8,7 +8,9 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use toolbay::PluginId;
 
+use super::lock;
 use crate::author::language::Profile;
+use crate::author::pack::Metadata;
 use crate::author::program;
 use crate::{Stop, output};
 
@@ -32,9 +34,18 @@ pub(super) struct Package {
     /// `id` under `[package.metadata.toolbay]`.
     id: Option<String>,
     has_cdylib: bool,
+    metadata: Metadata,
 }
 
 impl Package {
+    /// What the manifest and the lock file say of it.
+    pub(super) fn metadata(self) -> Metadata {
+        // The lock file lies at the top of the workspace, if the package is in one.
+        let lock = self.manifest.ancestors().skip(1).map(|folder| folder.join("Cargo.lock"));
+        let lock = lock.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap_or_default();
+        Metadata { dependencies: lock::dependencies(&lock, &self.name), ..self.metadata }
+    }
+
     /// Under which id the plugin is to run: the package's name, unless the manifest gives another.
     pub(super) fn id(&self) -> Result<PluginId, Stop> {
         let id = self.id.as_deref().unwrap_or(&self.name);
@@ -180,6 +191,22 @@ fn read(package: &Value, manifest: PathBuf) -> Package {
         manifest,
         id: id.map(str::to_owned),
         has_cdylib: kinds.flatten().any(|kind| kind == "cdylib"),
+        metadata: metadata(package),
+    }
+}
+
+fn metadata(package: &Value) -> Metadata {
+    let said = |key: &str| text(package, key).unwrap_or_default().to_owned();
+    let authors = package.get("authors").and_then(Value::as_array);
+    let authors: Vec<_> = authors.into_iter().flatten().filter_map(Value::as_str).collect();
+    Metadata {
+        version: said("version"),
+        description: said("description"),
+        authors: authors.join(", "),
+        licenses: said("license"),
+        homepage: said("homepage"),
+        source: said("repository"),
+        dependencies: Vec::new(),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::author::pack::Dependency;
+
 /// The packages that some need, out of a lock file; the packages themselves, whose places differ, are left to cargo.
 pub(super) fn subset(lock: &str, roots: &[&str]) -> String {
     let (head, packages) = lock.split_once("[[package]]").unwrap_or((lock, ""));
@@ -31,6 +33,31 @@ pub(super) fn subset(lock: &str, roots: &[&str]) -> String {
     text
 }
 
+/// What a package is made of, itself first.
+pub(super) fn dependencies(lock: &str, root: &str) -> Vec<Dependency> {
+    let packages: Vec<Package<'_>> = lock.split("[[package]]").skip(1).map(Package::parse).collect();
+    let named = |name: &str| packages.iter().find(|package| package.names().iter().any(|own| own == name));
+    let mut found: Vec<&Package<'_>> = named(root).into_iter().collect();
+    let mut all: Vec<Dependency> = Vec::new();
+    while let Some(package) = found.get(all.len()).copied() {
+        let mut places = Vec::new();
+        for one in package.dependencies().filter_map(|name| named(&name)) {
+            let known = found.iter().position(|known| std::ptr::eq(*known, one));
+            places.push(known.unwrap_or(found.len()));
+            if known.is_none() {
+                found.push(one);
+            }
+        }
+        all.push(Dependency {
+            name: package.name.to_owned(),
+            version: package.version.to_owned(),
+            source: package.source(),
+            dependencies: places,
+        });
+    }
+    all
+}
+
 /// One `[[package]]` of a lock file.
 struct Package<'a> {
     name: &'a str,
@@ -45,6 +72,18 @@ impl<'a> Package<'a> {
             line.map_or("", |value| value.trim_matches('"'))
         };
         Self { name: field("name"), version: field("version"), text }
+    }
+
+    /// Where it comes from, in the words of `.dep-v0`.
+    fn source(&self) -> &'static str {
+        let line = self.text.lines().find_map(|line| line.strip_prefix("source = \""));
+        match line.and_then(|source| source.split_once('+')) {
+            Some(("registry", url)) if url.contains("crates.io-index") => "crates.io",
+            Some(("registry" | "sparse", _)) => "registry",
+            Some(("git", _)) => "git",
+            Some(_) => "other",
+            None => "local",
+        }
     }
 
     /// How others name it: with its version if there are several.
@@ -100,5 +139,14 @@ dependencies = [
                         source = \"registry\"\ndependencies = [\n \"c 2.0.0\",\n]\n\n[[package]]\nname = \"c\"\n\
                         version = \"2.0.0\"\n\n";
         assert_eq!(subset, expected);
+    }
+
+    #[test]
+    fn a_package_is_made_of_what_it_needs() {
+        let all = dependencies(LOCK, "sdk");
+        let shown: Vec<_> =
+            all.iter().map(|one| (one.name.as_str(), one.version.as_str(), one.dependencies.as_slice())).collect();
+        assert_eq!(shown, [("sdk", "0.1.0", &[1][..]), ("a", "1.0.0", &[2]), ("c", "2.0.0", &[])]);
+        assert_eq!(all[0].source, "local");
     }
 }
