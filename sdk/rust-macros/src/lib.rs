@@ -6,6 +6,7 @@
 //! | macro | on | writes |
 //! |---|---|---|
 //! | `#[tool]` | a function | a description of the function and a way to call it with JSON |
+//! | `#[tools]` | an `impl` block of the settings | the same for its methods with `#[tool]` |
 //! | `#[reducer("tool")]` | a function | the same for a reducer |
 //! | `#[data]` | a struct or enum | `Serialize`, `Deserialize`, its schema, and how it is read as an argument |
 //! | `plugin!` | once per crate | the component's exports |
@@ -19,6 +20,7 @@ mod data;
 mod docs;
 mod example;
 mod limits;
+mod methods;
 mod offers;
 mod plugin;
 mod reducer;
@@ -51,6 +53,15 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     tool::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes tools of methods: each with `#[tool(…)]` in the block is one.
+///
+/// `self` is what the operator wrote as the plugin's settings: the type has `#[data]`, is read anew for each call, and its
+/// schema tells the operator what may be set. In `plugin!`, the type stands among the tools.
+#[proc_macro_attribute]
+pub fn tools(options: TokenStream, item: TokenStream) -> TokenStream {
+    methods::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Makes a reducer of a function: `fn(&ToolResult, &ReduceContext) -> Option<ToolResult>`.

@@ -74,6 +74,10 @@ pub struct Rendered<T> {
 }
 
 /// What a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "a tool can not return `{Self}`",
+    note = "return a `String`, `Json<T>` of a type with `#[data]`, `Rendered<T>`, `Output`, or a `Result` of one of them"
+)]
 pub trait IntoOutput {
     /// Turns the value into the output of the tool, or into its error.
     fn into_output(self) -> Result<Output, Error>;

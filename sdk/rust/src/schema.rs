@@ -12,6 +12,7 @@
 mod text;
 mod types;
 
+pub(crate) use text::quote;
 pub use text::{input_schema, output_schema};
 
 /// A type that has a JSON Schema.
@@ -30,6 +31,10 @@ pub use text::{input_schema, output_schema};
 ///     };
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no JSON Schema",
+    note = "write `#[data]` above the type's definition; for a type of another crate, `#[schemars(with = \"…\")]` above the field"
+)]
 pub trait Schema {
     /// What the schema says.
     const SCHEMA: Node;

@@ -44,14 +44,32 @@ pub struct CapabilitySpec {
 
 /// Ties a [`ToolSpec`] to the name of a function.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tool",
+    note = "write `#[tool]` above the function, or `#[tools]` above the `impl` of the type"
+)]
 pub trait Tool {
     const SPEC: ToolSpec;
+}
+
+/// One tool, or all that the methods of a type are.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tool",
+    note = "write `#[tool]` above the function, or `#[tools]` above the `impl` of the type"
+)]
+pub trait Toolset {
+    const TOOLS: &'static [ToolSpec];
+}
+
+impl<T: Tool> Toolset for T {
+    const TOOLS: &'static [ToolSpec] = &[T::SPEC];
 }
 
 /// Ties the tools of a crate to the type `plugin!` makes.
 #[doc(hidden)]
 pub trait ToolPlugin {
-    const TOOLS: &'static [ToolSpec];
+    const TOOLS: &'static [&'static [ToolSpec]];
 }
 
 /// Returns the tool's definition as the host gets it.
@@ -79,8 +97,8 @@ pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
 }
 
 /// Calls one of the tools by name.
-pub(crate) fn call(tools: &[ToolSpec], name: &str, args: &str) -> Result<Output, Error> {
-    match tools.iter().find(|spec| spec.name == name) {
+pub(crate) fn call(tools: &[&[ToolSpec]], name: &str, args: &str) -> Result<Output, Error> {
+    match tools.iter().copied().flatten().find(|spec| spec.name == name) {
         Some(spec) => (spec.call)(args),
         None => Err(Error::not_available(format!("no tool `{name}` in this plugin")).at("unknown-tool")),
     }
@@ -132,7 +150,7 @@ pub struct ExportedTools<P>(PhantomData<P>);
 
 impl<P: ToolPlugin> Guest for ExportedTools<P> {
     fn list_tools() -> Vec<ToolDef> {
-        P::TOOLS.iter().map(definition).collect()
+        P::TOOLS.iter().copied().flatten().map(definition).collect()
     }
 
     fn call(name: String, args: String) -> Result<ToolOutput, ToolError> {

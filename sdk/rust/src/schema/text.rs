@@ -465,7 +465,7 @@ fn shape_of(schema: Of) -> Shape {
 }
 
 /// Writes a text as JSON.
-fn quote(out: &mut String, text: &str) {
+pub(crate) fn quote(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
