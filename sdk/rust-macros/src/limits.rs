@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprUnary, Ident, Lit, LitStr, Result, Token, UnOp};
 
 /// The limits of one argument or field.
@@ -76,7 +76,7 @@ fn pattern(input: ParseStream<'_>) -> Result<LitStr> {
         input.call(Ident::parse_any)?;
         input.parse::<Token![=]>()?;
     }
-    LitStr::parse(input)
+    input.parse()
 }
 
 /// A limit: a literal as JSON, anything else as a constant.

@@ -12,7 +12,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         return Err(syn::Error::new_spanned(options, "`#[tools]` takes no options; those of a tool go to `#[tool(…)]`"));
     }
     let mut block: ItemImpl = syn::parse2(item)?;
-    if let Some((_, path, _)) = &block.trait_ {
+    if let Some((path, _)) = &block.trait_ {
         return Err(syn::Error::new_spanned(path, "`#[tools]` stands above `impl TYPE`, without a trait"));
     }
     if !block.generics.params.is_empty() {

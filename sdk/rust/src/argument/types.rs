@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Argument, Reader, read_by_serde};
-use crate::schema::Schema;
 use crate::{Error, Result};
 
 /// A number that is whole, without the zeros behind its point: `3.0` is a whole number in a JSON Schema.
@@ -193,7 +192,7 @@ by_serde!(
 );
 
 macro_rules! tuples {
-    ($($count:literal: $($name:ident)+;)*) => {
+    ($($count:literal: $($place:literal $name:ident)+;)*) => {
         $(impl<$($name: Argument),+> Argument for ($($name,)+) {
             #[allow(non_snake_case, reason = "a variable for each type, of its name")]
             fn read(json: &mut Reader<'_>) -> Result<Self> {
@@ -201,15 +200,11 @@ macro_rules! tuples {
                 let mut count = 0;
                 json.array(&mut |index, json| {
                     count = index + 1;
-                    let mut place = 0;
-                    $(
-                        if index == place {
-                            $name = Some($name::read(json)?);
-                            return Ok(());
-                        }
-                        place += 1;
-                    )+
-                    json.value().map(drop)
+                    match index {
+                        $($place => $name = Some($name::read(json)?),)+
+                        _ => drop(json.value()?),
+                    }
+                    Ok(())
                 })?;
                 match ($($name,)+ count) {
                     ($(Some($name),)+ $count) => Ok(($($name,)+)),
@@ -221,12 +216,12 @@ macro_rules! tuples {
 }
 
 tuples! {
-    1: A;
-    2: A B;
-    3: A B C;
-    4: A B C D;
-    5: A B C D E;
-    6: A B C D E F;
+    1: 0 A;
+    2: 0 A 1 B;
+    3: 0 A 1 B 2 C;
+    4: 0 A 1 B 2 C 3 D;
+    5: 0 A 1 B 2 C 3 D 4 E;
+    6: 0 A 1 B 2 C 3 D 4 E 5 F;
 }
 
 #[cfg(test)]
