@@ -21,6 +21,7 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
+    ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),
     ("vendor types", vendor_types),

@@ -1,5 +1,5 @@
 //! What `wit-bindgen` writes from the contract in `wit/`, one module per world, kept here: a plugin is built without the
-//! generator and the sixty crates it is made of. A test compares (`tests/bindings.rs`).
+//! generator and the sixty crates it is made of. A test compares (`tests/bindings`).
 //!
 //! The worlds with one export each are what lets a component have just the exports its author listed. They share the
 //! types of `imports`, so that a tool's output and a reducer's input are the same Rust type.

@@ -1,4 +1,4 @@
-//! The bindings in `src/bindings/` are what `wit-bindgen` writes from the contract. They are kept, so that a plugin's
+//! The bindings in `sdk/rust/src/bindings` are what `wit-bindgen` writes from the contract. They are kept, so that a plugin's
 //! build needs neither the generator nor what it is made of.
 
 use std::fs;
@@ -10,7 +10,7 @@ use wit_bindgen_rust::{Opts, WithOption};
 
 const TYPES: &str = "crate::bindings::imports::toolbay::plugin::types";
 /// Stands above what is generated.
-const HEAD: &str = "// Written by wit-bindgen from `wit/`. A test compares; see `tests/bindings.rs` for how to write it anew.\n\n";
+const HEAD: &str = "// Written by wit-bindgen from `wit/`. A test compares; see `tests/bindings` for how to write it anew.\n\n";
 
 /// The file, its world, and how it is written.
 fn worlds() -> [(&'static str, &'static str, Opts); 5] {
@@ -49,13 +49,13 @@ fn generated(wit: &Path, world: &str, options: Opts) -> String {
 
 #[test]
 fn the_bindings_are_those_of_the_contract() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/rust");
     let new = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bindings");
     let mut other = Vec::new();
     for (file, world, options) in worlds() {
-        let source = generated(&here.join("wit"), world, options);
+        let source = generated(&sdk.join("wit"), world, options);
         let name = format!("{file}.rs");
-        if fs::read_to_string(here.join("src/bindings").join(&name)).unwrap_or_default() != source {
+        if fs::read_to_string(sdk.join("src/bindings").join(&name)).unwrap_or_default() != source {
             fs::create_dir_all(&new).unwrap();
             fs::write(new.join(&name), source).unwrap();
             other.push(name);
