@@ -61,6 +61,7 @@ mod openapi;
 mod openapi_documents;
 mod openapi_peer;
 mod openapi_policy;
+mod pages;
 mod plugin_web;
 mod plugins;
 mod profiles;

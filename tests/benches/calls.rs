@@ -12,6 +12,7 @@ use integration_tests::median;
 use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
+use crate::figures::{Spread, keep, quick, rounds};
 use crate::floor::{ARGS, Bare};
 
 const ROUNDS: usize = 30;
@@ -22,7 +23,10 @@ const SPAN: Duration = Duration::from_millis(300);
 pub(crate) fn run() {
     fresh_call();
     two_threads();
-    start_of_list();
+    // A minute of compiling.
+    if !quick() {
+        start_of_list();
+    }
 }
 
 /// One thread, one call after the other: fresh instance and echo.
@@ -31,7 +35,7 @@ fn fresh_call() {
     let bare = Bare::new();
     let library = Library::new(&runtime);
     let mut rows = [Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds(ROUNDS) {
         rows[0].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(false)))));
         rows[1].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(true)))));
         rows[2].extend((0..CALLS).map(|_| timed(|| runtime.block_on(library.call()))));
@@ -53,6 +57,8 @@ fn fresh_call() {
         library.p99,
         library.p50 / floor.p50
     );
+    keep("floor_fresh_us", floor.p50);
+    keep("library_fresh_us", library.p50);
 }
 
 /// Two bare threads against two tokio workers.
@@ -62,7 +68,7 @@ fn two_threads() {
     let bare = Arc::new(Bare::new());
     let library = Arc::new(Library::new(&runtime));
     let mut rates = [Vec::new(), Vec::new()];
-    for _ in 0..9 {
+    for _ in 0..rounds(9) {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let bare = Arc::clone(&bare);
@@ -85,6 +91,8 @@ fn two_threads() {
     println!("\n| two threads | calls/s | ratio |\n|---|---|---|");
     println!("| bare wasmtime, two threads | {bare:.0} | 1 |");
     println!("| `call_all` on two workers | {library:.0} | {:.2} |", library / bare);
+    keep("floor_two_threads_per_s", bare);
+    keep("library_two_workers_per_s", library);
 }
 
 /// `toolbay list` with 100 different plugins, as a process.
@@ -150,18 +158,6 @@ fn timed(run: impl FnOnce()) -> f64 {
     let start = Instant::now();
     run();
     start.elapsed().as_secs_f64() * 1e6
-}
-
-struct Spread {
-    p50: f64,
-    p99: f64,
-}
-
-impl Spread {
-    fn of(mut times: Vec<f64>) -> Self {
-        let p50 = median(&mut times);
-        Self { p50, p99: times[times.len() * 99 / 100] }
-    }
 }
 
 /// Counts records, so that building one is not optimised away.

@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::figures::{keep, rounds};
 use tokio::runtime::Runtime;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
@@ -96,6 +97,11 @@ fn neighbours(runtime: &Runtime) {
         let (p50, p99, most) = (times[count / 2], times[count * 99 / 100], times[count - 1]);
         alone = if spinning == 0 { p99 } else { alone };
         println!("| {spinning} | {p50:.0} | {p99:.0} | {most:.0} | {:.1} |", p99 / alone);
+        match spinning {
+            0 => keep("quiet_p99_us", p99),
+            16 => keep("spin16_neighbour_p99_us", p99),
+            _ => {}
+        }
         assert!(most < 1e6, "a call took a second");
     }
 }
@@ -117,7 +123,7 @@ fn grants(runtime: &Runtime) {
     let guests = [("bare", guest_artifacts::BENCH_GRANTED), ("granted", guest_artifacts::BENCH_GRANTED)];
     let (host, view) = host(runtime, &policy, &guests, workspace.path());
     let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds(ROUNDS) {
         for (times, tool) in times.iter_mut().zip(["bare__echo", "granted__echo"]) {
             let (host, view) = (host.clone(), view.clone());
             let round = runtime.spawn(async move {

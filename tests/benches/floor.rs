@@ -85,14 +85,24 @@ impl Bare {
 
     /// A fresh instance, and one call of a tool.
     pub(crate) async fn tool(&self, name: &str, args: &str, bounded: bool) -> String {
-        let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).build();
+        self.within(name, args, bounded.then_some(16 << 20)).await
+    }
+
+    /// The same, with room for texts of many MiB.
+    pub(crate) async fn roomy(&self, name: &str, args: &str) -> String {
+        self.within(name, args, Some(64 << 20)).await
+    }
+
+    /// `crossing`: how much may cross from the guest at once, if it is bounded.
+    async fn within(&self, name: &str, args: &str, crossing: Option<usize>) -> String {
+        let limits = wasmtime::StoreLimitsBuilder::new().memory_size(256 << 20).build();
         let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
         let mut store = Store::new(&self.engine, state);
         store.set_fuel(20_000_000_000).unwrap();
         store.set_epoch_deadline(1_000_000);
-        if bounded {
+        if let Some(bytes) = crossing {
             store.limiter(|state| &mut state.limits);
-            store.set_hostcall_fuel(16 << 20);
+            store.set_hostcall_fuel(bytes);
             store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
         }
         let guest = self.pre.instantiate_async(&mut store).await.unwrap();

@@ -14,17 +14,25 @@
 mod batch;
 mod calls;
 mod cancel;
+mod curves;
 mod discovery;
 mod fairness;
+mod figures;
 mod files;
 mod floor;
 mod http;
 mod kv;
+mod native;
+mod plot;
+mod process;
+mod protocol;
 mod registry;
+mod scale;
 
 /// Each by its name, in the order in which they run.
 const ALL: &[(&str, fn())] = &[
     ("calls", calls::run),
+    ("native", native::run),
     ("batch", batch::run),
     ("fairness", fairness::run),
     ("cancel", cancel::run),
@@ -33,6 +41,9 @@ const ALL: &[(&str, fn())] = &[
     ("kv", kv::run),
     ("registry", registry::run),
     ("discovery", discovery::run),
+    ("protocol", protocol::run),
+    ("scale", scale::run),
+    ("curves", curves::run),
 ];
 
 fn main() {
@@ -48,6 +59,9 @@ fn main() {
     for (name, run) in ALL.iter().filter(|(name, _)| named.is_empty() || named.iter().any(|n| n == name)) {
         println!("\n## {name}\n\nload average before: {}", load());
         run();
+    }
+    if let Some(file) = std::env::var_os("TOOLBAY_FIGURES") {
+        figures::write(file.as_ref());
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod bench;
 mod clients;
 mod conformance;
 mod demo;
@@ -33,6 +34,9 @@ TASK is one of
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
     conformance          runs the official conformance suite of MCP against a fixture server
+    bench [--quick] [--plots] [--json FILE] [NAME…]
+                         measures; quick: the headline figures, in less than five minutes; plots: draws the
+                         curves into `docs/performance`
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
@@ -74,6 +78,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
+        ["bench", rest @ ..] => bench::run(&workspace, rest),
         ["peers"] => peers::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),

@@ -38,6 +38,12 @@ pub(super) trait Work: Send + Sync + 'static {
     fn run(&self, call: ToolCall) -> impl Future<Output = Delivered> + Send;
 }
 
+impl<W> Crew<W> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<W: Work> Crew<W> {
     /// Works off all units, and returns what they gave, in no order. Dropping the future ends them all.
     pub(super) async fn work_off(work: W, units: Vec<Unit>) -> Vec<(usize, Delivered)> {
@@ -57,10 +63,6 @@ impl<W: Work> Crew<W> {
         crew.member().await;
         crew.done.notified().await;
         std::mem::take(&mut crew.state().results)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins one more task, if there is something to do for it.
@@ -107,7 +109,7 @@ struct UnderWay<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for UnderWay<'_, W> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state();
         state.under_way -= 1;
         if state.under_way == 0 && state.waiting.as_slice().is_empty() {
             self.0.done.notify_one();
@@ -120,7 +122,7 @@ struct GiveUp<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for GiveUp<'_, W> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state();
         state.given_up = true;
         let tasks = std::mem::take(&mut state.tasks);
         let waiting = std::mem::replace(&mut state.waiting, Vec::new().into_iter());

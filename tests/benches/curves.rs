@@ -1,0 +1,196 @@
+//! How the time of a call grows: with plugins, with tools, with the sizes of arguments and results, with calls at once.
+//!
+//! `cargo bench --bench all -- curves` prints tables; the variable `TOOLBAY_PLOTS` names a folder for pictures of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use integration_tests::median;
+use tokio::runtime::Runtime;
+use toolbay::core::content::ToolOutput;
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
+
+use crate::figures::{keep, rounds};
+use crate::floor::{ARGS, Bare};
+use crate::plot::{Curve, Plot};
+
+/// Nothing is cut and nothing refused for its size.
+const ROOMY: &str = "version = 1\n[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n[host]\nparallel_calls = 256\n";
+const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
+const SIZES: [usize; 6] = [100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 10 << 20];
+const AT_ONCE: [usize; 4] = [1, 10, 100, 1_000];
+
+pub(crate) fn run() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    by_plugins(&runtime);
+    by_tools(&runtime);
+    by_size(&runtime);
+    by_calls(&runtime);
+}
+
+fn host(runtime: &Runtime) -> Host {
+    let policy = Policy::parse(ROOMY, Path::new("/"), None).unwrap();
+    let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
+    let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
+    runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+    host
+}
+
+/// Microseconds of one call, in a task as a server has it.
+fn one(runtime: &Runtime, host: &Host, view: &View, args: &str, times: usize) -> Vec<f64> {
+    let (host, view, args) = (host.clone(), view.clone(), args.to_owned());
+    let task = runtime.spawn(async move {
+        let mut taken = Vec::with_capacity(times);
+        for _ in 0..times {
+            let calls = vec![ToolCall::new("1", "bench__echo", args.clone())];
+            let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
+            let start = Instant::now();
+            let results = host.call_all(&view, calls, turn).await;
+            taken.push(start.elapsed().as_secs_f64() * 1e6);
+            assert_eq!(results[0].result.as_ref().unwrap().value.len(), args.len());
+        }
+        taken
+    });
+    runtime.block_on(task).unwrap()
+}
+
+/// Hosts of more and more plugins, the calls of which take turns.
+fn by_plugins(runtime: &Runtime) {
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = COUNTS.map(|count| {
+        let host = host(runtime);
+        let folder = crate::scale::plugins(dir.path(), &format!("of{count}"), count);
+        let report = runtime.block_on(host.load_dir(&folder)).unwrap();
+        assert_eq!(report.loaded.len(), count, "{report:?}");
+        host
+    });
+    let points = compared(runtime, &hosts);
+    keep("plugins_10000_to_1", points[4].1 / points[0].1);
+    let curve = Curve { name: "one call".to_owned(), points };
+    Plot { name: "plugins", x: "plugins", y: "µs", curves: vec![curve] }.show();
+}
+
+fn by_tools(runtime: &Runtime) {
+    let hosts = COUNTS.map(|count| {
+        let host = host(runtime);
+        let tool = |n| {
+            let tool = native_tool(format!("tool_{n}")).description("Does nothing, as others do.");
+            tool.run(|_, _| async { Ok(ToolOutput::text("")) }).unwrap()
+        };
+        host.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
+        host
+    });
+    let curve = Curve { name: "one call".to_owned(), points: compared(runtime, &hosts) };
+    Plot { name: "tools", x: "tools", y: "µs", curves: vec![curve] }.show();
+}
+
+fn compared(runtime: &Runtime, hosts: &[Host; 5]) -> Vec<(f64, f64)> {
+    let views: Vec<View> = hosts.iter().map(|host| host.view(Filter::default())).collect();
+    let mut times: [Vec<f64>; 5] = Default::default();
+    for _ in 0..rounds(15) {
+        for ((host, view), times) in hosts.iter().zip(&views).zip(&mut times) {
+            times.extend(one(runtime, host, view, ARGS, 500));
+        }
+    }
+    COUNTS.iter().zip(times).map(|(count, mut times)| (*count as f64, median(&mut times))).collect()
+}
+
+/// The same text goes in and comes out.
+fn by_size(runtime: &Runtime) {
+    let host = host(runtime);
+    let view = host.view(Filter::default());
+    let bare = Arc::new(Bare::new());
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    for size in SIZES {
+        let args = format!(r#"{{"text":"{}"}}"#, "x".repeat(size - 11));
+        let times = (20 << 20 >> 5) / size.max(10 << 10) / 8 + 5;
+        let mut taken = [Vec::new(), Vec::new()];
+        for _ in 0..rounds(9) {
+            let (bare, args_of_bare) = (Arc::clone(&bare), args.clone());
+            let round = runtime.spawn(async move {
+                let mut taken = Vec::new();
+                for _ in 0..times {
+                    let start = Instant::now();
+                    let text = bare.roomy("echo", &args_of_bare).await;
+                    taken.push(start.elapsed().as_secs_f64() * 1e6);
+                    assert_eq!(text.len(), args_of_bare.len());
+                }
+                taken
+            });
+            taken[0].extend(runtime.block_on(round).unwrap());
+            taken[1].extend(one(runtime, &host, &view, &args, times));
+        }
+        let [bare, library] = taken.map(|mut taken| median(&mut taken));
+        floor.push((size as f64, bare));
+        ours.push((size as f64, library));
+    }
+    keep("echo_1mib_ratio", ours[4].1 / floor[4].1);
+    let curves = vec![
+        Curve { name: "bare wasmtime".to_owned(), points: floor },
+        Curve { name: "call_all".to_owned(), points: ours },
+    ];
+    Plot { name: "sizes", x: "bytes in and out", y: "µs", curves }.show();
+}
+
+/// Calls at once, each of a task of its own or all of one batch: how many end in a second.
+fn by_calls(runtime: &Runtime) {
+    let host = host(runtime);
+    let view = host.view(Filter::default());
+    let (mut tasks, mut batches) = (Vec::new(), Vec::new());
+    for count in AT_ONCE {
+        let mut taken = [Vec::new(), Vec::new()];
+        for _ in 0..rounds(9) {
+            taken[0].push(in_tasks(runtime, &host, &view, count));
+            taken[1].push(in_batches(runtime, &host, &view, count));
+        }
+        let [task, batch] = taken.map(|mut taken| median(&mut taken));
+        tasks.push((count as f64, task));
+        batches.push((count as f64, batch));
+    }
+    let curves = vec![
+        Curve { name: "tasks with a call each".to_owned(), points: tasks },
+        Curve { name: "one batch".to_owned(), points: batches },
+    ];
+    Plot { name: "calls", x: "calls at once", y: "calls/s", curves }.show();
+}
+
+const CALLS: usize = 10_000;
+
+fn in_tasks(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let (host, view) = (host.clone(), view.clone());
+            runtime.spawn(async move {
+                for _ in 0..CALLS / count {
+                    let calls = vec![ToolCall::new("1", "bench__echo", ARGS)];
+                    let results = host.call_all(&view, calls, TurnContext::default()).await;
+                    assert!(results[0].result.is_ok());
+                }
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    CALLS as f64 / start.elapsed().as_secs_f64()
+}
+
+fn in_batches(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
+    let (host, view) = (host.clone(), view.clone());
+    let start = Instant::now();
+    let task = runtime.spawn(async move {
+        for _ in 0..CALLS / count {
+            let calls = (0..count).map(|n| ToolCall::new(n.to_string(), "bench__echo", ARGS)).collect();
+            let results = host.call_all(&view, calls, TurnContext::default()).await;
+            assert!(results.iter().all(|r| r.result.is_ok()));
+        }
+    });
+    runtime.block_on(task).unwrap();
+    CALLS as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Where pictures go.
+pub(crate) fn pictures() -> Option<PathBuf> {
+    std::env::var_os("TOOLBAY_PLOTS").map(PathBuf::from)
+}

@@ -1,0 +1,44 @@
+//! The figures that are kept: written as one JSON object when the variable `TOOLBAY_FIGURES` names a file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+static KEPT: Mutex<BTreeMap<String, f64>> = Mutex::new(BTreeMap::new());
+
+/// Keeps one.
+pub(crate) fn keep(name: &str, value: f64) {
+    // Three digits behind the point say more than any run can.
+    let value = (value * 1e3).round() / 1e3;
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), value);
+}
+
+/// Writes what was kept.
+pub(crate) fn write(path: &Path) {
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = serde_json::to_string_pretty(&*kept).unwrap();
+    std::fs::write(path, text + "\n").unwrap();
+}
+
+/// Whether few rounds are enough: the variable `TOOLBAY_QUICK` is set.
+pub(crate) fn quick() -> bool {
+    std::env::var_os("TOOLBAY_QUICK").is_some()
+}
+
+/// `rounds`, or a third of them if few are enough.
+pub(crate) fn rounds(rounds: usize) -> usize {
+    if quick() { rounds.div_ceil(3) } else { rounds }
+}
+
+/// The middle and the nearly worst of some times.
+pub(crate) struct Spread {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        Self { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the way of a call costs without a guest: a native tool, one call after the other, and what it allocates.
+//!
+//! `cargo bench --bench all -- native`. Targets: under 3 µs and under 12 allocations.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use toolbay::core::content::ToolOutput;
+use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, View, native_tool};
+
+use crate::figures::{Spread, keep, rounds};
+use crate::floor::ARGS;
+
+const CALLS: usize = 2000;
+
+pub(crate) fn run() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let audit = Arc::new(crate::calls::Counted::default());
+    let host = runtime.block_on(async {
+        let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
+        let echo = native_tool("echo")
+            .input_schema(serde_json::json!({"type": "object", "properties": {"text": {"type": "string"}}}))
+            .run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) })
+            .unwrap();
+        host.register(vec![echo]).unwrap();
+        host
+    });
+    let view = host.view(Filter::default());
+    let mut times = Vec::new();
+    for _ in 0..rounds(30) {
+        for _ in 0..CALLS {
+            // The texts of the call are the caller's: made before.
+            let calls = vec![ToolCall::new("1", "echo", ARGS)];
+            let start = Instant::now();
+            runtime.block_on(call(&host, &view, calls));
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    let allocations = |calls: u64| {
+        allocation_counter::measure(|| {
+            for _ in 0..calls {
+                let calls = vec![ToolCall::new("1", "echo", ARGS)];
+                runtime.block_on(call(&host, &view, calls));
+            }
+        })
+        .count_total
+    };
+    let made = allocation_counter::measure(|| drop(vec![ToolCall::new("1", "echo", ARGS)])).count_total;
+    let each = allocations(1000).div_ceil(1000) - made;
+    let Spread { p50, p99 } = Spread::of(times);
+    println!("\n| a native tool, one thread | p50 µs | p99 µs | allocations |\n|---|---|---|---|");
+    println!("| `call_all` of one call | {p50:.2} | {p99:.2} | {each} |");
+    keep("native_tool_us", p50);
+    keep("native_tool_allocations", each as f64);
+}
+
+async fn call(host: &Host, view: &View, calls: Vec<ToolCall>) {
+    let results = host.call_all(view, calls, TurnContext::default()).await;
+    assert!(results[0].result.is_ok());
+}

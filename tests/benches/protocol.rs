@@ -1,0 +1,326 @@
+//! A call through the protocol: one echo in a fresh sandboxed instance, beside a server that is the MCP library and a
+//! native echo and nothing else. Over stdio and over HTTP, one call at a time and 64 in flight.
+//!
+//! `cargo build --release --bins --examples`, then `cargo bench --bench all -- protocol`. Targets: stdio p50 at most
+//! 1.1 times the bare server's, 64 in flight at least 0.8 times as many; HTTP p50 at most 1.3 times.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use integration_tests::median;
+
+use crate::figures::{Spread, keep, rounds};
+use crate::floor::ARGS;
+use crate::process::{Running, built, status_kib};
+
+const ERA: &str = "2025-11-25";
+const CALLS: usize = 1000;
+const IN_FLIGHT: usize = 64;
+const IDLE: usize = 500;
+
+pub(crate) fn run() {
+    let (Some(toolbay), Some(bare)) = (built("toolbay"), built("examples/bare")) else { return };
+    let folder = Folder::new();
+    stdio(&toolbay, &bare, &folder);
+    http(&toolbay, &bare, &folder);
+}
+
+/// A folder of plugins with the echo, and a policy that does not bound how often it is asked.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("plugins")).unwrap();
+        std::fs::copy(guest_artifacts::BENCH_ECHO, dir.path().join("plugins/bench.wasm")).unwrap();
+        let policy = "version = 1\n[serve.limits]\nrequests_per_second = 1_000_000\n";
+        std::fs::write(dir.path().join("toolbay.toml"), policy).unwrap();
+        Self(dir)
+    }
+
+    fn serve(&self, toolbay: &Path, more: &[&str]) -> Command {
+        let mut command = Command::new(toolbay);
+        let at = |name: &str| self.0.path().join(name);
+        command.arg("serve").arg("--plugins").arg(at("plugins")).arg("--cache-dir").arg(at("cache"));
+        command.arg("--policy").arg(at("toolbay.toml")).args(more);
+        command
+    }
+}
+
+/// The calls of one server, as text.
+struct Wording {
+    tool: &'static str,
+    next: u64,
+}
+
+impl Wording {
+    fn call(&mut self) -> String {
+        self.next += 1;
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{{"name":"{}","arguments":{ARGS}}}}}"#,
+            self.next, self.tool
+        )
+    }
+
+    fn initialize() -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{ERA}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}}}"#
+        )
+    }
+
+    const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+}
+
+struct Pipes {
+    _child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    wording: Wording,
+}
+
+impl Pipes {
+    fn open(mut command: Command, tool: &'static str) -> Self {
+        let mut child: Child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
+        let mut pipes = Self { _child: Running(child), input, output, wording: Wording { tool, next: 0 } };
+        pipes.send(&Wording::initialize());
+        assert!(pipes.line().contains("protocolVersion"));
+        pipes.send(Wording::INITIALIZED);
+        pipes
+    }
+
+    fn send(&mut self, text: &str) {
+        self.input.write_all(format!("{text}\n").as_bytes()).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn answer(&mut self) {
+        let line = self.line();
+        assert!(line.contains("Lorem ipsum") && line.contains("\"result\""), "{line}");
+    }
+
+    fn one_by_one(&mut self) -> Vec<f64> {
+        let call = |pipes: &mut Self| {
+            let text = pipes.wording.call();
+            let start = Instant::now();
+            pipes.send(&text);
+            pipes.answer();
+            start.elapsed().as_secs_f64() * 1e6
+        };
+        (0..CALLS).map(|_| call(self)).collect()
+    }
+
+    fn in_flight(&mut self) -> f64 {
+        let start = Instant::now();
+        let calls = CALLS * 10;
+        for sent in 0..calls + IN_FLIGHT {
+            if sent >= IN_FLIGHT {
+                self.answer();
+            }
+            if sent < calls {
+                let text = self.wording.call();
+                self.send(&text);
+            }
+        }
+        calls as f64 / start.elapsed().as_secs_f64()
+    }
+}
+
+fn stdio(toolbay: &Path, bare: &Path, folder: &Folder) {
+    let mut servers =
+        [Pipes::open(Command::new(bare), "echo"), Pipes::open(folder.serve(toolbay, &[]), "bench__echo")];
+    let mut times = [Vec::new(), Vec::new()];
+    let mut rates = [Vec::new(), Vec::new()];
+    servers.iter_mut().for_each(|server| drop(server.one_by_one()));
+    for _ in 0..rounds(9) {
+        for (n, server) in servers.iter_mut().enumerate() {
+            times[n].extend(server.one_by_one());
+            rates[n].push(server.in_flight());
+        }
+    }
+    let [bare, ours] = table("stdio", times, rates);
+    keep("rmcp_native_stdio_p50_us", bare);
+    keep("stdio_p50_us", ours);
+}
+
+fn table(over: &str, times: [Vec<f64>; 2], rates: [Vec<f64>; 2]) -> [f64; 2] {
+    let times = times.map(Spread::of);
+    let [bare, ours] = rates.map(|mut rates| median(&mut rates));
+    println!(
+        "\n| over {over}, echo of 100 bytes | p50 µs | p99 µs | ratio of p50 | 64 in flight, calls/s | ratio |"
+    );
+    println!("|---|---|---|---|---|---|");
+    println!(
+        "| the MCP library and a native tool | {:.0} | {:.0} | 1 | {bare:.0} | 1 |",
+        times[0].p50, times[0].p99
+    );
+    println!(
+        "| `toolbay serve`, a fresh instance each | {:.0} | {:.0} | {:.2} | {ours:.0} | {:.2} |",
+        times[1].p50,
+        times[1].p99,
+        times[1].p50 / times[0].p50,
+        ours / bare
+    );
+    times.map(|times| times.p50)
+}
+
+/// A server that listens.
+struct Site {
+    child: Running,
+    address: String,
+    wording: Wording,
+}
+
+impl Site {
+    fn open(mut command: Command, tool: &'static str) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let address = loop {
+            let mut line = String::new();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+            if let Some((_, rest)) = line.split_once("listening on http://") {
+                break rest.split('/').next().unwrap().to_owned();
+            }
+        };
+        // What it says later is not kept, and must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Self { child: Running(child), address, wording: Wording { tool, next: 0 } }
+    }
+
+    fn session(&self) -> Line {
+        let mut line = Line::open(&self.address);
+        let (head, body) = line.post(&Wording::initialize());
+        assert!(body.contains("protocolVersion"), "{head}\n{body}");
+        let session = head.lines().find_map(|l| {
+            let (name, value) = l.split_once(':')?;
+            name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
+        });
+        line.session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        line.post(Wording::INITIALIZED);
+        line
+    }
+}
+
+/// One connection that is kept.
+struct Line {
+    stream: BufReader<TcpStream>,
+    address: String,
+    session: String,
+}
+
+impl Line {
+    fn open(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream: BufReader::new(stream), address: address.to_owned(), session: String::new() }
+    }
+
+    /// Head and body of the answer.
+    fn post(&mut self, body: &str) -> (String, String) {
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMCP-Protocol-Version: {ERA}\r\n{}Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            self.session,
+            body.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(self.stream.read_line(&mut head).unwrap() > 0, "closed: {head}");
+        }
+        let lower = head.to_ascii_lowercase();
+        let body = match lower.split_once("content-length: ") {
+            Some((_, rest)) => self.exactly(rest.split('\r').next().unwrap().parse().unwrap()),
+            None if lower.contains("chunked") => self.chunks(),
+            None => String::new(),
+        };
+        (head, body)
+    }
+
+    fn exactly(&mut self, bytes: usize) -> String {
+        let mut body = vec![0; bytes];
+        self.stream.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    }
+
+    fn chunks(&mut self) -> String {
+        let mut body = String::new();
+        loop {
+            let mut size = String::new();
+            self.stream.read_line(&mut size).unwrap();
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            body += self.exactly(size + 2).trim_end_matches("\r\n");
+            if size == 0 {
+                return body;
+            }
+        }
+    }
+
+    fn call(&mut self, text: &str) -> f64 {
+        let start = Instant::now();
+        let (head, body) = self.post(text);
+        assert!(body.contains("Lorem ipsum"), "{head}\n{body}");
+        start.elapsed().as_secs_f64() * 1e6
+    }
+}
+
+fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
+    let mut of_library = Command::new(bare);
+    of_library.arg("127.0.0.1:0");
+    let mut sites = [
+        Site::open(of_library, "echo"),
+        Site::open(folder.serve(toolbay, &["--http", "127.0.0.1:0"]), "bench__echo"),
+    ];
+    let mut lines = [sites[0].session(), sites[1].session()];
+    let (mut times, mut rates) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..rounds(9) {
+        for (n, site) in sites.iter_mut().enumerate() {
+            times[n].extend((0..CALLS).map(|_| lines[n].call(&site.wording.call())));
+            rates[n].push(crowd(site));
+        }
+    }
+    let [_, ours] = table("HTTP", times, rates);
+    keep("http_p50_us", ours);
+    idle(&sites[1]);
+}
+
+/// Some connections, each with one call at a time.
+fn crowd(site: &Site) -> f64 {
+    let tool = site.wording.tool;
+    let lines: Vec<Line> = (0..IN_FLIGHT).map(|_| site.session()).collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for mut line in lines {
+            scope.spawn(move || {
+                let mut wording = Wording { tool, next: 0 };
+                (0..CALLS / 10).for_each(|_| {
+                    line.call(&wording.call());
+                });
+            });
+        }
+    });
+    (IN_FLIGHT * CALLS / 10) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// What a connection with a session holds that nobody uses.
+fn idle(site: &Site) {
+    let resident = || status_kib(site.child.0.id(), "VmRSS").unwrap() as f64;
+    let before = resident();
+    let lines: Vec<Line> = (0..IDLE).map(|_| site.session()).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let each = (resident() - before) / lines.len() as f64;
+    println!("\n| a connection with a session that waits | KiB |\n|---|---|\n| of {IDLE} | {each:.1} |");
+    keep("idle_connection_kib", each);
+}

@@ -1,0 +1,128 @@
+//! Many plugins: what listing ten thousand takes, what a server of a hundred costs until it answers and while it waits,
+//! and what one more plugin does to a call of another.
+//!
+//! `cargo build --release --bins --examples`, then `cargo bench --bench all -- scale`. Targets: 10 000 plugins listed from the
+//! cache within 300 ms and 150 MB; 100 plugins served with 50 ms of computing and 60 MB; the 10 001st changes a call's
+//! time by less than 2 %.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use integration_tests::median;
+
+use crate::figures::{keep, rounds};
+use crate::process::{Running, built, cpu_ms, status_kib};
+
+/// How many components differ; the others are names for one of them.
+const DISTINCT: usize = 100;
+
+pub(crate) fn run() {
+    let Some(toolbay) = built("toolbay") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let few = plugins(dir.path(), "few", DISTINCT);
+    let many = plugins(dir.path(), "many", 10_000);
+    let cache = dir.path().join("cache");
+    list(&toolbay, &few, &cache);
+    let listed: Vec<(f64, f64)> = (0..rounds(9)).map(|_| list(&toolbay, &many, &cache)).collect();
+    let [mut times, mut peaks]: [Vec<f64>; 2] =
+        [listed.iter().map(|one| one.0).collect(), listed.iter().map(|one| one.1).collect()];
+    let (time, peak) = (median(&mut times), median(&mut peaks));
+    println!("\n| `toolbay list`, 10 000 plugins, 100 of them different, from the cache | |\n|---|---|");
+    println!("| whole process | {time:.0} ms |\n| most resident | {peak:.0} MB |");
+    keep("list_10000_ms", time);
+    keep("list_10000_rss_mb", peak);
+    serve(&toolbay, &few, &cache);
+}
+
+/// `count` plugins of a hundred different components: the echo, each with a custom section of its own.
+pub(crate) fn plugins(dir: &Path, name: &str, count: usize) -> PathBuf {
+    let folder = dir.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
+    for n in 0..count {
+        let file = folder.join(format!("p{n:05}.wasm"));
+        if n < DISTINCT.min(count) {
+            let mut copy = bytes.clone();
+            copy.extend([0, 4, 1, b'n', (n / 10) as u8, (n % 10) as u8]);
+            std::fs::write(file, copy).unwrap();
+        } else {
+            std::fs::hard_link(folder.join(format!("p{:05}.wasm", n % DISTINCT)), file).unwrap();
+        }
+    }
+    folder
+}
+
+fn command(toolbay: &Path, verb: &str, plugins: &Path, cache: &Path) -> Command {
+    let mut command = Command::new(toolbay);
+    command.arg(verb).arg("--plugins").arg(plugins).arg("--cache-dir").arg(cache);
+    command
+}
+
+/// Milliseconds from the start to the end, and MB at most.
+fn list(toolbay: &Path, plugins: &Path, cache: &Path) -> (f64, f64) {
+    let start = Instant::now();
+    let out = Stdio::from(tempfile::tempfile().unwrap());
+    let mut child = command(toolbay, "list", plugins, cache).stdout(out).spawn().unwrap();
+    let mut peak = 0;
+    let status = loop {
+        peak = status_kib(child.id(), "VmHWM").unwrap_or(peak).max(peak);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    };
+    assert!(status.success());
+    (start.elapsed().as_secs_f64() * 1e3, peak as f64 / 1024.0)
+}
+
+/// A server of a hundred plugins: until it has told its tools, and then.
+fn serve(toolbay: &Path, plugins: &Path, cache: &Path) {
+    let (mut spent, mut waited, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds(9) {
+        let start = Instant::now();
+        let mut server = Served(Running(
+            command(toolbay, "serve", plugins, cache)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        ));
+        server.tools();
+        waited.push(start.elapsed().as_secs_f64() * 1e3);
+        let id = server.0.0.id();
+        spent.push(cpu_ms(id));
+        std::thread::sleep(Duration::from_millis(300));
+        resident.push(status_kib(id, "VmRSS").unwrap() as f64 / 1024.0);
+    }
+    let [spent, waited, resident] = [spent, waited, resident].map(|mut of| median(&mut of));
+    println!("\n| `toolbay serve`, 100 plugins, from the cache | |\n|---|---|");
+    println!("| computed until `tools/list` is answered | {spent:.0} ms |\n| waited | {waited:.0} ms |");
+    println!("| resident afterwards | {resident:.0} MB |");
+    keep("serve_100_warm_cpu_ms", spent);
+    keep("idle_100_rss_mb", resident);
+}
+
+struct Served(Running);
+
+impl Served {
+    fn tools(&mut self) {
+        let child: &mut Child = &mut self.0.0;
+        let input = child.stdin.as_mut().unwrap();
+        let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        input.write_all(format!("{hello}\n{initialized}\n{list}\n").as_bytes()).unwrap();
+        let mut output = BufReader::new(child.stdout.as_mut().unwrap());
+        let answer = loop {
+            let mut line = String::new();
+            assert!(output.read_line(&mut line).unwrap() > 0, "it ended");
+            if line.contains("\"tools\":[") {
+                break line;
+            }
+        };
+        assert!(answer.contains("p00000__echo"), "{}", answer.chars().take(300).collect::<String>());
+    }
+}
