@@ -39,6 +39,24 @@ const CALLS: [Call; 6] = [
 
 const CITIES: &str = "city,people\nBern,134000\nBasel,175000\nGenf,203000\n";
 
+/// A guest that needs more memory than it may have is told so, with the line that allows more.
+async fn names_the_limit(components: &Path, root: &Path) -> Result<()> {
+    let policy = Policy::parse("version = 1\n[plugins.numeric.limits]\nmemory = \"8MiB\"", root, None)?;
+    let host = Host::builder(policy).cache_dir(integration_tests::cache_dir()).build()?;
+    let file = components.join("numeric.wasm");
+    let said = match host.load_file(PluginId::new("numeric")?, &file).await {
+        Err(error) => error.to_string(),
+        Ok(_) => {
+            let call = ToolCall::new("1", "numeric__calculate", r#"{"expression": "1"}"#);
+            let view = host.view(Filter::default());
+            let delivered = host.call_all(&view, vec![call], TurnContext::default()).await;
+            format!("{:?}", delivered.first().map(|delivered| &delivered.result))
+        }
+    };
+    ensure!(said.contains("[plugins.numeric.limits] memory"), "it says only: {said}");
+    Ok(())
+}
+
 /// Calls each tool.
 pub(crate) async fn run(components: &Path) -> Result<()> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -61,5 +79,5 @@ pub(crate) async fn run(components: &Path) -> Result<()> {
         let value = integration_tests::words(&delivered);
         ensure!(value.contains(expected), "{plugin}__{tool} said\n{value}\nand not\n{expected}");
     }
-    Ok(())
+    names_the_limit(components, &root).await
 }

@@ -162,6 +162,8 @@ function entered(run) {
     return run();
   } catch (error) {
     if (isOutOfMemory(error)) throw error;
+    // For the operator's log: where it was.
+    if (error instanceof Error && !(error instanceof ToolError)) globalThis.console?.error(`${error}\n${error.stack}`);
     throw errorRecord(error);
   }
 }

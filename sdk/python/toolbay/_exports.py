@@ -1,5 +1,6 @@
 """The exports of the contract. Only a component has what this imports."""
 
+import traceback
 from typing import Any
 
 from componentize_py_types import Err, Ok
@@ -74,6 +75,9 @@ class Tools:
             # Ends the instance: the host says which limit it was.
             raise
         except (Exception, SystemExit) as error:
+            if not isinstance(error, ToolError):
+                # For the operator's log: where it was.
+                traceback.print_exception(error)
             raise Err(_error(of_exception(error))) from None
 
 
