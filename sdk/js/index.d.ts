@@ -94,6 +94,8 @@ export interface ToolOptions<I> extends Traits {
   maxResultChars?: number;
   timeoutMs?: number;
   needs?: Needs | readonly Needs[];
+  /** Calls that `toolbay test` tries: the whole text, a part of it, the structured result, or the error's code. */
+  examples?: readonly { args: object; value?: string; contains?: string; structured?: object; error?: ErrorCode }[];
   meta?: object;
   /** Not `async`: calls of the host are not asynchronous here. */
   run(args: Args<I>, call: typeof context): Result;

@@ -114,6 +114,7 @@ typedef struct {
   const char *name, *title, *description;
   const char *input;  /* JSON Schema of the arguments; NULL: none */
   const char *output; /* JSON Schema of the structured result; NULL: none */
+  const char *meta;   /* a JSON object; "examples" in it are calls that `toolbay test` tries */
   const char *toolset;
   const char *tags[8];
   int traits;

@@ -105,7 +105,7 @@ static abi_tool_def definition(const tb_tool *tool) {
     .input_schema = tb_str_of(tool->input ? tool->input : NO_ARGUMENTS), .output_schema = abi_some(tool->output),
     .toolset = abi_some(tool->toolset), .traits = (uint8_t)tool->traits,
     .max_result_chars = {tool->max_result_chars > 0, tool->max_result_chars},
-    .timeout_ms = {tool->timeout_ms > 0, tool->timeout_ms},
+    .timeout_ms = {tool->timeout_ms > 0, tool->timeout_ms}, .meta = abi_some(tool->meta),
   };
   made.tags.data = tb_alloc(sizeof(tb_str) * TB_COUNT(tool->tags));
   for (size_t at = 0; at < TB_COUNT(tool->tags) && tool->tags[at]; at++)

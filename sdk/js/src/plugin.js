@@ -17,7 +17,7 @@ const KINDS = {
 const SWITCHES = { clock: 'wall', random: 'bytes' };
 const KV_SCOPES = ['tool', 'plugin', 'session', 'agent'];
 
-const OPTIONS = ['name', 'title', 'description', 'input', 'output', 'toolset', 'tags', 'maxResultChars', 'timeoutMs', 'needs', 'meta', 'run'];
+const OPTIONS = ['name', 'title', 'description', 'input', 'output', 'toolset', 'tags', 'maxResultChars', 'timeoutMs', 'needs', 'examples', 'meta', 'run'];
 
 /** Describes a tool. What is wrong with it is an error here, when the plugin is built. */
 export function tool(options) {
@@ -39,6 +39,7 @@ export function tool(options) {
     fail('`run` must not be `async`: calls of the host are not asynchronous here, so write them without `await`');
   }
   const input = inputSchema(options.input ?? {}, fail);
+  const meta = options.examples === undefined ? options.meta : { ...options.meta, examples: options.examples };
   const definition = {
     name: options.name,
     title: options.title ?? null,
@@ -51,7 +52,7 @@ export function tool(options) {
     maxResultChars: options.maxResultChars ?? null,
     timeoutMs: options.timeoutMs ?? null,
     capabilities: capabilities(options.needs ?? [], fail),
-    meta: options.meta === undefined ? null : stringify(options.meta),
+    meta: meta === undefined ? null : stringify(meta),
   };
   return Object.freeze({ definition, defaults: input.defaults, run: options.run });
 }

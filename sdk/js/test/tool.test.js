@@ -11,6 +11,7 @@ const forecast = tool({
   name: 'forecast',
   description: 'Forecast the weather.',
   toolset: 'web', tags: ['a'], readOnly: true, untrustedOutput: true, maxResultChars: 500,
+  examples: [{ args: { place: 'Bern' }, value: '[4,1,0]' }], meta: { a: 1 },
   needs: [{ net: ['https://a.example', 'https://b.example'], reason: 'asks both' }, { clock: true, optional: true }],
   input: {
     place: { type: 'string', minLength: 1 },
@@ -34,6 +35,7 @@ test('the definition says what the options say', () => {
   assert.deepEqual(definition.outputSchema, {
     type: 'object', properties: { result: { type: 'array', items: { type: 'number' } } }, required: ['result'],
   });
+  assert.deepEqual(JSON.parse(definition.meta), { a: 1, examples: [{ args: { place: 'Bern' }, value: '[4,1,0]' }] });
   assert.deepEqual(definition.capabilities, [
     { kind: 'net', target: 'https://a.example', optional: false, reason: 'asks both' },
     { kind: 'net', target: 'https://b.example', optional: false, reason: 'asks both' },

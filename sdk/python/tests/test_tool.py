@@ -41,7 +41,7 @@ class Definitions(unittest.TestCase):
         _tool.PLUGIN.__init__()
 
     def test_the_definition_says_what_the_function_says(self) -> None:
-        @tool(toolset="web", tags=["a"], read_only=True, untrusted_output=True,
+        @tool(examples=[{"args": {"place": "x"}, "value": "[1,1,0.0]"}], toolset="web", tags=["a"], read_only=True, untrusted_output=True,
               needs=[{"net": ["https://a.example", "https://b.example"], "reason": "asks both"}, {"clock": True, "optional": True}])
         def forecast(place: Annotated[str, Arg("Where.", min_length=1)], days: int = 1, scale: Optional[Scale] = None) -> list[float]:
             """Forecast the weather.
@@ -73,6 +73,7 @@ class Definitions(unittest.TestCase):
             ("clock", "wall", True, None),
         ])
         self.assertEqual(definition["traits"], ("read_only", "untrusted_output"))
+        self.assertEqual(json.loads(_tool.PLUGIN.tools["forecast"].meta or ""), {"examples": [{"args": {"place": "x"}, "value": "[1,1,0.0]"}]})
         output = Fake().call("forecast", {"place": "Bern", "scale": "f"})
         self.assertEqual((output.value, output.structured_json()), ("[4,1,1.0]", '{"result":[4,1,1.0]}'))
 

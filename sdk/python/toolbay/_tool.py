@@ -100,13 +100,14 @@ def tool(
     description: str | None = None, toolset: str | None = None, tags: typing.Sequence[str] = (),
     max_result_chars: int | None = None, timeout_ms: int | None = None,
     needs: dict[str, Any] | typing.Sequence[dict[str, Any]] = (), output: dict[str, Any] | None = None,
-    meta: dict[str, Any] | None = None, **traits: bool,
+    examples: typing.Sequence[dict[str, Any]] = (), meta: dict[str, Any] | None = None, **traits: bool,
 ) -> Any:
     """Makes a tool of a function, which stays what it is.
 
     The name, the description and the schemas come from the function. Options beside the named ones are the traits:
     `read_only`, `additive`, `idempotent`, `closed_world`, `always_include`, `untrusted_output`, `needs_approval`,
-    `deferred`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such.
+    `deferred`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
+    calls that `toolbay test` tries: ``{"args": {…}, "value": "…"}``, or `contains`, `structured`, `error` in place of `value`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,10 +133,11 @@ def tool(
             result = output or _result(function)
         except Unsupported as error:
             fail(str(error))
+        more = (meta or {}) | ({"examples": list(examples)} if examples else {})
         PLUGIN.tools[called] = Definition(
             called, title, description or text, _json.dump(schema), None if result is None else _json.dump(result),
             toolset, tuple(tags), tuple(trait for trait in TRAITS if traits.get(trait)), max_result_chars, timeout_ms,
-            tuple(_needs(needs, fail)), None if meta is None else _json.dump(meta), function, readers,
+            tuple(_needs(needs, fail)), _json.dump(more) if more else None, function, readers,
         )
         return function
 

@@ -20,6 +20,10 @@ static const tb_tool tools[] = {{
   .input = TB_JSON({"type": "object", "additionalProperties": false, "required": ["name"], "properties": {
     "name": {"type": "string", "description": "Who is greeted.", "minLength": 1},
     "marks": {"type": "integer", "description": "Exclamation marks.", "default": 1, "minimum": 0, "maximum": 5}}}),
+  /* `toolbay test` tries these. */
+  .meta = TB_JSON({"examples": [
+    {"args": {"name": "world", "marks": 2}, "value": "Hello, world!!"},
+    {"args": {"name": " "}, "error": "input-invalid"}]}),
   .run = hello,
 }};
 TB_TOOLS(tools)

@@ -11,6 +11,11 @@ const hello = tool({
     name: { type: 'string', description: 'Who is greeted.', minLength: 1 },
     marks: { type: 'integer', description: 'Exclamation marks.', default: 1, minimum: 0, maximum: 5 },
   },
+  // `toolbay test` tries these.
+  examples: [
+    { args: { name: 'world', marks: 2 }, value: 'Hello, world!!' },
+    { args: { name: ' ' }, error: 'input-invalid' },
+  ],
   run({ name, marks }) {
     if (name.trim() === '') throw inputError('the name is blank', '/name');
     return `Hello, ${name}${'!'.repeat(marks)}`;
