@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod client_setup;
 mod diff;
+mod docs;
 mod explain;
 mod grant;
 mod inspect;
@@ -23,6 +24,9 @@ mod serve;
 mod status;
 mod switch;
 
+pub(crate) use grant::declared;
+pub(crate) use log::LiveCalls;
+
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +38,7 @@ use toolbay_core::registry::Entry;
 
 use crate::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::setup;
-use crate::{Stop, Verdict, approval};
+use crate::{Stop, Verdict, approval, author};
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
@@ -72,6 +76,12 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
+        Command::New(args) => author::new::run(&args),
+        Command::Build(args) => author::build::run(setup, &args),
+        Command::Test(args) => author::test::run(setup, &args).await,
+        Command::Dev(args) => author::dev::run(setup, &args).await,
+        Command::Pack(args) => author::pack::run(&args),
+        Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)
@@ -137,7 +147,7 @@ fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
 }
 
 /// The tools of a plugin.
-fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
     let catalog = host.registry().snapshot();
     catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }

@@ -245,6 +245,12 @@ fn every_error_and_every_flag_has_its_row() {
         "openapi add",
         "openapi list",
         "openapi remove",
+        "new",
+        "build",
+        "test",
+        "dev",
+        "pack",
+        "docs",
         "completions",
     ] {
         let help = shell(&root(), &format!("toolbay {command} --help"));
