@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
 use toolbay_core::limits::Limits;
+use toolbay_core::manifest::CommandLine;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -28,17 +30,27 @@ pub(crate) struct GuestState {
     pub(crate) capabilities: Capabilities,
     pub(crate) stdout: Sink,
     pub(crate) stderr: Sink,
+    /// What a program prints, if that is the answer; its stdout is then not logged.
+    answer: Option<Sink>,
+    answer_bytes: u64,
     pub(crate) deadline: Instant,
 }
 
+/// More came out of a guest than its answer may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is longer than `host_call_bytes`")]
+pub(crate) struct TooMuch;
+
 /// How much of WASI a guest entry gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seal {
+pub(crate) enum Seal<'a> {
     /// A call: variables, wall clock and randomness as they were granted, a real monotonic clock, and the granted
     /// folders if the component asks for folders.
     Call {
         /// Whether the component imports WASI's file system.
         folders: bool,
+        /// What a program is started with; `None`: a function is called.
+        program: Option<&'a CommandLine>,
     },
     /// Metadata queries and reductions: time stands still and randomness is fixed, so the answer is a function of
     /// the component and its input.
@@ -46,14 +58,21 @@ pub(crate) enum Seal {
 }
 
 impl GuestState {
-    pub(crate) fn new(seal: Seal, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
+    pub(crate) fn new(seal: Seal<'_>, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
         let (stdout, stderr) = (Sink::new(limits.stdio_bytes), Sink::new(limits.stdio_bytes));
         let mut wasi = WasiCtxBuilder::new();
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
+        let mut answer = None;
         match seal {
-            Seal::Call { folders } => {
+            Seal::Call { folders, program } => {
                 if let Some(granted) = &capabilities.granted {
                     granted.environment.apply(&mut wasi);
+                }
+                if let Some(line) = program {
+                    let sink = Sink::new(limits.host_call_bytes);
+                    wasi.stdout(sink.clone());
+                    start(&mut wasi, line, &capabilities);
+                    answer = Some(sink);
                 }
                 if folders {
                     preopen(&mut wasi, &capabilities)?;
@@ -67,7 +86,28 @@ impl GuestState {
         table.set_max_capacity(limits.handles);
         let limiter = Limiter::new(limits);
         let deadline = Instant::now() + limits.timeout;
-        Ok(Self { wasi: wasi.build(), http, table, limiter, capabilities, stdout, stderr, deadline })
+        let (wasi, answer_bytes) = (wasi.build(), limits.host_call_bytes);
+        Ok(Self { wasi, http, table, limiter, capabilities, stdout, stderr, answer, answer_bytes, deadline })
+    }
+
+    /// What a program has printed, and how many bytes of it were too many.
+    pub(crate) fn answer(&self) -> (String, u64) {
+        self.answer.as_ref().map(Sink::read).unwrap_or_default()
+    }
+
+    /// Most bytes that an answer may have.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        usize::try_from(self.answer_bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// Sets up what a program is started with. A variable that the operator grants is not what the author says it is.
+fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
+    let name = capabilities.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
+    wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
+    let is_granted = |name: &str| capabilities.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
+    for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
+        wasi.env(name, value);
     }
 }
 
