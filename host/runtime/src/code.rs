@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolbay_core::call::Admitted;
 use toolbay_core::fault::Fault;
 use toolbay_core::limits::Limits;
 use toolbay_core::name::PluginId;
@@ -68,14 +69,14 @@ impl Tools {
         store: &mut Store<GuestState>,
         entry: &Entry,
         name: &str,
-        args: &str,
+        call: &Admitted,
     ) -> wasmtime::Result<ToolResult> {
         match (self, entry) {
             (Self::Contract(pre), Entry::Contract) => {
                 let guest = pre.instantiate_async(&mut *store).await?;
-                guest.toolbay_plugin_tools().call_call(store, name, args).await
+                guest.toolbay_plugin_tools().call_call(store, name, call.args()).await
             }
-            (Self::Foreign(foreign), Entry::Function(export)) => foreign.call(store, export, args).await,
+            (Self::Foreign(foreign), Entry::Function(export)) => foreign.call(store, export, call.parsed()).await,
             (Self::Foreign(foreign), Entry::Program(template)) => foreign.run(store, template).await,
             (Self::Contract(_), Entry::Function(_) | Entry::Program(_)) | (Self::Foreign(_), Entry::Contract) => {
                 Err(wasmtime::format_err!("it is not what it was when it was described"))

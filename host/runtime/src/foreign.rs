@@ -17,6 +17,7 @@ mod values;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use toolbay_core::content::ToolError;
 use toolbay_core::manifest::{CommandLine, Template};
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
@@ -55,9 +56,9 @@ impl Entry {
     ///
     /// # Errors
     /// What of the arguments can not stand on a command line.
-    pub(crate) fn command_line(&self, args: &str) -> Result<Option<CommandLine>, ToolError> {
+    pub(crate) fn command_line(&self, args: &Value) -> Result<Option<CommandLine>, ToolError> {
         let Self::Program(template) = self else { return Ok(None) };
-        template.fill(&values::parse(args)?).map(Some)
+        template.fill(values::members(args)?).map(Some)
     }
 }
 
@@ -104,7 +105,7 @@ impl Foreign {
         &self,
         store: &mut Store<GuestState>,
         export: &Export,
-        args: &str,
+        args: &Value,
     ) -> wasmtime::Result<ToolResult> {
         let component = self.pre.component();
         let interface = match &export.interface {
@@ -116,7 +117,7 @@ impl Foreign {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let func = instance.get_func(&mut *store, index).ok_or_else(|| lost(export))?;
         let ty = func.ty(&*store);
-        let params = match values::parse(args).and_then(|args| values::of_arguments(&ty, &args)) {
+        let params = match values::members(args).and_then(|args| values::of_arguments(&ty, args)) {
             Ok(params) => params,
             Err(refused) => return Ok(Err(error_to_guest(refused))),
         };

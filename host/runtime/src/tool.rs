@@ -63,7 +63,7 @@ impl PluginTool {
         let Some(tools) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
-        let command_line = self.entry.command_line(call.args())?;
+        let command_line = self.entry.command_line(call.parsed())?;
         let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
@@ -77,9 +77,9 @@ impl PluginTool {
             limits: &self.limits,
             cancel: &ctx.cancel,
         };
-        let (name, args) = (self.name.as_str(), call.args());
+        let name = self.name.as_str();
         let run = bounds.enter(state, async |store| {
-            tools.call(store, &self.entry, name, args).await
+            tools.call(store, &self.entry, name, call).await
         });
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };

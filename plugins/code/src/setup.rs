@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
-use toolbay_sdk::{config, serde};
+use toolbay_sdk::config;
 
 /// Most paths of one call.
 const MAX_PATHS: usize = 200;
 
 /// A setting.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(untagged, crate = "toolbay_sdk::serde")]
+#[data]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[serde(untagged)]
 enum Setting {
     One(Vec<String>),
     Named(BTreeMap<String, Vec<String>>),
@@ -93,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    fn words(setting: impl toolbay_sdk::serde::Serialize, of: Option<&str>, paths: &[&str]) -> Result<Vec<String>> {
+    fn words(setting: &toolbay_sdk::serde_json::Value, of: Option<&str>, paths: &[&str]) -> Result<Vec<String>> {
         let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
         Fake::new().config("lint", setting).run(|| {
             let command = command("lint", of, &[("paths", &paths)])?;
@@ -109,7 +110,7 @@ mod tests {
         let fixed = json!(["cargo", "clippy"]);
         assert_eq!(words(&fixed, None, &["a"]).unwrap_err().subject(), Some("/paths"));
         // A place is a word: nothing is put into others.
-        assert_eq!(words(json!(["x", "--p={paths}"]), None, &[]).unwrap(), ["x", "--p={paths}"]);
+        assert_eq!(words(&json!(["x", "--p={paths}"]), None, &[]).unwrap(), ["x", "--p={paths}"]);
     }
 
     #[test]
@@ -119,7 +120,7 @@ mod tests {
         let error = words(&both, None, &[]).unwrap_err();
         assert!(error.to_string().contains("py, rust") && error.subject() == Some("/of"), "{error}");
         assert_eq!(words(&both, Some("go"), &[]).unwrap_err().subject(), Some("/of"));
-        assert_eq!(words(json!([]), None, &[]).unwrap_err().subject(), Some("config"));
+        assert_eq!(words(&json!([]), None, &[]).unwrap_err().subject(), Some("config"));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json::Value;
-use toolbay_sdk::{config, http, secrets, serde, serde_json};
+use toolbay_sdk::{config, http, secrets, serde_json};
 
 /// The most that is read of an answer.
 const ANSWER_BYTES: u64 = 2 << 20;
@@ -24,8 +24,9 @@ const ADDRESSES: [&str; 3] = ["url", "link", "href"];
 const EXTRACTS: [&str; 5] = ["description", "snippet", "content", "text", "body"];
 
 /// The operator's provider.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, crate = "toolbay_sdk::serde")]
+#[data]
+#[derive(Debug)]
+#[serde(deny_unknown_fields)]
 struct Provider {
     /// The address, with the places `{query}` and `{count}`.
     url: String,

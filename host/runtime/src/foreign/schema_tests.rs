@@ -105,8 +105,8 @@ fn few_bytes_that_stand_for_many_values_are_counted() {
         1,
     ));
     let arguments = |records: usize| {
-        let args = format!("{{\"x\":[{}]}}", vec!["{}"; records].join(","));
-        values::of_arguments(&ty, &values::parse(&args).unwrap())
+        let args = json!({"x": vec![json!({}); records]});
+        values::of_arguments(&ty, values::members(&args).unwrap())
     };
     assert!(arguments(100).is_ok());
     let start = std::time::Instant::now();
@@ -119,12 +119,12 @@ fn few_bytes_that_stand_for_many_values_are_counted() {
 fn bytes_are_counted_before_they_are_decoded() {
     let ty = function("(type $t (list u8))");
     let arguments = |bytes: usize| {
-        let args = serde_json::json!({"x": ["A".repeat(bytes)]}).to_string();
-        values::of_arguments(&ty, &values::parse(&args).unwrap())
+        let args = json!({"x": ["A".repeat(bytes)]});
+        values::of_arguments(&ty, values::members(&args).unwrap())
     };
     assert!(arguments(4000).is_ok());
     assert!(arguments(4 << 20).unwrap_err().message.contains("more than 67108864 bytes"));
-    let error = values::of_arguments(&ty, &values::parse(r#"{"x": ["AAAA", "!"]}"#).unwrap()).unwrap_err();
+    let error = values::of_arguments(&ty, values::members(&json!({"x": ["AAAA", "!"]})).unwrap()).unwrap_err();
     assert_eq!(error.subject.as_deref(), Some("/x/1"), "{error}");
     assert!(error.message.contains("is not base64"), "{error}");
 }

@@ -9,7 +9,6 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 use toolbay_core::content::{ErrorCode, ToolError};
-use toolbay_core::json;
 use wasmtime::component::Val;
 use wasmtime::component::types::{ComponentFunc, Type};
 
@@ -25,11 +24,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// The arguments of a call, which the pipeline has found to be an object.
-pub(super) fn parse(args: &str) -> Result<Map<String, Value>, ToolError> {
-    match json::parse(args) {
-        Ok(Value::Object(args)) => Ok(args),
-        _ => Err(ToolError::new(ErrorCode::InputInvalid, "the arguments are no JSON object")),
-    }
+pub(super) fn members(args: &Value) -> Result<&Map<String, Value>, ToolError> {
+    args.as_object().ok_or_else(|| ToolError::new(ErrorCode::InputInvalid, "the arguments are no JSON object"))
 }
 
 /// The values of a function's parameters, in their order.
