@@ -44,6 +44,7 @@ targets! {
     text: "text";
     json: "json";
     schema: "schema";
+    manifest: "manifest";
     definitions: "definitions";
     load: "load";
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use integration_tests::{outcome, policy, refusal, structured, words as value};
 use serde_json::{Value, json};
+use toolbay::core::content::ErrorCode;
 use toolbay::{Delivered, Filter, Host, PluginId, ToolCall, TurnContext};
 
 const VALUE: &str = "canary-of-the-web-0123456789";
@@ -87,6 +88,11 @@ fn answer(request: &str) -> Vec<u8> {
             "content-type: text/html; charset=iso-8859-1\r\n",
             b"<title>A p\xe4ge</title><script>evil()</script><h1>Head</h1><p>see <a href='other'>this</a>",
         ),
+        "/search?q=small%20%26%20dogs" => page(
+            "200 OK",
+            "content-type: application/json\r\n",
+            br#"{"results":[{"title":"Dogs","url":"https://dogs.example/","snippet":"Small ones."}]}"#,
+        ),
         "/json" => page("200 OK", "content-type: application/json\r\n", b"{\"a\":1}"),
         "/moved" => page("302 Found", "location: /page\r\n", b""),
         "/png" => page("200 OK", "content-type: image/png\r\n", b"\x89PNG\0"),
@@ -116,7 +122,8 @@ impl Web {
         let text = format!(
             "[secrets.\"web/api\"]\nfrom = \"file:{}\"\norigins = [\"{origin}\"]\nheaders = [\"authorization\", \"x-api-key\"]\n\
              [plugins.web.grant]\nnet = [\"{origin}\", \"https://example.invalid\"]\nnet_private = [\"127.0.0.1\"]\n\
-             secrets = [\"web/*\"]\n",
+             secrets = [\"web/*\"]\n\
+             [plugins.web.config.search]\nurl = \"{origin}/search?q={{query}}\"\nsecret = \"api\"\nheader = \"x-api-key\"\n",
             root.join("key").display()
         );
         let host =
@@ -201,4 +208,17 @@ async fn a_secret_goes_into_no_other_header_and_no_other_place() {
         assert!(!format!("{delivered:?}").contains(VALUE), "{args}");
     }
     assert_eq!(web.server.requests.lock().unwrap().len(), before, "nothing was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_provider_is_asked_with_its_key() {
+    let web = Web::new().await;
+    let delivered = web.call("web_search", json!({"query": "small & dogs"})).await;
+    assert_eq!(value(&delivered), "1. Dogs\n   https://dogs.example/\n   Small ones.\n");
+    let sent = web.server.last().to_ascii_lowercase();
+    assert!(sent.contains(&format!("x-api-key: {VALUE}")), "{sent}");
+    assert_eq!(refusal(&web.call("web_search", json!({"query": "x"})).await).code, ErrorCode::ExecutionFailed);
+    let without = integration_tests::TestHost::new(&[("web", guest_artifacts::PLUGIN_WEB)], "").await;
+    let refused = without.call("web__web_search", json!({"query": "x"})).await;
+    assert_eq!(refusal(&refused).code, ErrorCode::NotAvailable);
 }

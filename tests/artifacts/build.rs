@@ -51,6 +51,11 @@ fn constants(folder: &Path) -> Result<String> {
         source,
         "/// All first-party plugins: id and path.\npub const ALL_PLUGINS: &[(&str, &str)] = &[{all}];"
     )?;
+    for name in wasm::component_names(&folder.join("programs"))? {
+        let constant = format!("PROGRAM_{}", name.to_uppercase().replace('-', "_"));
+        let file = folder.join("programs").join(format!("{name}.wasm"));
+        writeln!(source, "/// The program `{name}` of the registry.\npub const {constant}: &str = {file:?};")?;
+    }
     writeln!(source, "const PLUGINS_DIR: &str = {plugins:?};")?;
     Ok(source)
 }

@@ -16,7 +16,11 @@ use anyhow::{Context as _, Result, bail};
 pub const TARGET: &str = "wasm32-wasip2";
 
 /// The first part of a test guest's name: what it is for.
-pub const GUEST_PREFIXES: [&str; 5] = ["api_", "bench_", "cap_", "hostile_", "reduce_"];
+pub const GUEST_PREFIXES: [&str; 7] =
+    ["api_", "bench_", "cap_", "foreign_", "hostile_", "program_", "reduce_"];
+
+/// Programs of the registry, as they are: name and version. The tests call them as tools.
+pub const PROGRAMS: [(&str, &str); 1] = [("titlecase", "3.6.0")];
 
 /// A component that was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,14 +188,39 @@ pub fn guest_cargo(workspace: &Path, subcommand: &str) -> Command {
     command
 }
 
-/// Builds guests and plugins into one folder: `<guest>.wasm` and `plugins/<id>.wasm`, and nothing else of that kind.
+/// Builds [`PROGRAMS`], which were written by others and know nothing of this project.
 ///
 /// # Errors
-/// As [`guests`] and [`plugins`], or the folder can not be written.
+/// The registry does not have them, or they do not compile.
+pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
+    let root = target_dir(workspace).join("guests").join("programs");
+    let mut built = Vec::new();
+    for (name, version) in PROGRAMS {
+        let mut command = cargo(workspace);
+        command.args(["install", "--quiet", "--locked", "--no-track", "--force", "--target", TARGET, "--root"]);
+        command.arg(&root).args(["--version", &format!("={version}"), name]);
+        // A version does not change: what is there is what would be made.
+        let file = root.join("bin").join(format!("{name}.wasm"));
+        let kept = root.join(format!("{name}-{version}.wasm"));
+        if !kept.is_file() {
+            run(&mut command, &format!("the program `{name}` of the registry"))?;
+            fs::rename(&file, &kept).with_context(|| format!("`{}` is not there", file.display()))?;
+        }
+        built.push(Built { name: name.to_owned(), file: kept });
+    }
+    Ok(built)
+}
+
+/// Builds guests, plugins and programs into one folder: `<guest>.wasm`, `plugins/<id>.wasm`, `programs/<name>.wasm`, and
+/// nothing else of that kind.
+///
+/// # Errors
+/// As [`guests`], [`plugins`] and [`programs`], or the folder can not be written.
 pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
     ensure_target()?;
     place(&guests(workspace)?, folder)?;
-    place(&plugins(workspace)?, &folder.join("plugins"))
+    place(&plugins(workspace)?, &folder.join("plugins"))?;
+    place(&programs(workspace)?, &folder.join("programs"))
 }
 
 /// Copies components into a folder as `<name>.wasm`, whole or not at all, and removes components of other names.

@@ -31,6 +31,7 @@ pub mod json;
 pub mod kv;
 mod lane;
 pub mod limits;
+pub mod manifest;
 pub mod mcp_server;
 pub mod name;
 pub mod native;

@@ -68,17 +68,22 @@ pub(crate) fn to_guest(answer: &ToolResult) -> types::ToolResult {
             cost_usd: output.cost_usd,
             meta: output.meta.as_ref().map(|raw| raw.get().to_owned()),
         }),
-        Err(error) => Err(types::ToolError {
-            code: match error.code {
-                ErrorCode::InputInvalid => types::ErrorCode::InputInvalid,
-                ErrorCode::NotAvailable => types::ErrorCode::NotAvailable,
-                ErrorCode::ExecutionFailed => types::ErrorCode::ExecutionFailed,
-                ErrorCode::StaleWrite => types::ErrorCode::StaleWrite,
-            },
-            message: error.message.clone(),
-            subject: error.subject.clone(),
-            cost_usd: error.cost_usd,
-        }),
+        Err(error) => Err(error_to_guest(error.clone())),
+    }
+}
+
+/// The host's error as a guest would return it.
+pub(crate) fn error_to_guest(error: ToolError) -> types::ToolError {
+    types::ToolError {
+        code: match error.code {
+            ErrorCode::InputInvalid => types::ErrorCode::InputInvalid,
+            ErrorCode::NotAvailable => types::ErrorCode::NotAvailable,
+            ErrorCode::ExecutionFailed => types::ErrorCode::ExecutionFailed,
+            ErrorCode::StaleWrite => types::ErrorCode::StaleWrite,
+        },
+        message: error.message,
+        subject: error.subject,
+        cost_usd: error.cost_usd,
     }
 }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolbay_core::call::Admitted;
 use toolbay_core::fault::Fault;
 use toolbay_core::limits::Limits;
 use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
+use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
@@ -15,10 +17,12 @@ use crate::bindings::about::ExportsAboutPre;
 use crate::bindings::availability::ExportsAvailabilityPre;
 use crate::bindings::reducers::ExportsReducersPre;
 use crate::bindings::tools::ExportsToolsPre;
+use crate::bindings::types::ToolResult;
 use crate::capability::{self, Capabilities};
 use crate::descriptor::Descriptor;
 use crate::engine::{self, Engine};
 use crate::error::LoadError;
+use crate::foreign::{self, Entry, Foreign, Sections};
 use crate::instance::Bounds;
 use crate::state::{GuestState, Seal};
 use crate::wasi_files;
@@ -50,9 +54,40 @@ pub(crate) fn sealed(limits: &Limits) -> Limits {
     sealed
 }
 
+/// What has tools.
+pub(crate) enum Tools {
+    /// A component that speaks the contract.
+    Contract(ExportsToolsPre<GuestState>),
+    /// One that does not.
+    Foreign(Foreign),
+}
+
+impl Tools {
+    /// Runs one tool in a fresh store.
+    pub(crate) async fn call(
+        &self,
+        store: &mut Store<GuestState>,
+        entry: &Entry,
+        name: &str,
+        call: &Admitted,
+    ) -> wasmtime::Result<ToolResult> {
+        match (self, entry) {
+            (Self::Contract(pre), Entry::Contract) => {
+                let guest = pre.instantiate_async(&mut *store).await?;
+                guest.toolbay_plugin_tools().call_call(store, name, call.args()).await
+            }
+            (Self::Foreign(foreign), Entry::Function(export)) => foreign.call(store, export, call.parsed()).await,
+            (Self::Foreign(foreign), Entry::Program(template)) => foreign.run(store, template).await,
+            (Self::Contract(_), Entry::Function(_) | Entry::Program(_)) | (Self::Foreign(_), Entry::Contract) => {
+                Err(wasmtime::format_err!("it is not what it was when it was described"))
+            }
+        }
+    }
+}
+
 /// A linked component, ready to be instantiated.
 pub(crate) struct Code {
-    pub(crate) tools: Option<ExportsToolsPre<GuestState>>,
+    pub(crate) tools: Option<Tools>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
     about: Option<ExportsAboutPre<GuestState>>,
@@ -108,14 +143,16 @@ impl Code {
         linker: &Linker<GuestState>,
         component: &Component,
     ) -> Result<Self, LoadError> {
-        check_world(engine, component)?;
+        check_version(engine, component)?;
         let pre = linker
             .instantiate_pre(component)
-            .map_err(|e| LoadError::Import(one_line(&format!("{e:#}"), MAX_REASON)))?;
+            .map_err(|e| unlinked(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imports(engine, &pre);
         let folders = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
+        let tools = export(component, "tools", || ExportsToolsPre::new(pre.clone()))?.map(Tools::Contract);
+        let foreign = || Tools::Foreign(Foreign::new(pre.clone()));
         Ok(Self {
-            tools: export(component, "tools", || ExportsToolsPre::new(pre.clone()))?,
+            tools: tools.or_else(|| (!exports(component, "reducers")).then(foreign)),
             reducers: export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
             availability: export(component, "availability", || ExportsAvailabilityPre::new(pre.clone()))?,
             about: export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
@@ -130,7 +167,19 @@ impl Code {
         engine: &Engine,
         plugin: &PluginId,
         limits: &Limits,
+        sections: &Sections,
     ) -> Result<Descriptor, LoadError> {
+        if let Some(Tools::Foreign(foreign)) = &self.tools {
+            let declared = foreign::declare(engine, foreign, sections, &self.imports)?;
+            let (tools, entries) = declared.tools.into_iter().unzip();
+            let descriptor = Descriptor::new(declared.about, tools, Vec::new(), self.imports.clone())?;
+            return Ok(descriptor.entered_by(entries, declared.left_out));
+        }
+        if sections.has_manifest() {
+            return Err(LoadError::Metadata(
+                "says itself what its tools are, and has a `plugin.toml` that says it, too: take that away".to_owned(),
+            ));
+        }
         let limits = Arc::new(sealed(limits));
         let cancel = CancellationToken::new();
         let bounds = Bounds { engine, plugin, limits: &limits, cancel: &cancel };
@@ -145,7 +194,7 @@ impl Code {
             }
         };
         let mut tools = Vec::new();
-        if let Some(pre) = &self.tools {
+        if let Some(Tools::Contract(pre)) = &self.tools {
             let run = bounds.enter(state()?, async |store| {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_tools().call_list_tools(store).await
@@ -214,25 +263,42 @@ fn export<T>(
     })
 }
 
-/// Refuses a component that speaks another version of the contract, or none, and says which.
-fn check_world(engine: &Engine, component: &Component) -> Result<(), LoadError> {
+/// Refuses a component that speaks another version of the contract, and says which.
+fn check_version(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     if exports(component, "tools") || exports(component, "reducers") {
         return Ok(());
     }
     let ty = component.component_type();
-    let names: Vec<String> = ty.exports(&engine.wasmtime).map(|(name, _)| one_line(name, 100)).collect();
-    if let Some(other) = names.iter().find(|n| n.starts_with(PACKAGE)) {
-        let spoken = other.rsplit('@').next().unwrap_or_default();
-        return Err(LoadError::WrongWorld(format!(
-            "is built for `{other}`: it speaks version {spoken} of the contract, this host speaks {VERSION}; rebuild it with an SDK for {VERSION}"
-        )));
+    let other = ty.exports(&engine.wasmtime).map(|(name, _)| name).find(|name| name.starts_with(PACKAGE));
+    other.map_or(Ok(()), |other| Err(of_another_version(other)))
+}
+
+/// Why a component can not be linked: if what it lacks is of another version of the contract, that is why.
+fn unlinked(engine: &Engine, component: &Component, reason: &str) -> LoadError {
+    let ty = component.component_type();
+    let of_ours = |name: &&str| name.starts_with(PACKAGE) && !name.ends_with(&format!("@{VERSION}"));
+    match ty.imports(&engine.wasmtime).map(|(name, _)| name).find(of_ours) {
+        Some(other) => LoadError::WrongWorld(format!("{}: {reason}", of_another_version(other))),
+        None => LoadError::Import(reason.to_owned()),
     }
-    let list = if names.is_empty() {
-        "nothing".to_owned()
+}
+
+fn of_another_version(interface: &str) -> LoadError {
+    let interface = one_line(interface, 100);
+    let spoken = interface.rsplit('@').next().unwrap_or_default();
+    LoadError::WrongWorld(format!(
+        "is built for `{interface}`: it speaks version {spoken} of the contract, this host speaks {VERSION}; \
+         {advice}",
+        advice = advice(spoken)
+    ))
+}
+
+/// What brings the two together.
+fn advice(spoken: &str) -> String {
+    let parts = |version: &str| -> Vec<u64> { version.split('.').map_while(|part| part.parse().ok()).collect() };
+    if parts(spoken) > parts(VERSION) {
+        format!("take a newer host, or rebuild it with an SDK for {VERSION}")
     } else {
-        names.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
-    };
-    Err(LoadError::WrongWorld(format!(
-        "is not a Toolbay plugin: it exports neither `{PACKAGE}tools` nor `{PACKAGE}reducers`, but {list}"
-    )))
+        format!("rebuild it with an SDK for {VERSION}")
+    }
 }

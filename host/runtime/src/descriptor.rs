@@ -19,6 +19,7 @@ use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::bindings::types;
 use crate::error::LoadError;
+use crate::foreign::Entry;
 use crate::offers;
 
 /// Most tools of one plugin.
@@ -54,6 +55,8 @@ pub(crate) struct Descriptor {
     pub(crate) availability: bool,
     /// The prompts, resources and icons that it ships.
     pub(crate) offers: Option<Document>,
+    /// What it exports and is no tool, and why.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// Who made a plugin, in its own words.
@@ -89,6 +92,7 @@ pub(crate) struct ToolDescription {
     pub(crate) timeout_ms: Option<u32>,
     pub(crate) capabilities: Vec<Capability>,
     meta: Option<Value>,
+    pub(crate) entry: Entry,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -128,7 +132,14 @@ impl Descriptor {
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
         let about = about.map(About::new).transpose()?;
-        Ok(Self { about, tools, reducers, imports, availability: false, offers: None })
+        Ok(Self { about, tools, reducers, imports, availability: false, offers: None, left_out: Vec::new() })
+    }
+
+    /// The same for a component that does not speak the contract: how its tools are entered, and what is none.
+    pub(crate) fn entered_by(self, entries: Vec<Entry>, left_out: Vec<String>) -> Self {
+        let tools = self.tools.into_iter().zip(entries);
+        let tools = tools.map(|(tool, entry)| ToolDescription { entry, ..tool }).collect();
+        Self { tools, left_out, ..self }
     }
 
     /// The same with what the component ships beside.
@@ -204,6 +215,7 @@ impl ToolDescription {
             timeout_ms: def.timeout_ms,
             capabilities: def.capabilities.into_iter().map(capability).collect::<Result<_, _>>()?,
             meta: def.meta.map(|m| meta(&m)).transpose()?,
+            entry: Entry::Contract,
         })
     }
 

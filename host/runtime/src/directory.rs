@@ -182,7 +182,7 @@ impl Directory {
             Ok(found
                 .into_iter()
                 .map(|candidate| {
-                    let stamp = Stamp::of(&candidate.file);
+                    let stamp = Stamp::of_component(&candidate.file);
                     (candidate, stamp)
                 })
                 .collect())

@@ -12,7 +12,7 @@ use wasmtime::{Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
-use crate::state::GuestState;
+use crate::state::{GuestState, TooMuch};
 use crate::stdio::Sink;
 use crate::turn::Turn;
 
@@ -149,8 +149,10 @@ impl Bounds<'_> {
             return Fault::new(FaultKind::Busy, "busy: the instance pool is full; try again later");
         }
         let cause = error.root_cause().to_string();
-        // wasmtime keeps this error's type to itself.
-        if cause.contains("fuel allocated for hostcalls has been exhausted") {
+        // wasmtime keeps the other error's type to itself.
+        if error.downcast_ref::<TooMuch>().is_some()
+            || cause.contains("fuel allocated for hostcalls has been exhausted")
+        {
             return self.by(
                 FaultKind::OutputTooLarge,
                 "more data than may cross at once from it to the host",

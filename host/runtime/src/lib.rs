@@ -51,6 +51,7 @@ mod engine;
 mod error;
 mod explain;
 mod file;
+mod foreign;
 mod host;
 mod inotify;
 mod installed;

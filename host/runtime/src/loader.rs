@@ -23,6 +23,7 @@ use crate::descriptor::ToolDescription;
 use crate::digest::{Digest, sha256};
 use crate::error::{HostError, LoadError};
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
+use crate::foreign::Sections;
 use crate::offers;
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
@@ -197,8 +198,11 @@ impl Loader {
             listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
         }
         let shared = &self.shared;
-        let read = tokio::task::spawn_blocking(move || offers::read(&bytes).map(|offers| (bytes, offers)));
-        let (bytes, offers) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
+        let read = tokio::task::spawn_blocking(move || {
+            let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
+            Ok::<_, LoadError>((bytes, offers, sections))
+        });
+        let (bytes, offers, sections) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
         let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
         let (host, component) = (Arc::clone(shared), compiled.component.clone());
         let link = tokio::task::spawn_blocking(move || host.link(&component));
@@ -208,7 +212,7 @@ impl Loader {
         let cancel = tokio_util::sync::CancellationToken::new();
         let place = shared.admission.enter(&origin.id, limits.concurrency, &cancel).await;
         let place = place.map_err(|fault| LoadError::Host(fault.message))?;
-        let descriptor = code.describe(&shared.engine, &origin.id, &limits).await?.offering(offers)?;
+        let descriptor = code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
         drop(place);
         let (host, id, digest, known) =
             (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());
@@ -235,6 +239,7 @@ impl Loader {
         let config = Arc::new(config);
         self.check_sections(plugin)?;
         tell_undeclared(plugin, &mut warn);
+        plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
         let define = |tool: &ToolDescription| tool.define(id, plugin.version(), plugin.digest.text());
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
         let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
@@ -250,7 +255,8 @@ impl Loader {
             Some(_) => None,
         };
         let mut bundle = Bundle::default();
-        for (name, def) in defined {
+        let entries = plugin.descriptor.tools.iter().map(|tool| tool.entry.clone());
+        for ((name, def), entry) in defined.into_iter().zip(entries) {
             let limits = limits_of(policy, id, &name, &def);
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
@@ -268,6 +274,7 @@ impl Loader {
                 limits: Arc::new(limits),
                 granted,
                 config: Arc::clone(&config),
+                entry,
             };
             let asks = policy.asks_reason(Some((id, &invoker.name)));
             // The whole policy's settings, too: it may be another than when the host was made.

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
 use toolbay_core::limits::Limits;
+use toolbay_core::manifest::CommandLine;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -25,10 +27,13 @@ pub(crate) struct GuestState {
     wasi: Option<Wasi>,
     http: WasiHttpCtx,
     table: ResourceTable,
-    seal: Seal,
+    sealed: bool,
     stdio_bytes: u64,
     pub(crate) limiter: Limiter,
     pub(crate) capabilities: Capabilities,
+    /// What a program prints, if that is the answer; its stdout is then not logged.
+    answer: Option<Sink>,
+    answer_bytes: u64,
     pub(crate) deadline: Instant,
 }
 
@@ -39,14 +44,21 @@ struct Wasi {
     stderr: Sink,
 }
 
+/// More came out of a guest than its answer may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is longer than `host_call_bytes`")]
+pub(crate) struct TooMuch;
+
 /// How much of WASI a guest entry gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seal {
+pub(crate) enum Seal<'a> {
     /// A call: variables, wall clock and randomness as they were granted, a real monotonic clock, and the granted
     /// folders if the component asks for folders.
     Call {
         /// Whether the component imports WASI's file system.
         folders: bool,
+        /// What a program is started with; `None`: a function is called.
+        program: Option<&'a CommandLine>,
     },
     /// Metadata queries and reductions: time stands still and randomness is fixed, so the answer is a function of
     /// the component and its input.
@@ -54,46 +66,90 @@ pub(crate) enum Seal {
 }
 
 impl GuestState {
-    pub(crate) fn new(seal: Seal, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
+    pub(crate) fn new(seal: Seal<'_>, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         let mut state = Self {
             wasi: None,
             http: http::wasi::context(),
             table,
-            seal,
+            sealed: matches!(seal, Seal::Sealed),
             stdio_bytes: limits.stdio_bytes,
             limiter: Limiter::new(limits),
             capabilities,
+            answer: None,
+            answer_bytes: limits.host_call_bytes,
             deadline: Instant::now() + limits.timeout,
         };
-        // Opening folders can fail: not in the middle of the guest's question.
-        if seal == (Seal::Call { folders: true }) {
-            let mut builder = WasiCtxBuilder::new();
-            preopen(&mut builder, &state.capabilities)?;
-            state.wasi = Some(state.finish(builder));
+        if let Seal::Call { folders, program } = seal
+            && (folders || program.is_some())
+        {
+            let mut begun = state.begin();
+            if let Some(line) = program {
+                let sink = Sink::new(limits.host_call_bytes);
+                begun.builder.stdout(sink.clone());
+                start(&mut begun.builder, line, &state.capabilities);
+                state.answer = Some(sink);
+            }
+            // Opening folders can fail: not in the middle of the guest's question.
+            if folders {
+                preopen(&mut begun.builder, &state.capabilities)?;
+            }
+            state.wasi = Some(begun.end());
         }
         Ok(state)
     }
 
-    fn finish(&self, mut wasi: WasiCtxBuilder) -> Wasi {
+    /// What every guest has of WASI.
+    fn begin(&self) -> Begun {
         let (stdout, stderr) = (Sink::new(self.stdio_bytes), Sink::new(self.stdio_bytes));
-        wasi.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
-        match self.seal {
-            Seal::Call { .. } => {
-                if let Some(granted) = &self.capabilities.granted {
-                    granted.environment.apply(&mut wasi);
-                }
-            }
-            Seal::Sealed => environment::seal(&mut wasi),
+        let mut builder = WasiCtxBuilder::new();
+        builder.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
+        if self.sealed {
+            environment::seal(&mut builder);
+        } else if let Some(granted) = &self.capabilities.granted {
+            granted.environment.apply(&mut builder);
         }
-        sockets::allow(&mut wasi, &self.capabilities);
-        Wasi { ctx: wasi.build(), stdout, stderr }
+        sockets::allow(&mut builder, &self.capabilities);
+        Begun { builder, stdout, stderr }
     }
 
     /// What the guest wrote to stdout and to stderr, if it asked WASI for anything at all.
     pub(crate) fn output(&self) -> Option<[(&'static str, &Sink); 2]> {
         self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
+    }
+
+    /// What a program has printed, and how many bytes of it were too many.
+    pub(crate) fn answer(&self) -> (String, u64) {
+        self.answer.as_ref().map(Sink::read).unwrap_or_default()
+    }
+
+    /// Most bytes that an answer may have.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        usize::try_from(self.answer_bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// A context that is being built.
+struct Begun {
+    builder: WasiCtxBuilder,
+    stdout: Sink,
+    stderr: Sink,
+}
+
+impl Begun {
+    fn end(mut self) -> Wasi {
+        Wasi { ctx: self.builder.build(), stdout: self.stdout, stderr: self.stderr }
+    }
+}
+
+/// Sets up what a program is started with. A variable that the operator grants is not what the author says it is.
+fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
+    let name = capabilities.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
+    wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
+    let is_granted = |name: &str| capabilities.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
+    for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
+        wasi.env(name, value);
     }
 }
 
@@ -119,7 +175,7 @@ impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = match self.wasi.take() {
             Some(wasi) => wasi,
-            None => self.finish(WasiCtxBuilder::new()),
+            None => self.begin().end(),
         };
         WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
     }

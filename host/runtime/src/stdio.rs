@@ -16,6 +16,8 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 /// What a guest may write at once; it is asked to come back for more.
 const PERMIT: usize = 64 << 10;
+/// Bytes at the end that are kept, however much came before.
+const TAIL: usize = 4 << 10;
 
 /// A buffer shared by all streams to it.
 #[derive(Debug, Clone)]
@@ -26,13 +28,15 @@ struct Buffer {
     kept: Vec<u8>,
     most: usize,
     dropped: u64,
+    /// The last of what was dropped.
+    tail: Vec<u8>,
 }
 
 impl Sink {
     /// A sink that keeps the first `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Self(Arc::new(Mutex::new(Buffer { kept: Vec::new(), most, dropped: 0 })))
+        Self(Arc::new(Mutex::new(Buffer { kept: Vec::new(), most, dropped: 0, tail: Vec::new() })))
     }
 
     fn take(&self, bytes: &[u8]) {
@@ -41,12 +45,26 @@ impl Sink {
         let (kept, dropped) = bytes.split_at(room.min(bytes.len()));
         buffer.kept.extend_from_slice(kept);
         buffer.dropped += dropped.len() as u64;
+        let last = dropped.split_at(dropped.len().saturating_sub(TAIL)).1;
+        buffer.tail.extend_from_slice(last);
+        let old = buffer.tail.len().saturating_sub(TAIL);
+        buffer.tail.drain(..old);
     }
 
     /// What was kept, as text, and how many bytes were not.
     pub(crate) fn read(&self) -> (String, u64) {
         let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (String::from_utf8_lossy(&buffer.kept).into_owned(), buffer.dropped)
+    }
+
+    /// At most so many characters at the end of all that was written.
+    pub(crate) fn tail(&self, characters: usize) -> String {
+        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = buffer.kept.split_at(buffer.kept.len().saturating_sub(TAIL)).1;
+        let all = [kept, &buffer.tail].concat();
+        let text = String::from_utf8_lossy(&all);
+        let before = text.chars().count().saturating_sub(characters);
+        text.chars().skip(before).collect()
     }
 }
 
@@ -107,5 +125,16 @@ mod tests {
             sink.clone().write(Bytes::copy_from_slice(part)).unwrap();
         }
         assert_eq!(sink.read(), ("abcd".to_owned(), 3));
+        assert_eq!((sink.tail(100), sink.tail(2)), ("abcdefg".to_owned(), "fg".to_owned()));
+    }
+
+    #[test]
+    fn the_end_is_kept_however_much_came_before() {
+        let sink = Sink::new(4);
+        for n in 0..2000 {
+            sink.take(format!("line {n}\n").as_bytes());
+        }
+        let tail = sink.tail(usize::MAX);
+        assert!(tail.ends_with("line 1998\nline 1999\n") && tail.len() <= TAIL + 4, "{} bytes", tail.len());
     }
 }

@@ -14,6 +14,7 @@ use crate::breaker::Breaker;
 use crate::capability::{
     Capabilities, GrantedUnder, RunningCall, attachments, context, http, log, process, secrets,
 };
+use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
@@ -27,6 +28,7 @@ pub(crate) struct PluginTool {
     pub(crate) granted: GrantedUnder,
     pub(crate) config: Arc<std::collections::BTreeMap<String, String>>,
     pub(crate) breaker: Breaker,
+    pub(crate) entry: Entry,
 }
 
 impl Invoke for PluginTool {
@@ -58,25 +60,26 @@ impl PluginTool {
             code = self.plugin.code() => code,
         };
         let code = code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))?;
-        let Some(pre) = &code.tools else {
+        let Some(tools) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
+        let command_line = self.entry.command_line(call.parsed())?;
         let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
         // After the place: it may have opened while the call waited.
         let pass = self.breaker.pass()?;
-        let state = self.state(ctx, code.folders).map_err(|e| Failure::Host(e.to_string()))?;
+        let seal = Seal::Call { folders: code.folders, program: command_line.as_ref() };
+        let state = self.state(ctx, seal).map_err(|e| Failure::Host(e.to_string()))?;
         let bounds = Bounds {
             engine: &shared.engine,
             plugin: &self.plugin.id,
             limits: &self.limits,
             cancel: &ctx.cancel,
         };
-        let (name, args) = (self.name.as_str(), call.args());
+        let name = self.name.as_str();
         let run = bounds.enter(state, async |store| {
-            let guest = pre.instantiate_async(&mut *store).await?;
-            guest.toolbay_plugin_tools().call_call(store, name, args).await
+            tools.call(store, &self.entry, name, call).await
         });
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
@@ -89,7 +92,7 @@ impl PluginTool {
         Ok(answer??)
     }
 
-    fn state(&self, ctx: &Arc<CallContext>, folders: bool) -> wasmtime::Result<GuestState> {
+    fn state(&self, ctx: &Arc<CallContext>, seal: Seal<'_>) -> wasmtime::Result<GuestState> {
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {
@@ -110,7 +113,7 @@ impl PluginTool {
             attachments: attachments::Meter::default(),
             tokens: secrets::Tokens::default(),
         };
-        GuestState::new(Seal::Call { folders }, &self.limits, capabilities)
+        GuestState::new(seal, &self.limits, capabilities)
     }
 
     fn broken(&self, problem: &str) -> Fault {

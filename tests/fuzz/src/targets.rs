@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use serde_json::Value;
 use toolbay::core::attachment::AttachmentRule;
 use toolbay::core::environment::EnvRule;
 use toolbay::core::kv::Scope;
+use toolbay::core::manifest::Manifest;
 use toolbay::core::name::{QualifiedName, ToolName};
 use toolbay::core::net::NetRule;
 use toolbay::core::program::ProgramRule;
@@ -54,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     target("text", one_line, 4096),
     target("json", json_texts, 64 << 10),
     target("schema", schema, 8192),
+    target("manifest", manifest, 8192),
     // A component is compiled for each, so few inputs come through.
     Target { seeds: tool_lines, most_time: LOAD, ..target("definitions", definitions, 4000) },
     Target { seeds: components, most_time: LOAD, ..target("load", load, 256 << 10) },
@@ -308,4 +311,26 @@ fn tool_lines() -> Vec<Vec<u8>> {
     ]
     .map(String::into_bytes)
     .to_vec()
+}
+
+/// The file beside a component. Whatever it says, what a model wrote does not become an option or end a text.
+fn manifest(input: &[u8]) -> Result<Verdict, String> {
+    let manifest = match Manifest::parse(&lossy(input)) {
+        Ok(manifest) => manifest,
+        Err(error) => return sound_error(&error).map(|()| Refused),
+    };
+    const OPTION: &str = "-canary";
+    for (name, tool) in &manifest.tools {
+        let Some(template) = tool.template()? else { continue };
+        let all = |value: Value| tool.args.keys().map(|name| (name.clone(), value.clone())).collect();
+        if let Ok(line) = template.fill(&all(Value::from(OPTION))) {
+            let options = line.args.iter().take_while(|arg| *arg != "--");
+            must(!options.into_iter().any(|arg| arg == OPTION), || format!("`{name}`: an option: {:?}", line.args))?;
+        }
+        if let Ok(line) = template.fill(&all(Value::from("a\0b"))) {
+            let texts = line.args.iter().chain(line.env.iter().map(|(_, value)| value));
+            must(texts.into_iter().all(|text| !text.contains('\0')), || format!("`{name}`: a zero byte"))?;
+        }
+    }
+    Ok(Taken)
 }

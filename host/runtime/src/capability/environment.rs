@@ -46,6 +46,11 @@ impl Environment {
         Self { variables, clock: grants.clock, random: grants.random }
     }
 
+    /// Whether a variable is set.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.variables.iter().any(|(known, _)| known == name)
+    }
+
     /// Sets a call's context up.
     pub(crate) fn apply(&self, wasi: &mut WasiCtxBuilder) {
         wasi.envs(&self.variables);

@@ -1,0 +1,187 @@
+//! What a component carries for us, or has beside it, in custom sections: its author's file, and the comments of its WIT.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use toolbay_core::manifest::{MAX_BYTES, Manifest, SECTION};
+use wasmparser::{Parser, Payload};
+
+use super::Export;
+use crate::error::LoadError;
+
+/// The section of the tools for WIT (`wit-parser`, `metadata.rs`), and the versions of it that are read.
+const DOCS: &str = "package-docs";
+const DOCS_VERSIONS: [u8; 2] = [0, 1];
+/// Largest such section that is read, in bytes; a larger one is left alone.
+const MAX_DOCS: usize = 1 << 20;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    pub(super) manifest: Option<Manifest>,
+    docs: Option<Value>,
+}
+
+/// The file that stands beside a component.
+pub(crate) fn beside(component: &Path) -> PathBuf {
+    component.with_extension("plugin.toml")
+}
+
+impl Sections {
+    /// Reads them, without running anything.
+    ///
+    /// # Errors
+    /// What is wrong with the author's file, or that there are two.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, LoadError> {
+        let mut found = Self::default();
+        for payload in Parser::new(0).parse_all(bytes) {
+            // What can not be read is left to the validator, which says why.
+            let Ok(payload) = payload else { break };
+            let Payload::CustomSection(section) = payload else { continue };
+            if section.name() == SECTION {
+                let manifest = manifest(section.data())?;
+                if found.manifest.replace(manifest).is_some() {
+                    return Err(bad("there are two: one in the component and one beside it"));
+                }
+            } else if section.name() == DOCS && found.docs.is_none() {
+                found.docs = docs(section.data());
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn has_manifest(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// The comment on a function.
+    pub(super) fn comment(&self, export: &Export) -> Option<&str> {
+        let docs = self.docs.as_ref()?;
+        let function = export.function.as_str();
+        let of = |functions| comment_of(functions, function);
+        let worlds = || docs.get("worlds").and_then(Value::as_object).into_iter().flat_map(|worlds| worlds.values());
+        let text = match &export.interface {
+            Some(interface) => {
+                let path = interface.split_once('@').map_or(interface.as_str(), |(path, _)| path);
+                let short = path.rsplit_once('/').map_or(path, |(_, short)| short);
+                let in_package = docs.get("interfaces").and_then(|all| all.get(short)?.get("funcs"));
+                of(in_package).or_else(|| {
+                    worlds().find_map(|world| {
+                        let inline = ["interface_exports", "interfaces"].into_iter();
+                        inline.filter_map(|key| world.get(key)?.get(short)?.get("funcs")).find_map(|all| of(Some(all)))
+                    })
+                })
+            }
+            None => worlds().find_map(|world| of(world.get("func_exports")).or_else(|| of(world.get("funcs")))),
+        };
+        text.map(str::trim).filter(|text| !text.is_empty())
+    }
+}
+
+/// The comment among those of functions: a text, or an object around it in newer versions.
+fn comment_of<'a>(functions: Option<&'a Value>, function: &str) -> Option<&'a str> {
+    let comment = functions?.get(function)?;
+    comment.as_str().or_else(|| comment.get("docs")?.as_str())
+}
+
+fn manifest(data: &[u8]) -> Result<Manifest, LoadError> {
+    let text = std::str::from_utf8(data).map_err(|_| bad("it is no UTF-8"))?;
+    Manifest::parse(text).map_err(|problem| bad(&problem))
+}
+
+fn bad(problem: &str) -> LoadError {
+    LoadError::Metadata(format!("its `plugin.toml`: {problem}"))
+}
+
+fn docs(data: &[u8]) -> Option<Value> {
+    let (version, text) = data.split_first()?;
+    if data.len() > MAX_DOCS || !DOCS_VERSIONS.contains(version) {
+        return None;
+    }
+    toolbay_core::json::parse(std::str::from_utf8(text).ok()?).ok()
+}
+
+/// Puts the text of the file into the component, as the section that it could carry itself: from here on there is one
+/// form of it, and the digest is that of both.
+///
+/// # Errors
+/// The file is too long.
+pub(crate) fn put_in(component: &mut Vec<u8>, text: &[u8]) -> Result<(), LoadError> {
+    if text.len() > MAX_BYTES {
+        return Err(bad(&format!("it has {} bytes; at most {MAX_BYTES} are read", text.len())));
+    }
+    let mut section = Vec::new();
+    number(SECTION.len(), &mut section);
+    section.extend_from_slice(SECTION.as_bytes());
+    section.extend_from_slice(text);
+    component.push(0);
+    number(section.len(), component);
+    component.append(&mut section);
+    Ok(())
+}
+
+/// A number in LEB128, as WebAssembly has them.
+fn number(mut value: usize, out: &mut Vec<u8>) {
+    loop {
+        let byte = u8::try_from(value & 0x7f).unwrap_or_default();
+        value >>= 7;
+        if value == 0 {
+            out.push(byte);
+            return;
+        }
+        out.push(byte | 0x80);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    fn export(interface: Option<&str>, function: &str) -> Export {
+        Export { interface: interface.map(str::to_owned), function: function.to_owned() }
+    }
+
+    #[test]
+    fn a_file_that_was_put_in_is_found() {
+        // Long enough that its length takes two bytes.
+        let text = format!("version = 1\n# {}\n[tools.t]\nexport = \"f\"", "x".repeat(300));
+        let mut component = EMPTY.to_vec();
+        assert!(!Sections::read(&component).unwrap().has_manifest());
+        put_in(&mut component, text.as_bytes()).unwrap();
+        let found = Sections::read(&component).unwrap().manifest.unwrap();
+        assert_eq!(found.tools["t"].export.as_deref(), Some("f"));
+        put_in(&mut component, text.as_bytes()).unwrap();
+        assert!(Sections::read(&component).unwrap_err().to_string().contains("there are two"));
+        for (text, part) in [(&b"\xff"[..], "no UTF-8"), (b"version = 1", "`tools`")] {
+            let mut component = EMPTY.to_vec();
+            put_in(&mut component, text).unwrap();
+            let problem = Sections::read(&component).unwrap_err().to_string();
+            assert!(problem.contains(part) && problem.contains("plugin.toml"), "{problem}");
+        }
+        assert!(put_in(&mut EMPTY.to_vec(), &vec![b'#'; MAX_BYTES + 1]).is_err());
+    }
+
+    #[test]
+    fn comments_of_wit_are_found_where_the_tools_put_them() {
+        let docs = |version: u8, text: &str| {
+            let mut data = vec![version];
+            data.extend_from_slice(text.as_bytes());
+            Sections { manifest: None, docs: super::docs(&data) }
+        };
+        let old = docs(0, r#"{"interfaces":{"get":{"funcs":{"page":" A page. "}}}}"#);
+        assert_eq!(old.comment(&export(Some("a:b/get@1.0.0"), "page")), Some("A page."));
+        assert_eq!(old.comment(&export(Some("a:b/put"), "page")), None);
+        let new = docs(
+            1,
+            r#"{"worlds":{"w":{"func_exports":{"f":{"docs":"F."}},"interfaces":{"i":{"funcs":{"g":{"docs":"G."}}}}}}}"#,
+        );
+        assert_eq!(new.comment(&export(None, "f")), Some("F."));
+        assert_eq!(new.comment(&export(Some("i"), "g")), Some("G."));
+        assert_eq!(new.comment(&export(None, "g")), None);
+        for damaged in [docs(2, "{}"), docs(0, "{"), docs(0, ""), docs(0, "[1]")] {
+            assert_eq!(damaged.comment(&export(None, "f")), None);
+        }
+    }
+}

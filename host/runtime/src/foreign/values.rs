@@ -1,0 +1,247 @@
+//! From JSON to a component's values. The arguments have passed the schema of [`super::schema`]; what that can not say
+//! (base64, the range of 64 bits in digits, of a `float32`) is refused here, with a pointer to the place.
+//!
+//! Few bytes of JSON can stand for many values: `{}` for a record of a thousand options, again and again in a list. So
+//! what the values take is counted while they are made.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
+use toolbay_core::content::{ErrorCode, ToolError};
+use wasmtime::component::Val;
+use wasmtime::component::types::{ComponentFunc, Type};
+
+use super::schema::is_bytes;
+
+/// Most memory that the values of one call take, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Padding may be missing: models leave it out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The arguments of a call, which the pipeline has found to be an object.
+pub(super) fn members(args: &Value) -> Result<&Map<String, Value>, ToolError> {
+    args.as_object().ok_or_else(|| ToolError::new(ErrorCode::InputInvalid, "the arguments are no JSON object"))
+}
+
+/// The values of a function's parameters, in their order.
+///
+/// # Errors
+/// `input_invalid`, with a pointer to what does not fit.
+pub(super) fn of_arguments(func: &ComponentFunc, args: &Map<String, Value>) -> Result<Vec<Val>, ToolError> {
+    let mut made = Made { left: MAX_BYTES };
+    let values = func.params().map(|(name, ty)| made.field(name, &ty, args.get(name)).map(|(_, value)| value));
+    values.collect::<Result<_, Misfit>>().map_err(Misfit::into_error)
+}
+
+/// What does not fit, and where: names from the inside out.
+#[derive(Debug)]
+struct Misfit {
+    path: Vec<String>,
+    problem: String,
+}
+
+impl Misfit {
+    fn new(problem: impl Into<String>) -> Self {
+        Self { path: Vec::new(), problem: problem.into() }
+    }
+
+    fn under(mut self, step: impl ToString) -> Self {
+        self.path.push(step.to_string());
+        self
+    }
+
+    fn into_error(self) -> ToolError {
+        let steps = self.path.iter().rev().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")));
+        let pointer: String = steps.collect();
+        ToolError::new(ErrorCode::InputInvalid, format!("{pointer}: {}", self.problem)).about(pointer)
+    }
+}
+
+struct Made {
+    left: usize,
+}
+
+impl Made {
+    fn take(&mut self, bytes: usize) -> Result<(), Misfit> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(Misfit::new(format!("the arguments come to more than {MAX_BYTES} bytes of the component's values")));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &str) -> Result<String, Misfit> {
+        self.take(name.len() + size_of::<String>())?;
+        Ok(name.to_owned())
+    }
+
+    fn field(&mut self, name: &str, ty: &Type, given: Option<&Value>) -> Result<(String, Val), Misfit> {
+        let under = |misfit: Misfit| misfit.under(name);
+        let value = match (given, ty) {
+            (Some(json), _) => self.value(ty, json).map_err(under)?,
+            (None, Type::Option(_)) => self.value(ty, &Value::Null).map_err(under)?,
+            (None, _) => return Err(under(Misfit::new("is missing"))),
+        };
+        Ok((self.name(name).map_err(under)?, value))
+    }
+
+    fn boxed(&mut self, name: &str, ty: &Type, json: &Value) -> Result<Option<Box<Val>>, Misfit> {
+        self.value(ty, json).map(|value| Some(Box::new(value))).map_err(|misfit| misfit.under(name))
+    }
+
+    fn value(&mut self, ty: &Type, json: &Value) -> Result<Val, Misfit> {
+        self.take(size_of::<Val>())?;
+        Ok(match (ty, json) {
+            (Type::Bool, Value::Bool(value)) => Val::Bool(*value),
+            (Type::S8, json) => Val::S8(integer(json)?),
+            (Type::U8, json) => Val::U8(integer(json)?),
+            (Type::S16, json) => Val::S16(integer(json)?),
+            (Type::U16, json) => Val::U16(integer(json)?),
+            (Type::S32, json) => Val::S32(integer(json)?),
+            (Type::U32, json) => Val::U32(integer(json)?),
+            (Type::S64, json) => Val::S64(integer(json)?),
+            (Type::U64, json) => Val::U64(integer(json)?),
+            (Type::Float32, json) => Val::Float32(narrow(float(json)?)?),
+            (Type::Float64, json) => Val::Float64(float(json)?),
+            (Type::Char, Value::String(text)) => Val::Char(character(text)?),
+            (Type::String, Value::String(text)) => {
+                self.take(text.len())?;
+                Val::String(text.clone())
+            }
+            (list @ Type::List(_), Value::String(text)) if is_bytes(list) => {
+                // Before they are decoded: each becomes a value of its own.
+                self.take((text.len() / 4 * 3).saturating_mul(size_of::<Val>()))?;
+                let bytes = BASE64.decode(text).map_err(|e| Misfit::new(format!("is not base64: {e}")))?;
+                Val::List(bytes.into_iter().map(Val::U8).collect())
+            }
+            (Type::List(list), Value::Array(items)) => Val::List(self.items(&mut std::iter::repeat(list.ty()), items)?),
+            (Type::Tuple(tuple), Value::Array(items)) => {
+                if items.len() != tuple.types().len() {
+                    return Err(Misfit::new(format!("has {} items, not {}", items.len(), tuple.types().len())));
+                }
+                Val::Tuple(self.items(&mut tuple.types(), items)?)
+            }
+            (Type::Record(record), Value::Object(given)) => {
+                let fields = record.fields().map(|field| self.field(field.name, &field.ty, given.get(field.name)));
+                Val::Record(fields.collect::<Result<_, _>>()?)
+            }
+            (Type::Variant(variant), json) => {
+                let (name, payload) = choice(json)?;
+                let case = variant.cases().find(|case| case.name == name).ok_or_else(|| Misfit::new("is none of its cases"))?;
+                let value = match (&case.ty, payload) {
+                    (None, None) => None,
+                    (Some(ty), Some(json)) => self.boxed(name, ty, json)?,
+                    (Some(_), None) => return Err(Misfit::new("needs a value: write {\"case\": value}")),
+                    (None, Some(_)) => return Err(Misfit::new("has no value: write the case as a text")),
+                };
+                Val::Variant(self.name(name)?, value)
+            }
+            (Type::Enum(names), Value::String(name)) => {
+                let known = names.names().any(|one| one == name);
+                Val::Enum(known.then(|| self.name(name)).ok_or_else(|| Misfit::new("is none of its names"))??)
+            }
+            (Type::Flags(flags), Value::Array(items)) => {
+                let mut set = Vec::new();
+                for name in flags.names().filter(|name| items.iter().any(|item| item.as_str() == Some(name))) {
+                    set.push(self.name(name)?);
+                }
+                Val::Flags(set)
+            }
+            (Type::Option(_), Value::Null) => Val::Option(None),
+            (Type::Option(option), json) => {
+                let inner = option.ty();
+                match (&inner, json) {
+                    (Type::Option(_), Value::Object(some)) => {
+                        let json = some.get("some").ok_or_else(|| Misfit::new("is not {\"some\": value}"))?;
+                        Val::Option(self.boxed("some", &inner, json)?)
+                    }
+                    (Type::Option(_), _) => return Err(Misfit::new("is not {\"some\": value}")),
+                    _ => Val::Option(Some(Box::new(self.value(&inner, json)?))),
+                }
+            }
+            (Type::Result(result), Value::Object(given)) => {
+                let mut half = |name: &str, ty: Option<Type>| match (ty, given.get(name)) {
+                    (Some(ty), Some(json)) => self.boxed(name, &ty, json),
+                    _ => Ok(None),
+                };
+                Val::Result(match (given.contains_key("ok"), given.contains_key("err")) {
+                    (true, false) => Ok(half("ok", result.ok())?),
+                    (false, true) => Err(half("err", result.err())?),
+                    _ => return Err(Misfit::new("is not {\"ok\": value} and not {\"err\": value}")),
+                })
+            }
+            _ => return Err(Misfit::new("is not of the type that the function takes")),
+        })
+    }
+
+    fn items(&mut self, types: &mut dyn Iterator<Item = Type>, items: &[Value]) -> Result<Vec<Val>, Misfit> {
+        let pairs = types.zip(items).enumerate();
+        pairs.map(|(at, (ty, json))| self.value(&ty, json).map_err(|misfit| misfit.under(at))).collect()
+    }
+}
+
+/// A case of a variant: its name alone, or `{"name": value}`.
+fn choice(json: &Value) -> Result<(&str, Option<&Value>), Misfit> {
+    match json {
+        Value::String(name) => Ok((name, None)),
+        Value::Object(one) if one.len() == 1 => {
+            one.iter().next().map(|(name, value)| (name.as_str(), Some(value))).ok_or_else(|| Misfit::new("is empty"))
+        }
+        _ => Err(Misfit::new("is neither a case's name nor {\"case\": value}")),
+    }
+}
+
+/// A number without a fraction, or its digits.
+fn integer<N: TryFrom<i128>>(json: &Value) -> Result<N, Misfit> {
+    /// Above it a JSON number with a fraction or an exponent may have been rounded.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = match json {
+        Value::Number(number) => number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)).or_else(|| {
+            let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT)?;
+            #[expect(clippy::cast_possible_truncation, reason = "it has no fraction and is small")]
+            Some(float as i128)
+        }),
+        Value::String(digits) => digits.parse().ok(),
+        _ => None,
+    };
+    let number = number.ok_or_else(|| Misfit::new("is not a whole number"))?;
+    N::try_from(number).map_err(|_| Misfit::new(format!("{number} is out of range")))
+}
+
+fn float(json: &Value) -> Result<f64, Misfit> {
+    match json {
+        Value::Number(number) => number.as_f64(),
+        Value::String(name) => match name.as_str() {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            _ => None,
+        },
+        _ => None,
+    }
+    .ok_or_else(|| Misfit::new("is not a number"))
+}
+
+fn narrow(wide: f64) -> Result<f32, Misfit> {
+    #[expect(clippy::cast_possible_truncation, reason = "what becomes infinite by it is refused")]
+    let narrow = wide as f32;
+    if narrow.is_infinite() && wide.is_finite() {
+        return Err(Misfit::new(format!("{wide} is out of range")));
+    }
+    Ok(narrow)
+}
+
+fn character(text: &str) -> Result<char, Misfit> {
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (Some(one), None) => Ok(one),
+        _ => Err(Misfit::new("is not one character")),
+    }
+}

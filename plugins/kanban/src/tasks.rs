@@ -1,0 +1,112 @@
+//! The tasks in the store: `next`, the last number that was given, and `task/<number>`, one for each.
+
+use toolbay_sdk::kv::{self, Scope};
+use toolbay_sdk::prelude::*;
+use toolbay_sdk::{config, serde_json};
+
+use crate::time;
+
+/// How often a change is tried again because another call was faster.
+const TRIES: usize = 100;
+const NEXT: &str = "next";
+const PREFIX: &str = "task/";
+/// The columns of a board whose operator names none.
+const COLUMNS: [&str; 4] = ["todo", "doing", "review", "done"];
+/// Where a task goes that is done. The reducer of `kanban_list` knows it by this name.
+pub(crate) const DONE: &str = "done";
+
+/// One task.
+#[data]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// How the other tools name it: `t7`.
+    pub id: String,
+    /// What is to be done.
+    pub title: String,
+    /// The column it is in.
+    pub status: String,
+    /// More about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub notes: String,
+    /// When it was last changed.
+    #[serde(rename = "updatedAt")]
+    pub updated_at: String,
+}
+
+/// The columns of the board, in their order.
+pub(crate) fn columns() -> Result<Vec<String>> {
+    let mut columns =
+        config::get::<Vec<String>>("columns")?.unwrap_or_else(|| COLUMNS.map(str::to_owned).to_vec());
+    if !columns.iter().any(|column| column == DONE) {
+        columns.push(DONE.to_owned());
+    }
+    Ok(columns)
+}
+
+/// Refuses a column that the board does not have.
+pub(crate) fn check_column(status: &str, argument: &str) -> Result<()> {
+    let columns = columns()?;
+    if columns.iter().any(|column| column == status) {
+        return Ok(());
+    }
+    Err(Error::input(format!("there is no column `{status}`; the board has {}", columns.join(", "))).at(argument))
+}
+
+fn key(number: u64) -> String {
+    format!("{PREFIX}{number:020}")
+}
+
+/// The number of `t7`.
+fn number(id: &str) -> Result<u64> {
+    let number = id.strip_prefix('t').and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| Error::input("a task's id is `t` and a number").at("/id"))
+}
+
+fn missing(id: &str) -> Error {
+    Error::failed(format!("there is no task {id}; kanban_list shows what there is")).at("not-found")
+}
+
+/// Adds a task under a new number.
+pub(crate) fn create(title: String, notes: String, status: String) -> Result<Task> {
+    let next = kv::increment(Scope::Plugin, NEXT, 1)?;
+    let next = u64::try_from(next).map_err(|_| Error::failed("the numbers of the board are damaged"))?;
+    let task = Task { id: format!("t{next}"), title, status, notes, updated_at: time::now() };
+    kv::set_json(Scope::Plugin, &key(next), &task, None)?;
+    Ok(task)
+}
+
+/// Changes a task, on what it is at that moment.
+pub(crate) fn change(id: &str, change: impl Fn(&mut Task)) -> Result<Task> {
+    let key = key(number(id)?);
+    for _ in 0..TRIES {
+        let old = kv::get(Scope::Plugin, &key)?.ok_or_else(|| missing(id))?;
+        let before: Task = serde_json::from_slice(&old)?;
+        let mut task = before.clone();
+        change(&mut task);
+        if task == before {
+            return Ok(task);
+        }
+        task.updated_at = time::now();
+        if kv::replace(Scope::Plugin, &key, Some(&old), &serde_json::to_vec(&task)?)? {
+            return Ok(task);
+        }
+    }
+    Err(Error::failed(format!("task {id} is being changed by others all the time; try again")))
+}
+
+/// The tasks after a number, oldest first, until `enough` says so.
+pub(crate) fn each(after: Option<&str>, mut enough: impl FnMut(Task) -> bool) -> Result<()> {
+    let mut last = key(after.map_or(Ok(0), number)?);
+    loop {
+        let keys = kv::keys(Scope::Plugin, PREFIX, Some(&last), 500)?;
+        let Some(end) = keys.last().cloned() else { return Ok(()) };
+        for key in keys {
+            if let Some(task) = kv::get_json(Scope::Plugin, &key)?
+                && enough(task)
+            {
+                return Ok(());
+            }
+        }
+        last = end;
+    }
+}
