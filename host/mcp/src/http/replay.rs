@@ -159,8 +159,8 @@ impl Line {
             tokio::select! {
                 biased;
                 claim = &mut claimed => {
-                    if let Ok(Err(line)) = claim.map(|claim| claim.send(self)) {
-                        // It left once more, before it was given anything.
+                    // It may leave once more, before it is given anything.
+                    if let Ok(claim) = claim && let Err(line) = claim.send(self) {
                         line.keep();
                     }
                     return;
