@@ -74,12 +74,12 @@ fn issuer(keys: Value) -> (Arc<Issuer>, Arc<AtomicUsize>) {
         let bytes = json!({"keys": keys}).to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     });
-    (made(oauth(), fetch), asked)
+    (made(&oauth(), &fetch), asked)
 }
 
-fn made(oauth: OAuth, fetch: FetchKeys) -> Arc<Issuer> {
+fn made(oauth: &OAuth, fetch: &FetchKeys) -> Arc<Issuer> {
     let serve = Serve { public_url: Some("https://tools.example".to_owned()), ..Serve::default() };
-    Issuer::following(None, &oauth, &serve, &fetch).unwrap()
+    Issuer::following(None, oauth, &serve, fetch).unwrap()
 }
 
 fn now() -> i64 {
@@ -177,7 +177,7 @@ async fn unknown_keys_do_not_make_it_ask_all_the_time_and_new_ones_are_found() {
         let bytes = json!({"keys": *served.lock().unwrap()}).to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     });
-    let issuer = made(oauth(), fetch);
+    let issuer = made(&oauth(), &fetch);
     let token = |signer: &Signer, kid: &str| signer.sign(&json!({"alg": "EdDSA", "kid": kid}), &claims());
     assert!(issuer.caller(&token(&old, "old"), None).await.is_ok());
     for n in 0..100 {
@@ -207,7 +207,7 @@ async fn one_reading_serves_all_who_wait_and_none_who_leaves_begins_another() {
             Ok(keys)
         })
     });
-    let issuer = made(oauth(), fetch);
+    let issuer = made(&oauth(), &fetch);
     let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     // Each gives up after a second; the reading goes on, and there is no second one.
     for _ in 0..4 {
@@ -228,7 +228,7 @@ async fn a_reading_that_panics_is_one_that_failed() {
         counted.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { panic!("as it was told to") })
     });
-    let issuer = made(oauth(), fetch);
+    let issuer = made(&oauth(), &fetch);
     let token = Signer::ed25519().sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     for _ in 0..3 {
         assert_eq!(issuer.caller(&token, None).await.unwrap_err(), Problem::Keys, "nobody waits for ever");
@@ -246,7 +246,7 @@ async fn a_token_opens_the_endpoint_that_it_is_for() {
     });
     let mut oauth = oauth();
     oauth.audience = ["https://tools.example".to_owned(), "https://tools.example/mcp".to_owned()].into();
-    let issuer = made(oauth, fetch);
+    let issuer = made(&oauth, &fetch);
     let (none, research, other) = (None, Some("research"), Some("other"));
     for (audience, opens) in [
         ("https://tools.example/mcp", vec![none]),
@@ -284,7 +284,7 @@ async fn an_issuer_that_is_down_is_asked_ever_more_seldom_and_its_old_keys_count
     });
     let mut oauth = oauth();
     oauth.leeway = Duration::ZERO;
-    let issuer = made(oauth, fetch);
+    let issuer = made(&oauth, &fetch);
     let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     let minutes = |n: u64| tokio::time::advance(Duration::from_secs(n * 60));
     assert!(issuer.caller(&token, None).await.is_ok());

@@ -161,11 +161,7 @@ impl Keys {
     ///
     /// # Errors
     /// There is none, or the keys can not be had.
-    pub(super) async fn find(
-        &self,
-        kid: Option<&str>,
-        algorithm: Algorithm,
-    ) -> Result<Arc<Key>, Missing> {
+    pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Missing> {
         let held = self.0.held.load_full();
         let age = held.read.map(|read| read.elapsed());
         match (held.find(kid, algorithm), age) {

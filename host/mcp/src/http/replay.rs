@@ -30,9 +30,12 @@ const MAX_EVENTS: usize = 16;
 /// What a stream that is kept takes at least, in bytes: a task, and its end of a channel.
 const LEAST: u64 = 4 << 10;
 
+/// To whom a stream is given that its client comes back for.
+type Given = oneshot::Sender<Box<Line>>;
+
 /// The streams of a session that their clients have left, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Replays(Mutex<HashMap<u64, oneshot::Sender<oneshot::Sender<Line>>>>);
+pub(super) struct Replays(Mutex<HashMap<u64, oneshot::Sender<Given>>>);
 
 /// What a stream is kept with.
 #[derive(Debug, Clone)]
@@ -72,7 +75,7 @@ pub(super) fn place(event_id: &str) -> Option<(u64, Option<u64>)> {
 }
 
 impl Replays {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<oneshot::Sender<Line>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Given>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +90,7 @@ impl Replays {
             index.is_some_and(|index| index > after)
         };
         line.again = line.came.iter().filter(is_later).cloned().collect();
-        Some(Answering(Some(line)))
+        Some(Answering(Some(*line)))
     }
 }
 
@@ -151,7 +154,7 @@ impl Line {
     }
 
     /// Reads on until the client comes back, the session is over, or the answer has waited for long enough.
-    async fn wait(mut self, mut share: Share, mut claimed: oneshot::Receiver<oneshot::Sender<Self>>) {
+    async fn wait(mut self, mut share: Share, mut claimed: oneshot::Receiver<Given>) {
         let closed = self.keeper.closed.clone();
         let over = tokio::time::sleep(KEPT_FOR);
         tokio::pin!(over);
@@ -159,8 +162,8 @@ impl Line {
             tokio::select! {
                 biased;
                 claim = &mut claimed => {
-                    // It may leave once more, before it is given anything.
-                    if let Ok(claim) = claim && let Err(line) = claim.send(self) {
+                    if let Ok(Err(line)) = claim.map(|claim| claim.send(Box::new(self))) {
+                        // It left once more, before it was given anything.
                         line.keep();
                     }
                     return;
