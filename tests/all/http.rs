@@ -260,6 +260,25 @@ async fn while_it_is_told_to_end_it_says_so_and_at_once_means_at_once() {
 }
 
 #[tokio::test]
+async fn at_the_end_calls_whose_connections_are_gone_have_their_time_and_their_line_too() {
+    for (grace, ms, outcome) in [("60s", 1500, "ok"), ("200ms", 3_600_000, "cancelled")] {
+        let mut desk = Desk::new(&format!("[serve.limits]\ndrain_grace = \"{grace}\"\n")).await;
+        let (id, places) = (desk.begin().await, desk.host.host.free_places());
+        let params = json!({"name": "s__sleep", "arguments": {"ms": ms}});
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let wire = desk.post(&call).session(&id).open().await;
+        desk.until_running(1, places).await;
+        drop(wire);
+        desk.until("the connection is gone", |desk| desk.http.counts().connections == 0).await;
+        desk.ends.drain.cancel();
+        tokio::time::timeout(HANGS, &mut desk.task).await.unwrap().unwrap();
+        let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
+        assert_eq!(outcomes, [outcome], "{grace}");
+        assert_eq!(desk.host.host.free_places(), places);
+    }
+}
+
+#[tokio::test]
 async fn small_answers_do_not_wait() {
     let desk = Desk::new("").await;
     let body = modern("tools/call", json!({"name": "e__echo", "arguments": {}}));

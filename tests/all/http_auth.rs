@@ -2,21 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use integration_tests::TestHost;
-use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolbay::core::serve::Serve;
 use toolbay_mcp::FetchKeys;
 use toolbay_mcp::http::{Ends, Http};
 
-use super::http_peer::{Ask, Desk, keys};
+use super::http_peer::{Ask, Desk, Issuer, keys};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -26,7 +21,7 @@ fn sha256(token: &str) -> String {
     Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn write(file: &Path, tokens: &[(&str, &str, &str)]) {
+pub(crate) fn write(file: &Path, tokens: &[(&str, &str, &str)]) {
     let lines = tokens.iter().map(|(name, token, more)| {
         format!("[[token]]\nname = \"{name}\"\nsha256 = \"{}\"\n{more}\n", sha256(token))
     });
@@ -38,7 +33,7 @@ const POLICY: &str =
     "[serve]\ntokens = \"tokens.toml\"\n[profile.few]\ntools = [\"e__echo\"]\n[profile.other]\n";
 
 /// A desk with these tokens, and their file.
-async fn desk(tokens: &[(&str, &str, &str)]) -> (Desk, PathBuf) {
+pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (Desk, PathBuf) {
     let mut file = PathBuf::new();
     let host = TestHost::built(POLICY, |builder, root| {
         file = root.join("tokens.toml");
@@ -170,7 +165,7 @@ async fn a_token_that_is_taken_back_ends_what_it_opened_and_no_other() {
     b.until("list_changed").await;
 
     // A file that can not be read changes nothing.
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(desk.http.reload_files().unwrap_err().contains("chmod 600"));
     std::fs::remove_file(&file).unwrap();
     assert!(desk.http.reload_files().is_err());
@@ -213,32 +208,7 @@ async fn an_address_that_others_can_reach_is_not_served_to_everybody() {
     assert!(http.reload(Serve::default()).is_err());
 }
 
-/// An authorization server that only signs.
-struct Issuer(Ed25519KeyPair);
-
-impl Issuer {
-    fn new() -> Self {
-        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
-        Self(Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap())
-    }
-
-    fn jwks(&self) -> Value {
-        let x = URL_SAFE_NO_PAD.encode(self.0.public_key().as_ref());
-        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": x}]})
-    }
-
-    fn token(&self, subject: &str, scope: &str, seconds: i64) -> String {
-        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
-        let claims = json!({"iss": "https://id.example", "aud": "https://tools.example/mcp", "sub": subject,
-            "scope": scope, "exp": now + seconds});
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed =
-            format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "k", "typ": "at+jwt"})), part(&claims));
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(self.0.sign(signed.as_bytes())))
-    }
-}
-
-const OAUTH: &str = "[serve]\npublic_url = \"https://tools.example\"\n[serve.oauth]\nissuer = \"https://id.example\"\n\
+pub(crate) const OAUTH: &str = "[serve]\npublic_url = \"https://tools.example\"\n[serve.oauth]\nissuer = \"https://id.example\"\n\
     audience = [\"https://tools.example/mcp\"]\njwks = \"https://id.example/keys\"\nscopes = [\"tools\"]\nleeway = \"0s\"\n\
     [serve.oauth.profiles]\n\"*\" = [\"tools:all\"]\nfew = []\n[profile.few]\n[profile.other]\n";
 
@@ -266,9 +236,21 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
     for path in ["", "/mcp"] {
         let whole = desk.get(&format!("/.well-known/oauth-protected-resource{path}")).send().await.json();
         assert_eq!(whole["resource"], "https://tools.example/mcp");
+        assert_eq!(whole["scopes_supported"], json!(["tools", "tools:all"]));
     }
+    let closed = desk.get("/.well-known/oauth-protected-resource/mcp/other").send().await;
+    assert_eq!(closed.status, 404, "no token opens it");
+    // Each endpoint asks for what opens it.
+    let nobody = desk.modern("tools/list", json!({})).send().await;
+    let challenge = nobody.header("www-authenticate").unwrap().to_owned();
+    assert!(challenge.contains("/mcp\", scope=\"tools tools:all\""), "{challenge}");
 
-    let (some, all) = (issuer.token("alice", "tools", 300), issuer.token("alice", "tools tools:all", 300));
+    let whole = ["https://tools.example/mcp", "https://tools.example/mcp/few"];
+    let some = issuer.token_for(json!(whole), "alice", "tools", 300);
+    let all = issuer.token("alice", "tools tools:all", 300);
+    assert_eq!(ask(&all, "/mcp/few").send().await.status, 401, "it is for /mcp");
+    let few = issuer.token_for(json!(whole[1]), "alice", "tools tools:all", 300);
+    assert_eq!(ask(&few, "/mcp").send().await.status, 401, "it is for /mcp/few");
     assert_eq!(ask(&some, "/mcp/few").send().await.status, 200);
     assert_eq!(ask(&all, "/mcp").send().await.status, 200);
     let step_up = ask(&some, "/mcp").send().await;
@@ -278,10 +260,11 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
         challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"tools tools:all\""),
         "{challenge}"
     );
-    assert_eq!(ask(&all, "/mcp/other").send().await.status, 403, "not named, so not open");
+    let other = issuer.token_for(json!("https://tools.example/mcp/other"), "alice", "tools tools:all", 300);
+    assert_eq!(ask(&other, "/mcp/other").send().await.status, 403, "not named, so not open");
 
-    let stranger = Issuer::new().token("alice", "tools", 300);
-    let expired = issuer.token("alice", "tools", -5);
+    let stranger = Issuer::new().token_for(json!(whole), "alice", "tools", 300);
+    let expired = issuer.token_for(json!(whole), "alice", "tools", -5);
     let altered = some.replace(&some[some.len() - 8..], "AAAAAAAA");
     for wrong in [&stranger, &expired, &altered, &"x.y.z".to_owned()] {
         let answer = ask(wrong, "/mcp/few").send().await;
@@ -292,15 +275,29 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_the_token_that_opened_it() {
-    let issuer = Issuer::new();
-    let jwks = Mutex::new(issuer.jwks());
-    let desk = Desk::fetching(OAUTH, keys(move || jwks.lock().unwrap().clone())).await;
-    let params = json!({"notifications": {"toolsListChanged": true}});
-    let token = issuer.token("alice", "tools", 3);
-    let mut wire = desk.modern("subscriptions/listen", params).path("/mcp/few").bearer(&token).open().await;
-    wire.until("acknowledged").await;
-    wire.until("0\r\n\r\n").await;
-    let answer = desk.modern("tools/list", json!({})).path("/mcp/few").bearer(&token).send().await;
-    assert_eq!(answer.status, 401);
+async fn who_tries_many_wrong_tokens_has_to_wait_and_its_neighbours_have_not() {
+    let policy = "[serve]\ntokens = \"tokens.toml\"\n[serve.limits]\nauth_failures_per_minute = 5\n";
+    let host = TestHost::built(policy, |builder, root| {
+        write(&root.join("tokens.toml"), &[("a", "token-a", ""), ("b", "token-b", "")]);
+        builder
+    });
+    let desk = Desk::of(host, FetchKeys::never(), None).await;
+    let ask = |token: &str| desk.modern("tools/list", json!({})).bearer(token);
+    assert_eq!(ask("token-a").send().await.status, 200);
+    let mut statuses = Vec::new();
+    for n in 0..20 {
+        let answer = ask(&format!("guess-{n}")).send().await;
+        if answer.status == 429 {
+            assert!(answer.body.contains("auth_failures_per_minute"), "{}", answer.body);
+            assert!(answer.header("retry-after").is_some() && answer.header("www-authenticate").is_none());
+        }
+        statuses.push(answer.status);
+    }
+    let refused = statuses.iter().filter(|status| **status == 401).count();
+    assert!((5..=8).contains(&refused), "{statuses:?}");
+    assert_eq!(statuses.last(), Some(&429));
+    assert_eq!(ask("token-a").send().await.status, 200, "it was let in before");
+    assert_eq!(ask("token-b").send().await.status, 429, "nobody knows it yet");
+    // Whoever shows none is told what is needed, as before.
+    assert_eq!(desk.modern("tools/list", json!({})).send().await.status, 401);
 }

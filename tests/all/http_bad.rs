@@ -98,6 +98,52 @@ async fn a_body_that_is_too_long_is_not_read() {
 }
 
 #[tokio::test]
+async fn one_client_can_not_have_all_the_room_for_bodies() {
+    let limits = "[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_per_client = \"64KiB\"\n\
+                  body_bytes_in_all = \"128KiB\"\n";
+    let host = integration_tests::TestHost::built(
+        &format!("[serve]\ntokens = \"tokens.toml\"\n{limits}"),
+        |b, root| {
+            super::http_auth::write(&root.join("tokens.toml"), &[("a", "token-a", ""), ("b", "token-b", "")]);
+            b
+        },
+    );
+    let desk = Desk::of(host, toolbay_mcp::FetchKeys::never(), None).await;
+    let body = vec![b' '; 60 << 10];
+    // All but the last byte, and nothing more.
+    let mut slow = Wire::connect(desk.address).await;
+    let bytes = desk.post(&json!({})).bytes(body.clone()).bearer("token-a").wire();
+    slow.write(&bytes[..bytes.len() - 1]).await;
+    let ask = |token: &str| desk.post(&json!({})).bytes(body.clone()).bearer(token);
+    let mut answer = ask("token-a").send().await;
+    for _ in 0..500 {
+        if answer.status == 429 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        answer = ask("token-a").send().await;
+    }
+    assert!(answer.status == 429 && answer.body.contains("body_bytes_per_client"), "{answer:?}");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(ask("token-b").send().await.status, 400, "it is read, and is no message");
+    drop(slow);
+}
+
+#[tokio::test]
+async fn a_message_that_says_something_twice_is_none() {
+    let desk = Desk::new("").await;
+    let id = desk.begin().await;
+    for body in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"e__echo"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"e__echo"},"params":{"name":"s__sleep"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"e__echo","arguments":{},"arguments":{"a":1}}}"#,
+    ] {
+        let answer = desk.post(&json!({})).bytes(body.as_bytes().to_vec()).session(&id).send().await;
+        assert_eq!((answer.status, answer.code()), (400, -32600), "{body}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers() {
     let desk = Desk::new("").await;
     let unknown = desk.modern("no/such", json!({})).send().await;
@@ -113,6 +159,14 @@ async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers(
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 12345}});
     assert_eq!(desk.post(&cancel).session(&id).send().await.status, 202);
+    // Nor of a request that has ended, nor twice.
+    let ended = json!({"jsonrpc": "2.0", "id": 12, "method": "tools/list"});
+    assert_eq!(desk.post(&ended).session(&id).send().await.status, 200);
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 12}});
+    for _ in 0..2 {
+        assert_eq!(desk.post(&cancel).session(&id).send().await.status, 202);
+    }
+    assert!(desk.post(&ended).session(&id).send().await.json()["result"].is_object(), "and the id is free");
     let tool = desk.modern("tools/call", json!({"name": "no_such", "arguments": {}})).send().await;
     assert_eq!(tool.code(), -32602, "{tool:?}");
     assert_eq!(desk.post(&list()).session(&id).send().await.status, 200);

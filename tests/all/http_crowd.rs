@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::http_peer::{Desk, HANGS, Wire};
@@ -170,4 +170,58 @@ async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
     assert!(is_answered(&desk).await);
     let list: Value = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     assert_eq!(desk.post(&list).session(&id).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_reads_slowly_is_not_idle() {
+    let limits = "[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
+    let desk = Desk::new(limits).await;
+    let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut slow = socket.connect(desk.address).await.unwrap();
+    slow.write_all(&desk.modern("tools/call", long).wire()).await.unwrap();
+    // Longer than a connection may be idle, and others come that could have its place.
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(is_answered(&desk).await);
+    }
+    let mut read = 0;
+    let mut piece = vec![0; 256 << 10];
+    while read < 3 << 20 {
+        let length = tokio::time::timeout(HANGS, slow.read(&mut piece)).await.unwrap().unwrap();
+        assert!(length > 0, "cut off after {read} bytes");
+        read += length;
+    }
+}
+
+#[tokio::test]
+async fn sessions_of_a_client_are_counted_over_its_profiles_and_eras() {
+    let desk = Desk::new("[profile.few]\n[serve.limits]\nsessions_per_client = 2\n").await;
+    desk.begin().await;
+    desk.begin_with(|ask| ask.path("/mcp/few")).await;
+    let full = desk.post(&super::http_peer::initialize("2025-11-25")).send().await;
+    assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
+    // Nor is there room for what a request that stands alone comes back to.
+    let full = desk.modern("tools/list", json!({})).send().await;
+    assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
+    assert_eq!((desk.http.counts().sessions, desk.http.counts().stateless), (2, 0));
+}
+
+#[tokio::test]
+async fn sessions_of_both_eras_are_counted_together_and_that_of_2026_goes_first() {
+    let desk = Desk::new("[serve.limits]\nsessions = 3\n").await;
+    let ask = |label: &str| desk.modern("tools/list", json!({})).header("toolbay-session", label);
+    for n in 0..10 {
+        assert_eq!(ask(&format!("{n}")).send().await.status, 200);
+    }
+    assert_eq!(desk.http.counts().stateless, 3);
+    let ids = [desk.begin().await, desk.begin().await];
+    assert_eq!((desk.http.counts().sessions, desk.http.counts().stateless), (2, 1));
+    desk.begin().await;
+    let full = ask("more").send().await;
+    assert!(full.status == 503 && full.body.contains("limits] sessions"), "{full:?}");
+    let end = super::http_peer::Ask::new(desk.address, "DELETE", "/mcp").session(&ids[0]);
+    assert_eq!(end.send().await.status, 204);
+    assert_eq!(ask("more").send().await.status, 200);
 }

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use integration_tests::TestHost;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -335,4 +339,34 @@ pub(crate) fn keys(keys: impl Fn() -> Value + Send + Sync + 'static) -> FetchKey
         let bytes = keys().to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     })
+}
+
+/// An authorization server that only signs.
+pub(crate) struct Issuer(Ed25519KeyPair);
+
+impl Issuer {
+    pub(crate) fn new() -> Self {
+        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        Self(Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap())
+    }
+
+    pub(crate) fn jwks(&self) -> Value {
+        let x = URL_SAFE_NO_PAD.encode(self.0.public_key().as_ref());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": x}]})
+    }
+
+    /// A token for `/mcp`.
+    pub(crate) fn token(&self, subject: &str, scope: &str, seconds: i64) -> String {
+        self.token_for(json!("https://tools.example/mcp"), subject, scope, seconds)
+    }
+
+    pub(crate) fn token_for(&self, audience: Value, subject: &str, scope: &str, seconds: i64) -> String {
+        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
+        let claims = json!({"iss": "https://id.example", "aud": audience, "sub": subject,
+            "scope": scope, "exp": now + seconds});
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed =
+            format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "k", "typ": "at+jwt"})), part(&claims));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(self.0.sign(signed.as_bytes())))
+    }
 }

@@ -10,11 +10,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
 use tokio::runtime::Runtime;
 use toolbay::core::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
 
+use crate::figures::median;
 use crate::floor::{ARGS, Bare};
 
 const BATCH: usize = 64;

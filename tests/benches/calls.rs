@@ -8,11 +8,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
 use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
-use crate::figures::{Spread, keep, quick, rounds};
+use crate::figures::{Spread, keep, median, quick, rounds};
 use crate::floor::{ARGS, Bare};
 
 const ROUNDS: usize = 30;
@@ -97,7 +96,7 @@ fn two_threads() {
 
 /// `toolbay list` with 100 different plugins, as a process.
 fn start_of_list() {
-    let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/toolbay");
+    let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/toolbay");
     if !binary.exists() {
         println!(
             "\nno `target/release/toolbay`: build it with `cargo build --release -p toolbay-cli` to time `toolbay list`"

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
 use tokio::net::TcpListener;
 use toolbay::core::pipeline::outcome;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext};
+
+use crate::figures::median;
 
 const ROUNDS: usize = 40;
 

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use integration_tests::median;
 use tokio::runtime::Runtime;
 use toolbay::core::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
 
-use crate::figures::{keep, rounds};
+use crate::figures::{keep, median, rounds};
 use crate::floor::{ARGS, Bare};
 use crate::plot::{Curve, Plot};
 

@@ -30,6 +30,12 @@ pub(crate) fn rounds(rounds: usize) -> usize {
     if quick() { rounds.div_ceil(3) } else { rounds }
 }
 
+/// The value in the middle; 0 if there is none.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
 /// The middle and the nearly worst of some times.
 pub(crate) struct Spread {
     pub(crate) p50: f64,

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use integration_tests::median;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 use wasmtime::component::{ComponentType, Lower};
 
+use crate::figures::median;
 use crate::floor::Bare;
 
 const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
@@ -23,7 +23,7 @@ const ROUNDS: usize = 41;
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     // Beside the build, and not in the folder for temporary files, which may be in memory.
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let workspace = tempfile::tempdir_in(target).unwrap();
     let root = workspace.path().canonicalize().unwrap();
     let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker, ResourceTable};
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
@@ -11,7 +12,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 mod bindings {
     #![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "generated")]
     wasmtime::component::bindgen!({
-        path: "../wit",
+        path: "../../wit",
         world: "toolbay:plugin/exports-tools",
         exports: { default: async },
     });
@@ -29,6 +30,24 @@ pub(crate) struct State {
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// What is imported and not there traps when it is called. Not by `define_unknown_imports_as_traps`, which compares
+/// exact names and would hide WASI of another patch version.
+fn trap_the_rest(engine: &Engine, component: &Component, linker: &mut Linker<State>) {
+    for (name, item) in component.component_type().imports(engine) {
+        let ComponentItem::ComponentInstance(instance) = item.ty else { continue };
+        if name.starts_with("wasi:") {
+            continue;
+        }
+        for (function, item) in instance.exports(engine) {
+            if matches!(item.ty, ComponentItem::ComponentFunc(_)) {
+                let mut at = linker.instance(name).unwrap();
+                // What is there already stays.
+                drop(at.func_new(function, |_, _, _, _| Err(wasmtime::format_err!("not there"))));
+            }
+        }
     }
 }
 
@@ -73,7 +92,7 @@ impl Bare {
         let mut linker: Linker<State> = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
         imports(&mut linker);
-        linker.define_unknown_imports_as_traps(&component).unwrap();
+        trap_the_rest(&engine, &component, &mut linker);
         let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
         Self { engine, pre }
     }

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use integration_tests::median;
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, TableDefinition};
 use serde_json::{Value, json};
 use toolbay::core::kv::{Bucket, KvStore, Quota, Scope};
 use toolbay::{Filter, Host, PluginId, Policy, RedbStore, ToolCall, TurnContext, View};
+
+use crate::figures::median;
 
 const ROUNDS: usize = 60;
 const GETS: u32 = 2000;

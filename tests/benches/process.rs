@@ -5,7 +5,7 @@ use std::process::Child;
 
 /// A program of the release build, or what to do for it.
 pub(crate) fn built(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release").join(name);
     if !path.exists() {
         println!("\nno `target/release/{name}`: `cargo build --release --bins --examples` builds it");
         return None;

@@ -10,9 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
-
-use crate::figures::{Spread, keep, rounds};
+use crate::figures::{Spread, keep, median, rounds};
 use crate::floor::ARGS;
 use crate::process::{Running, built, status_kib};
 

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
 use serde_json::json;
 use toolbay::core::content::ToolOutput;
 use toolbay::core::registry::Entry;
 use toolbay::{Filter, Host, OnCollision, Policy, ToolCall, TurnContext, View, native_tool};
+
+use crate::figures::median;
 
 pub(crate) const MANY: usize = 5000;
 const FEW: usize = 10;

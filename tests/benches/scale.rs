@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use integration_tests::median;
-
-use crate::figures::{keep, rounds};
+use crate::figures::{keep, median, rounds};
 use crate::process::{Running, built, cpu_ms, status_kib};
 
 /// How many components differ; the others are names for one of them.

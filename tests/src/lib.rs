@@ -272,9 +272,3 @@ pub fn said_in_a_process(name: &str, limits: &str) -> Option<(String, String)> {
     assert!(run.status.success() && stdout.contains("1 passed"), "{stderr:.3000}{stdout:.3000}");
     Some((stdout, stderr))
 }
-
-/// The value in the middle, for the benchmarks; 0 if there is none.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}

@@ -27,7 +27,6 @@ struct Asked<'a> {
 /// Builds, looks at the machine, runs.
 pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let asked = Asked::of(args)?;
-    // One set of packages for both, so that nothing is built twice with other features.
     shell(test::native_cargo(workspace).args([
         "build",
         "--release",
@@ -35,9 +34,8 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
         "toolbay",
         "--example",
         "bare",
-        "--bench",
-        "all",
     ]))?;
+    shell(test::native_cargo(workspace).args(["bench", "--bench", "all", "--no-run"]))?;
     let before = Machine::now()?;
     before.warn();
     let start = Instant::now();

@@ -88,6 +88,28 @@ impl Node {
         command
     }
 
+    /// The folder that has the packages.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// npm, which comes with Node.
+    pub(crate) fn npm(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(self.bin().join("../lib/node_modules/npm/bin/npm-cli.js"));
+        command
+    }
+
+    /// The folder of the program `node`.
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.program.parent().map(Path::to_path_buf).unwrap_or_default()
+    }
+
+    /// Node, with whatever is to be run.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+
     /// Runs a file of ours, which finds the packages.
     pub(crate) fn run_own(&self, file: &Path) -> Result<Command> {
         // Packages are looked for beside the file.

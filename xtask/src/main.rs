@@ -8,6 +8,7 @@ mod conformance;
 mod demo;
 mod foreign;
 mod hostile;
+mod languages;
 mod limits;
 mod parity;
 mod peers;
@@ -30,6 +31,7 @@ TASK is one of
     test [--keep-going]  all that must pass before a change is taken; stops at the first failure
     tidy                 what the compiler does not check: module table, core without I/O, file sizes
     plugins              builds the first-party plugins into the folder `plugins` of the target directory
+    languages            plugins in JavaScript, Python and C: builds them, and runs the contract suite against all
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
@@ -75,6 +77,7 @@ fn run(args: &[&str]) -> Result<()> {
             let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
+        ["languages"] => languages::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),

@@ -25,9 +25,5 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         peers.push(format!("Ethos, in-process={} --import {tsx} {} {checkout}", "node", script.display()));
     }
     let mut command = test::native_cargo(workspace);
-    shell(
-        command
-            .args(["bench", "--package", "integration-tests", "--bench", "all", "--", "batch"])
-            .env("TOOLBAY_PEERS", peers.join(";")),
-    )
+    shell(command.args(["bench", "--bench", "all", "--", "batch"]).env("TOOLBAY_PEERS", peers.join(";")))
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, plugins, tidy};
+use crate::{clients, conformance, languages, plugins, tidy};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -21,6 +21,8 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
+    ("languages", languages::run),
+    ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),
     ("vendor types", vendor_types),

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod author;
 mod mcp;
 mod openapi;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueHint};
 use toolbay_core::vendor::Vendor;
 
+pub(crate) use author::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 
@@ -81,6 +83,18 @@ pub(crate) enum Command {
         /// Also list tools that can not be called here, with the reason.
         #[arg(long, short)]
         all: bool,
+    },
+    /// List the prompts that plugins ship.
+    Prompts {
+        /// Print them as JSON, with their arguments.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the resources that plugins ship, and the templates of such.
+    Resources {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Call one tool and print its result.
     Call {
@@ -231,6 +245,24 @@ pub(crate) enum Command {
         /// Print it as JSON.
         #[arg(long, global = true)]
         json: bool,
+    },
+    /// Make a project of a new plugin.
+    New(NewArgs),
+    /// Build the plugin of a project, and put it into the plugin directory.
+    Build(BuildArgs),
+    /// Test the plugin of a project: its own tests, then the examples of its tools against the built component.
+    Test(TestArgs),
+    /// Build a project again whenever a source changes, and show what becomes of it and who calls it.
+    Dev(DevArgs),
+    /// Build the component of a project with what says what it is inside: metadata, licence, dependencies, README, icon.
+    Pack(PackArgs),
+    /// Write a Markdown page for each tool of a plugin.
+    Docs {
+        /// A plugin's id, or a `.wasm` file.
+        plugin: String,
+        /// The folder of the pages. Default: they are printed.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: Option<PathBuf>,
     },
     /// Print completions for a shell.
     Completions {

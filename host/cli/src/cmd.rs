@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod client_setup;
 mod diff;
+mod docs;
 mod explain;
 mod grant;
 mod inspect;
@@ -13,6 +14,7 @@ mod kv;
 mod list;
 mod log;
 mod mcp;
+mod offers;
 mod openapi;
 mod output;
 mod revoke;
@@ -21,6 +23,9 @@ mod search;
 mod serve;
 mod status;
 mod switch;
+
+pub(crate) use grant::declared;
+pub(crate) use log::LiveCalls;
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -33,7 +38,7 @@ use toolbay_core::registry::Entry;
 
 use crate::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::setup;
-use crate::{Stop, Verdict, approval};
+use crate::{Stop, Verdict, approval, author};
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
@@ -41,6 +46,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
+        Command::Prompts { json } => offers::prompts(setup, json).await,
+        Command::Resources { json } => offers::resources(setup, json).await,
         Command::Call { tool, json_args, args_file, attachments, turn, approval, json } => {
             let text = arguments(json_args, args_file)?;
             let run = Run { setup, turn: &turn, approval: &approval, json };
@@ -69,6 +76,12 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
+        Command::New(args) => author::new::run(&args),
+        Command::Build(args) => author::build::run(setup, &args),
+        Command::Test(args) => author::test::run(setup, &args).await,
+        Command::Dev(args) => author::dev::run(setup, &args).await,
+        Command::Pack(args) => author::pack::run(&args),
+        Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
             Ok(Verdict::Good)
@@ -134,7 +147,7 @@ fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
 }
 
 /// The tools of a plugin.
-fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
     let catalog = host.registry().snapshot();
     catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }

@@ -1,9 +1,16 @@
 //! What `check` says about plugins that load. What some client or vendor will not take is `toolbay_core::portable`'s.
 
+pub(crate) mod reducers;
+
 use toolbay::PluginInfo;
 use toolbay_core::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
 use toolbay_core::portable;
 use toolbay_core::tool::ToolDef;
+
+use crate::component::Parts;
+
+/// Bytes of a file that nobody asks about: twice what a plugin with a few tools in Rust has.
+const USUAL_BYTES: u64 = 256 << 10;
 
 /// Findings about one tool.
 pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
@@ -23,11 +30,41 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     found
 }
 
+/// Findings about the file of a plugin.
+pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    let of_debugging = |name: &str| name == "name" || name.starts_with(".debug_");
+    let debugging: u64 =
+        parts.custom.iter().filter(|(name, _)| of_debugging(name)).map(|(_, bytes)| bytes).sum();
+    if debugging > bytes / 4 {
+        found.push(format!(
+            "{} of its {} KiB are names and lines for debuggers, which no host reads: build it with \
+             `toolbay build --release`, or strip it",
+            debugging / 1024,
+            bytes / 1024
+        ));
+    } else if parts.code > USUAL_BYTES {
+        found.push(format!(
+            "its code has {} KiB; each first start compiles all of it, so see what of it is needed",
+            parts.code / 1024
+        ));
+    }
+    found
+}
+
 /// Findings about a plugin as a whole.
 pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
     let mut found = Vec::new();
-    if info.about.is_none() {
-        found.push("it does not say its name, version and licence (export `about`)".to_owned());
+    match &info.about {
+        None => found.push("it does not say its name, version and licence (export `about`)".to_owned()),
+        Some(about) => {
+            let absent = [(&about.description, "what it is for"), (&about.license, "its licence")];
+            let absent: Vec<_> =
+                absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
+            if !absent.is_empty() {
+                found.push(format!("it does not say {} (export `about`)", absent.join(" and ")));
+            }
+        }
     }
     let everything = imports_everything(&info.imports);
     for Undeclared { import, kinds, of_contract } in undeclared(&info.imports, &info.capabilities) {

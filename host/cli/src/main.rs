@@ -5,7 +5,9 @@
 
 mod approval;
 mod args;
+mod author;
 mod cmd;
+mod component;
 mod lint;
 mod output;
 mod policy_file;

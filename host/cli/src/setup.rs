@@ -288,6 +288,14 @@ pub(crate) struct PolicyFile {
 }
 
 impl PolicyFile {
+    /// A policy that is in no file.
+    pub(crate) fn of_text(args: &SetupArgs, text: String) -> Result<Self, Stop> {
+        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
+        let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
+        Ok(Self { file: None, text: Some(text), base: here, workspace })
+    }
+
     /// Finds the file and reads it.
     pub(crate) fn find(args: &SetupArgs) -> Result<Self, Stop> {
         Self::find_or_new(args, false)

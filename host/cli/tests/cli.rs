@@ -104,6 +104,36 @@ fn list_is_plain_when_piped_and_sorted() {
 }
 
 #[test]
+fn what_plugins_ship_beside_tools_is_listed() {
+    let cli = Cli::new("[profile.none]\ntools = []\n");
+    let plugins = cli.plugins(&[("e", guest_artifacts::API_EVERYTHING)]);
+    let lines = |args: &[&str]| {
+        let output = cli.run(&[args, &["--plugins", &plugins]].concat());
+        assert_eq!(code(&output), 0, "{output:?}");
+        out(&output)
+    };
+    let prompts = lines(&["prompts"]);
+    let names: Vec<_> = prompts.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert!(
+        !names.is_empty() && names.is_sorted() && names.iter().all(|name| name.starts_with("e__")),
+        "{prompts}"
+    );
+    assert!(prompts.lines().all(|line| line.matches('\t').count() == 2), "{prompts}");
+    let values: Value = serde_json::from_str(&lines(&["prompts", "--json"])).unwrap();
+    let values = values.as_array().unwrap();
+    assert_eq!(values.iter().map(|one| one["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    assert!(values.iter().any(|one| one["arguments"][0]["required"] == true), "{values:?}");
+
+    let resources = lines(&["resources"]);
+    assert!(resources.lines().all(|line| line.starts_with("toolbay://plugin/e/")), "{resources}");
+    assert!(resources.contains("bytes\t") && resources.contains("template\t"), "{resources}");
+    let values: Value = serde_json::from_str(&lines(&["resources", "--json"])).unwrap();
+    assert_eq!(values.as_array().unwrap().len(), resources.lines().count());
+    // As a client sees them: not of plugins of which it may call nothing.
+    assert_eq!(lines(&["prompts", "--profile", "none"]), "");
+}
+
+#[test]
 fn call_takes_arguments_in_every_way() {
     let cli = Cli::new("");
     let file = cli.path("args.json");

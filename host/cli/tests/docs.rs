@@ -226,6 +226,8 @@ fn every_error_and_every_flag_has_its_row() {
     let page = read("docs/reference/cli.md");
     for command in [
         "list",
+        "prompts",
+        "resources",
         "call",
         "batch",
         "output",
@@ -243,6 +245,12 @@ fn every_error_and_every_flag_has_its_row() {
         "openapi add",
         "openapi list",
         "openapi remove",
+        "new",
+        "build",
+        "test",
+        "dev",
+        "pack",
+        "docs",
         "completions",
     ] {
         let help = shell(&root(), &format!("toolbay {command} --help"));

@@ -243,18 +243,91 @@ fn tokens_and_the_policy_are_read_again() {
     let server = desk.serve();
     assert_eq!(server.echoes("test"), 401);
     desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
-    server.until_told("the tokens were read again");
+    server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 200);
     desk.write_tokens("nonsense");
-    server.until_told("the tokens before hold");
+    server.until_told("[serve] of before holds");
     assert_eq!(server.echoes("test"), 200);
     desk.write_tokens("");
-    server.until_told("the tokens were read again");
+    server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 401);
     // On a loopback address that is the operator's to say.
     desk.write_policy("");
     server.until_told("the policy was read again");
     server.until("nobody is asked", |server| server.echoes("test") == 200);
+}
+
+#[test]
+fn files_that_a_new_policy_names_are_followed_and_sighup_reads_them() {
+    let desk = Desk::new("");
+    let server = desk.serve();
+    assert_eq!(server.echoes("test"), 200);
+    // Named before it is there.
+    desk.write_policy("[serve]\ntokens = \"tokens.toml\"\n");
+    server.until_told("[serve] of before holds");
+    desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
+    server.until_told("the files of [serve] were read again");
+    assert_eq!((server.echoes("wrong"), server.echoes("test")), (401, 200));
+    server.signal("HUP");
+    server.until_told("the files of [serve] were read again");
+    assert_eq!(server.echoes("test"), 200);
+}
+
+/// A user without privileges, if this one may start programs as another.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn the_unit_works_as_it_is_documented() {
+    let desk = Desk::new("");
+    let is_root = rustix::process::geteuid().is_root();
+    let us = if is_root { NOBODY } else { rustix::process::geteuid().as_raw() };
+    let own = |path: PathBuf| std::os::unix::fs::chown(path, Some(us), None).unwrap();
+    fs::set_permissions(desk.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // As `DynamicUser` has it: the folders are the service's own, and links lead to them from where they were.
+    for folder in ["lib", "cache"] {
+        let private = desk.path(&format!("var/{folder}/private/toolbay"));
+        fs::create_dir_all(&private).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink("private/toolbay", desk.path(&format!("var/{folder}/toolbay"))).unwrap();
+        own(private);
+    }
+    fs::create_dir_all(desk.path("etc/toolbay")).unwrap();
+    fs::create_dir_all(desk.path("usr/local/lib/toolbay")).unwrap();
+    fs::rename(desk.path("plugins"), desk.path("usr/local/lib/toolbay/plugins")).unwrap();
+    let tokens = desk.path("etc/toolbay/tokens.toml");
+    fs::write(&tokens, format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n")).unwrap();
+    let policy = format!("version = 1\n[serve]\ntokens = \"{}\"\n", tokens.display());
+    fs::write(desk.path("etc/toolbay/toolbay.toml"), policy).unwrap();
+    // The environment that the unit says, below this folder.
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/deploy/toolbay.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let said = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let environment: Vec<(&str, PathBuf)> = said
+        .flat_map(str::split_ascii_whitespace)
+        .filter_map(|one| one.split_once("=/"))
+        .map(|(key, path)| (key, desk.path(path)))
+        .collect();
+    assert_eq!(environment.len(), 4, "{unit}");
+    let start = || {
+        let mut command = desk.command(&["serve", "--http", "127.0.0.1:0"]);
+        command.envs(environment.iter().map(|(key, path)| (key, path)));
+        if is_root {
+            std::os::unix::process::CommandExt::uid(&mut command, NOBODY).current_dir("/");
+        }
+        command
+    };
+    // Root's, which others may read but not write: the file itself, and secrets as they are mounted. Without root's
+    // rights a file can only be the service's own.
+    let modes: &[u32] = if is_root { &[0o644, 0o444] } else { &[0o600, 0o400] };
+    for mode in modes {
+        fs::set_permissions(&tokens, fs::Permissions::from_mode(*mode)).unwrap();
+        let server = Server::start(start());
+        assert_eq!((server.echoes("test"), server.echoes("wrong")), (200, 401), "{mode:o}");
+    }
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o666)).unwrap();
+    let output = start().output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("others than its owner can write it"));
 }
 
 #[test]

@@ -235,6 +235,7 @@ impl Pipeline {
                 Batch { pipeline: self, view, turn: &turn, gates: &gates, turn_count: &turn_count, count };
             let mut results = Vec::with_capacity(1);
             for call in calls {
+                make_room().await;
                 results.push(batch.call(call).await);
             }
             return results;
@@ -285,6 +286,14 @@ fn units(view: &View, calls: Vec<ToolCall>) -> Vec<Unit> {
     units
 }
 
+/// Before each call: a caller that makes one after the other, none of which ever waits, would keep its thread from all
+/// other tasks, and the runtime from its timers.
+async fn make_room() {
+    for _ in 0..CALL_SHARE {
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
 /// What all calls of a batch share.
 #[derive(Clone, Copy)]
 struct Batch<'a> {
@@ -298,11 +307,6 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     async fn call(self, call: ToolCall) -> Delivered {
-        // A caller that makes one call after the other, none of which ever waits, would keep its thread from all other
-        // tasks, and the runtime from its timers.
-        for _ in 0..CALL_SHARE {
-            tokio::task::coop::consume_budget().await;
-        }
         let ToolCall { id, tool, args } = call;
         let mut open = Open::new(self, &id, &tool, args.len());
         let run = AssertUnwindSafe(open.way.run(self, &id, &tool, args)).catch_unwind().await;

@@ -1,4 +1,4 @@
-//! JSON Schema 2020-12 of arguments and results: compiled once per tool, applied to each call.
+//! JSON Schema 2020-12 of arguments and results: compiled for each tool that is called, applied to each call.
 //!
 //! A schema is a guest's text that the host executes, so it is bounded before it is compiled: size, depth, no
 //! remote references (MCP 2026-07-28: must not be fetched), no reference that leads back to itself on the same
@@ -34,8 +34,8 @@ const MAX_FINDINGS: usize = 3;
 /// Longest finding, in characters.
 const MAX_FINDING_CHARS: usize = 240;
 
-/// A schema that was found sound. Cheap to clone. Its validator is built at first use: listing thousands of tools
-/// builds none.
+/// A schema that was found sound. Cheap to clone. Its validator is kept from the first check on: listing thousands of
+/// tools keeps none.
 #[derive(Clone)]
 pub struct Schema {
     value: Arc<Value>,
@@ -105,8 +105,10 @@ impl Schema {
         if !value.is_object() {
             return Err(SchemaError("schema is not a JSON object".to_owned()));
         }
-        let compiled = compile(&value)?;
-        Ok(Self { value: Arc::new(value), compiled: Arc::new(OnceLock::from(Ok(compiled))) })
+        // Compiled to be sure of it, and again at the first call: most of a thousand tools are only listed, and a validator
+        // takes several times what the schema takes.
+        compile(&value)?;
+        Ok(Self { value: Arc::new(value), compiled: Arc::default() })
     }
 
     /// Takes a schema that [`Schema::input`] or [`Schema::output`] of this version accepted before; it is gone

@@ -32,7 +32,8 @@ pub struct Serve {
     /// Web pages that may send requests, `https://host:port`; `:*` is any port. None by default but those of this
     /// machine, where the server listens on a loopback address.
     pub origins: BTreeSet<String>,
-    /// Under which address clients reach the server, where that is another than it listens on. Without a path.
+    /// Under which address clients reach the server, where that is another than it listens on. Without a path. What is
+    /// below it are the endpoints that tokens of an authorization server are for.
     pub public_url: Option<String>,
     /// The file of bearer tokens.
     pub tokens: Option<PathBuf>,
@@ -50,7 +51,9 @@ pub struct Serve {
 pub struct OAuth {
     /// Who issues them: `iss` is exactly this.
     pub issuer: String,
-    /// For whom they are: `aud` has one of these.
+    /// For whom they are, besides the endpoint itself under the `public_url`: `aud` has one of these. One that is the
+    /// address of an endpoint opens that one only.
+    #[serde(default)]
     pub audience: BTreeSet<String>,
     /// Where its keys are: `https://…`, or a file.
     pub jwks: String,
@@ -124,12 +127,23 @@ pub struct ServeLimits {
     /// Bytes of all bodies that are held at once.
     #[serde(deserialize_with = "limits::read_bytes")]
     pub body_bytes_in_all: u64,
+    /// The same, of one client.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub body_bytes_per_client: u64,
+    /// Bytes of answers that are kept for clients up to 2025-11-25 whose connections broke.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub kept_bytes: u64,
+    /// The same, of one client.
+    #[serde(deserialize_with = "limits::read_bytes")]
+    pub kept_bytes_per_client: u64,
     /// Requests of all clients that run at once.
     pub requests: u32,
     /// The same, of one client.
     pub requests_per_client: u32,
     /// Requests of one client a second; a second's worth may come at once.
     pub requests_per_second: u32,
+    /// Wrong tokens from one address a minute; a minute's worth may come at once.
+    pub auth_failures_per_minute: u32,
     /// Streams of all clients that are open at once.
     pub streams: u32,
     /// The same, of one client.
@@ -139,7 +153,7 @@ pub struct ServeLimits {
     pub stream_age: Duration,
     /// Clients that are remembered.
     pub clients: u32,
-    /// Sessions of all clients.
+    /// Sessions of all clients, of both eras of the protocol.
     pub sessions: u32,
     /// The same, of one client. For one more, the one that was used longest ago goes.
     pub sessions_per_client: u32,
@@ -171,10 +185,16 @@ impl Default for ServeLimits {
             // Twice the default of `args_bytes`; what is read of it takes a multiple.
             body_bytes: 8 << 20,
             body_bytes_in_all: 64 << 20,
+            // A quarter: two of the largest.
+            body_bytes_per_client: 16 << 20,
+            kept_bytes: 32 << 20,
+            kept_bytes_per_client: 4 << 20,
             requests: 1024,
             requests_per_client: 256,
             // Far above what agents do; one that loops is stopped by the session's budget.
             requests_per_second: 10_000,
+            // A client whose token has just expired tries a few times; who guesses tries thousands of times.
+            auth_failures_per_minute: 60,
             streams: 1024,
             streams_per_client: 64,
             stream_age: Duration::from_secs(3600),
@@ -197,6 +217,12 @@ impl Serve {
         self.tokens.is_some() || self.oauth.is_some()
     }
 
+    /// The files that it names: that of tokens, and that of an authorization server's keys.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let keys = self.oauth.as_ref().and_then(OAuth::file);
+        self.tokens.as_deref().into_iter().chain(keys)
+    }
+
     /// Checks what was written, and makes the files that it names those beside the policy.
     ///
     /// # Errors
@@ -213,19 +239,28 @@ impl Serve {
         }
         self.limits.check().map_err(|e| format!("[serve.limits]: {e}"))?;
         if let Some(oauth) = &mut self.oauth {
-            oauth.resolve(base).map_err(|e| format!("[serve.oauth]: {e}"))?;
+            let has_address = self.public_url.is_some();
+            oauth.resolve(base, has_address).map_err(|e| format!("[serve.oauth]: {e}"))?;
         }
         Ok(self)
     }
 }
 
 impl OAuth {
-    fn resolve(&mut self, base: &Path) -> Result<(), String> {
+    /// The file that has the keys, if they are in one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        let is_address = self.jwks.starts_with("https://") || self.jwks.starts_with("http://");
+        (!is_address).then(|| Path::new(&self.jwks))
+    }
+
+    fn resolve(&mut self, base: &Path, has_address: bool) -> Result<(), String> {
         Url::parse(&self.issuer)
             .map_err(|e| format!("`issuer` is `{}`, which is no URL: {e}", self.issuer))?;
-        if self.audience.is_empty() {
+        if self.audience.is_empty() && !has_address {
             return Err(
-                "`audience` is empty: without it a token for any other service would be taken".to_owned()
+                "`audience` is empty, and there is no `public_url`: a token for any other service would be taken"
+                    .to_owned(),
             );
         }
         if self.algorithms.is_empty() {
@@ -263,6 +298,7 @@ impl ServeLimits {
             ("requests", self.requests),
             ("requests_per_client", self.requests_per_client),
             ("requests_per_second", self.requests_per_second),
+            ("auth_failures_per_minute", self.auth_failures_per_minute),
             ("streams", self.streams),
             ("streams_per_client", self.streams_per_client),
             ("clients", self.clients),
@@ -294,6 +330,9 @@ impl ServeLimits {
             ("header_bytes", self.header_bytes, 8 << 10, 1 << 20),
             ("body_bytes", self.body_bytes, 1 << 10, 1 << 30),
             ("body_bytes_in_all", self.body_bytes_in_all, self.body_bytes, 1 << 40),
+            ("body_bytes_per_client", self.body_bytes_per_client, self.body_bytes, 1 << 40),
+            ("kept_bytes", self.kept_bytes, 0, 1 << 40),
+            ("kept_bytes_per_client", self.kept_bytes_per_client, 0, 1 << 40),
         ] {
             if bytes < least || bytes > most {
                 let (least, most) = (quantity::show_bytes(least), quantity::show_bytes(most));
@@ -405,6 +444,20 @@ mod tests {
     }
 
     #[test]
+    fn with_an_address_of_its_own_a_server_needs_no_other_audience() {
+        let oauth = "[oauth]\nissuer = 'https://id.example'\njwks = 'keys.json'\n";
+        assert!(read(oauth).unwrap_err().contains("`public_url`"));
+        let serve = read(&format!("public_url = 'https://a.example'\ntokens = 't'\n{oauth}")).unwrap();
+        assert_eq!(
+            serve.files().collect::<Vec<_>>(),
+            [Path::new("/etc/toolbay/t"), Path::new("/etc/toolbay/keys.json")]
+        );
+        let remote =
+            read("[oauth]\nissuer = 'https://a'\naudience = ['a']\njwks = 'https://a/keys'").unwrap();
+        assert_eq!(remote.files().count(), 0);
+    }
+
+    #[test]
     fn what_would_let_everybody_or_nobody_in_is_refused() {
         let oauth = "[oauth]\nissuer = 'https://id.example'\njwks = 'k'\n";
         for (text, part) in [
@@ -420,6 +473,8 @@ mod tests {
             ("[limits]\nidle_timeout = '0s'", "`idle_timeout`"),
             ("[limits]\nbody_bytes = '64MiB'\nbody_bytes_in_all = '1MiB'", "`body_bytes_in_all`"),
             ("[limits]\nheader_bytes = 100", "`header_bytes`"),
+            ("[limits]\nbody_bytes_per_client = '1MiB'", "`body_bytes_per_client`"),
+            ("[limits]\nauth_failures_per_minute = 0", "`auth_failures_per_minute`"),
             (&format!("{oauth}audience = []"), "`audience`"),
             (&format!("{oauth}audience = ['a']\nalgorithms = []"), "`algorithms`"),
             (&format!("{oauth}audience = ['a']\nalgorithms = ['HS256']"), "HS256"),

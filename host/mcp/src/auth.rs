@@ -2,12 +2,16 @@
 //!
 //! Three ways, in this order: nobody is asked (loopback, or where the operator says so), a bearer token of a file, a
 //! token of an authorization server. What is wrong with a token is told to nobody but the log.
+//!
+//! What a caller came with can be taken back while a request is answered: a line of the file is gone, the policy asks for
+//! something else, the issuer has taken a key out of use. Each has a token that fires then ([`Standing`]).
 
 mod jwt;
 mod keys;
+mod standing;
 mod tokens;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::serve::{OAuth, Serve};
 
 pub use keys::{FetchKeys, MAX_KEYS_BYTES};
+pub(crate) use standing::Standing;
 
-use jwt::Issuer;
+use jwt::{Issuer, Problem};
 use tokens::Tokens;
 
 /// Longest token that is looked at, in bytes: those with many claims have some four thousand.
@@ -37,16 +42,9 @@ pub(crate) struct Caller {
     /// Which profiles are open to them.
     pub(crate) reach: Reach,
     /// Until when.
-    pub(crate) expires: Option<SystemTime>,
-    /// Fires when their token does not count any more.
-    pub(crate) revoked: CancellationToken,
-}
-
-impl Caller {
-    /// Whether what they came with does not count any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.revoked.is_cancelled() || self.expires.is_some_and(|at| at <= SystemTime::now())
-    }
+    expires: Option<SystemTime>,
+    /// Fires when what they came with does not count any more.
+    credential: CancellationToken,
 }
 
 /// Which profiles are open to a caller.
@@ -68,6 +66,8 @@ pub(crate) enum Refusal {
         /// Whether there was one.
         presented: bool,
     },
+    /// Whether the token counts can not be told now (503).
+    NoKeys,
     /// Not with the scopes of this token, but with these (403).
     Scopes(BTreeSet<String>),
     /// Not with this token (403).
@@ -77,44 +77,63 @@ pub(crate) enum Refusal {
 /// The ways in.
 #[derive(Debug)]
 pub(crate) struct Auth {
-    tokens: Option<Arc<Tokens>>,
+    /// Fires when somebody is asked who they are; absent where they are.
+    nobody_asked: Option<CancellationToken>,
+    tokens: Option<Tokens>,
     issuer: Option<Arc<Issuer>>,
 }
 
 impl Auth {
-    /// Reads what `serve` names. What `before` had goes on where nothing changed, its keys included.
+    /// Reads what `serve` names. What `before` had goes on where nothing changed. Nothing else happens yet.
     ///
     /// # Errors
     /// The file of tokens or of keys can not be read, or says nothing sensible.
     pub(crate) fn read(serve: &Serve, fetch: &FetchKeys, before: Option<&Self>) -> Result<Self, String> {
-        let old = before.and_then(|auth| auth.tokens.clone());
-        let tokens = serve.tokens.as_deref().map(|file| Tokens::read(file, old.as_deref())).transpose()?;
-        let same = |oauth: &OAuth| {
-            let old = before.and_then(|auth| auth.issuer.clone());
-            old.filter(|issuer| issuer.oauth() == oauth)
-        };
-        let issuer = serve.oauth.as_ref().map(|oauth| match same(oauth) {
-            Some(issuer) => Ok(issuer),
-            None => Issuer::new(oauth.clone(), fetch.clone()).map(Arc::new),
-        });
-        if let (Some(old), None) = (&old, &tokens) {
-            old.revoke_all();
-        }
-        Ok(Self { tokens: tokens.map(Arc::new), issuer: issuer.transpose()? })
+        let old = before.and_then(|auth| auth.tokens.as_ref());
+        let tokens = serve.tokens.as_deref().map(|file| Tokens::read(file, old)).transpose()?;
+        let old = before.and_then(|auth| auth.issuer.as_ref());
+        let issuer = serve.oauth.as_ref().map(|oauth| Issuer::following(old, oauth, serve, fetch));
+        let issuer = issuer.transpose()?;
+        let old = before.and_then(|auth| auth.nobody_asked.clone());
+        let nobody_asked = (!serve.asks_who()).then(|| old.unwrap_or_default());
+        Ok(Self { nobody_asked, tokens, issuer })
     }
 
-    /// Who sent a request with these headers.
+    /// Takes the place of another: what counted there and does not count here ends.
+    pub(crate) fn replaces(&self, before: &Self) {
+        if let (Some(open), None) = (&before.nobody_asked, &self.nobody_asked) {
+            open.cancel();
+        }
+        if let Some(old) = &before.tokens {
+            old.end_all_but(self.tokens.as_ref());
+        }
+        if let Some(old) = &before.issuer {
+            old.end_all_but(self.issuer.as_deref());
+        }
+    }
+
+    /// Whether a client must say who it is.
+    pub(crate) fn asks_who(&self) -> bool {
+        self.nobody_asked.is_none()
+    }
+
+    /// Who sent a request with these headers to the endpoint of a profile.
     ///
     /// # Errors
     /// They have to say who they are, and did not.
-    pub(crate) async fn caller(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, Refusal> {
-        if self.tokens.is_none() && self.issuer.is_none() {
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+        profile: Option<&str>,
+    ) -> Result<Caller, Refusal> {
+        if let Some(open) = &self.nobody_asked {
             return Ok(Caller {
                 name: format!("anonymous:{peer}").into(),
                 known: false,
                 reach: Reach::All,
                 expires: None,
-                revoked: CancellationToken::new(),
+                credential: open.clone(),
             });
         }
         let Some(token) = bearer(headers) else {
@@ -124,9 +143,12 @@ impl Auth {
             return Ok(caller);
         }
         let Some(issuer) = &self.issuer else { return Err(Refusal::Unknown { presented: true }) };
-        issuer.caller(token).await.map_err(|problem| {
-            tracing::debug!(problem, "a token was refused");
-            Refusal::Unknown { presented: true }
+        issuer.caller(token, profile).await.map_err(|problem| match problem {
+            Problem::Keys => Refusal::NoKeys,
+            Problem::Token(problem) => {
+                tracing::debug!(problem, "a token was refused");
+                Refusal::Unknown { presented: true }
+            }
         })
     }
 
@@ -137,6 +159,11 @@ impl Auth {
 }
 
 impl Caller {
+    /// On what a request of theirs to this endpoint stands.
+    pub(crate) fn standing(&self, endpoint: CancellationToken) -> Standing {
+        Standing { credential: self.credential.clone(), endpoint, expires: self.expires }
+    }
+
     /// Whether a profile is open to them.
     ///
     /// # Errors
@@ -155,7 +182,7 @@ impl Caller {
     }
 }
 
-/// The scopes that open a profile; `None`: none do.
+/// The scopes that open a profile, or with [`NO_PROFILE`] the endpoint without one; `None`: none do.
 pub(crate) fn wanted_scopes(oauth: &OAuth, profile: &str) -> Option<BTreeSet<String>> {
     let of_profile = match (oauth.profiles.is_empty(), oauth.profiles.get(profile)) {
         (true, _) => None,
@@ -163,12 +190,6 @@ pub(crate) fn wanted_scopes(oauth: &OAuth, profile: &str) -> Option<BTreeSet<Str
         (false, some) => some,
     };
     Some(oauth.scopes.iter().chain(of_profile.into_iter().flatten()).cloned().collect())
-}
-
-/// All scopes that open something.
-pub(crate) fn known_scopes(oauth: &OAuth) -> BTreeSet<String> {
-    let of_profiles: &BTreeMap<_, BTreeSet<String>> = &oauth.profiles;
-    oauth.scopes.iter().chain(of_profiles.values().flatten()).cloned().collect()
 }
 
 /// The token of `Authorization: Bearer …`, if there is exactly one.

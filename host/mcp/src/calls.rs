@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
 use toolbay_core::canonical;
 use toolbay_core::pipeline::Delivered;
@@ -22,6 +23,7 @@ use toolbay_core::tags;
 use toolbay_core::view::View;
 
 use crate::asking::{Asker, Brought};
+use crate::auth::Standing;
 use crate::convert::{self, Era};
 use crate::message::RawArguments;
 use crate::progress::{self, Meter};
@@ -57,11 +59,14 @@ struct Job {
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
     cancel: CancellationToken,
+    /// Over HTTP, on what the request stands.
+    standing: Option<Standing>,
     /// Whether it may become a task.
     as_task: bool,
     raw: Option<RawArguments>,
     trace: Option<String>,
     _permit: OwnedSemaphorePermit,
+    _works: TaskTrackerToken,
 }
 
 impl Caller {
@@ -90,7 +95,7 @@ impl Caller {
         let as_task =
             era == Era::Modern && context.client_capabilities().is_some_and(|it| it.supports_tasks());
         // A task goes on when its request has ended.
-        let cancel = if as_task { CancellationToken::new() } else { context.ct.clone() };
+        let cancel = if as_task { CancellationToken::new() } else { context.ct.child_token() };
         let asker = self.asker(&context, era, cancel.clone());
         asker.take(brought, self.server.seals(), &about)?;
         let job = Job {
@@ -103,11 +108,13 @@ impl Caller {
             peer: context.peer.clone(),
             token: context.meta.get_progress_token(),
             cancel,
+            standing: Standing::of(&context),
             as_task,
             trace: trace::of_request(&context),
             raw: RawArguments::of(&context),
             request,
             _permit: permit,
+            _works: self.server.works(),
         };
         match as_task {
             true => job.run_as_task(&context.ct).await,
@@ -232,7 +239,11 @@ impl Job {
     /// Runs one call to its end, which is soon after it was cancelled.
     async fn deliver(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<Delivered> {
         let overdue = async {
-            self.cancel.cancelled().await;
+            tokio::select! {
+                () = self.cancel.cancelled() => {}
+                () = self.standing_over() => {}
+            }
+            self.cancel.cancel();
             tokio::time::sleep(CANCEL_GRACE).await;
         };
         tokio::select! {
@@ -242,6 +253,16 @@ impl Job {
                 tracing::warn!("a cancelled call did not end by itself and was dropped");
                 None
             }
+        }
+    }
+
+    /// Waits until the caller may not have it any more. A task goes on when a token has expired: its client asks for the
+    /// result with the next one.
+    async fn standing_over(&self) {
+        match &self.standing {
+            Some(standing) if self.as_task => standing.revoked().await,
+            Some(standing) => standing.over().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -3,26 +3,33 @@
 //! ```text
 //! accept     connections: how many, how long they may be idle, how slowly they may read; the end of all
 //!   route    /mcp, /healthz, /readyz, /.well-known/oauth-protected-resource
-//!     front  Host and Origin ─► who is it ─► which profile ─► pace ─► body ─► share ─► rmcp ─► response
+//!     front  Host and Origin ─► who is it ─► which profile ─► pace ─► share ─► body
+//!       ask  ─► session ─► rmcp ─► response
 //! ```
 //!
 //! rmcp answers what is asked; whose request it is, what it may take and what becomes of it when the client leaves is
-//! settled before it gets there. Nothing a client sends is believed before it has said who it is, but for `Host` and
+//! settled before it gets there, and what a request stands on is watched until it is answered. Nothing a client sends is believed before it has said who it is, but for `Host` and
 //! `Origin`, which only take away.
 
 mod accept;
 mod answer;
+mod ask;
 mod body;
 mod clients;
 mod connections;
+mod endpoints;
+mod failures;
+mod files;
 mod front;
 mod names;
+mod replay;
 mod route;
 mod sessions;
 mod socket;
+mod stateless;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
@@ -33,9 +40,11 @@ pub use crate::auth::MAX_KEYS_BYTES;
 use crate::auth::{Auth, FetchKeys};
 use crate::server::Server;
 
-use body::Room;
 use clients::Clients;
 use connections::Connections;
+use endpoints::Endpoints;
+use failures::Failures;
+use files::Files;
 use names::Names;
 use sessions::Sessions;
 
@@ -61,6 +70,8 @@ pub struct Counts {
     pub connections: usize,
     /// Sessions of clients up to 2025-11-25.
     pub sessions: usize,
+    /// Sessions that requests of 2026-07-28 belong to.
+    pub stateless: usize,
 }
 
 #[derive(Debug)]
@@ -69,10 +80,12 @@ struct State {
     listens: Vec<SocketAddr>,
     settings: ArcSwap<Settings>,
     fetch: FetchKeys,
-    room: Room,
+    files: Mutex<Files>,
     connections: Arc<Connections>,
     clients: Clients,
-    sessions: Arc<Sessions>,
+    failures: Failures,
+    sessions: Sessions,
+    endpoints: Endpoints,
     ends: Ends,
     /// Fires when requests are not taken any more.
     draining: CancellationToken,
@@ -100,7 +113,8 @@ impl Http {
         ends: Ends,
     ) -> Result<Self, String> {
         check_addresses(&serve, &listens)?;
-        let room = Room::new(&serve.limits);
+        // Before they are read: what changes from here on is noticed.
+        let files = Files::new(&serve);
         let auth = Auth::read(&serve, &fetch, None)?;
         let settings = Settings { names: Names::new(&serve, &listens), auth, serve };
         let state = State {
@@ -108,49 +122,85 @@ impl Http {
             listens,
             settings: ArcSwap::from_pointee(settings),
             fetch,
-            room,
+            files: Mutex::new(files),
             connections: Arc::new(Connections::new()),
             clients: Clients::default(),
-            sessions: Arc::default(),
+            failures: Failures::default(),
+            sessions: Sessions::default(),
+            endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),
             ends,
         };
         Ok(Self { state: Arc::new(state) })
     }
 
-    /// Takes over what the policy says now, and reads the files that it names again. How much room there is for bodies
-    /// stays as it was.
+    /// Takes over what the policy says now, and reads the files that it names again. What does not count any more ends:
+    /// calls and streams of tokens that are gone, of callers who were not asked and are now, of endpoints that are gone.
     ///
     /// # Errors
-    /// As for [`Http::new`]; everything stays as it was then.
+    /// As for [`Http::new`]; everything stays as it was then, and [`Http::follow`] tries again.
     pub fn reload(&self, serve: Serve) -> Result<(), String> {
-        let state = &self.state;
-        check_addresses(&serve, &state.listens)?;
-        let before = state.settings.load();
-        let auth = Auth::read(&serve, &state.fetch, Some(&before.auth))?;
-        let settings = Settings { names: Names::new(&serve, &state.listens), auth, serve };
-        state.settings.store(Arc::new(settings));
-        Ok(())
+        let mut files = self.files();
+        files.wanted = serve;
+        self.take(&mut files)
     }
 
-    /// Reads the files again that the policy names: tokens that are gone do not count any more, and what their holders
-    /// have open is closed.
+    /// Reads the files again that the policy names; what does not count any more ends.
     ///
     /// # Errors
     /// They can not be read; everything stays as it was then.
     pub fn reload_files(&self) -> Result<(), String> {
-        self.reload(self.state.settings.load().serve.clone())
+        self.take(&mut self.files())
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.state.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what the policy wants, one at a time.
+    fn take(&self, files: &mut Files) -> Result<(), String> {
+        let before = self.state.settings.load_full();
+        files.note(&before.serve);
+        let result = self.state.settle(&files.wanted, &before);
+        // What the policy wants can not be had; in what holds, tokens may have been taken back all the same.
+        if result.is_err()
+            && files.wanted != before.serve
+            && let Err(problem) = self.state.settle(&before.serve, &before)
+        {
+            tracing::warn!(problem, "the files of [serve] can not be read");
+        }
+        files.went(&result);
+        result
     }
 
     /// How many of what there are now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { connections: self.state.connections.count(), sessions: self.state.sessions.count() }
+        Counts {
+            connections: self.state.connections.count(),
+            sessions: self.state.sessions.count(),
+            stateless: self.state.sessions.stateless.count(),
+        }
     }
 
     /// Serves until the end ([`Ends`]) has come, and all requests have ended or their time is over.
     pub async fn run(&self, listeners: Vec<TcpListener>) {
         accept::run(Arc::clone(&self.state), listeners).await;
+    }
+}
+
+impl State {
+    /// Makes `serve` what holds, and ends what does not count under it.
+    fn settle(&self, serve: &Serve, before: &Settings) -> Result<(), String> {
+        check_addresses(serve, &self.listens)?;
+        let auth = Auth::read(serve, &self.fetch, Some(&before.auth))?;
+        let names = Names::new(serve, &self.listens);
+        let settings = Arc::new(Settings { names, auth, serve: serve.clone() });
+        self.settings.store(Arc::clone(&settings));
+        settings.auth.replaces(&before.auth);
+        self.endpoints.end_those_gone(&self.server);
+        self.sessions.end_revoked();
+        Ok(())
     }
 }
 

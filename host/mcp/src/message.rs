@@ -11,12 +11,14 @@
 //! | an answer to nothing, an unknown notification | none |
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use rmcp::RoleServer;
 use rmcp::model::{ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId};
 use rmcp::service::{RequestContext, RxJsonRpcMessage};
-use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -40,18 +42,105 @@ impl Bad {
     }
 }
 
-#[derive(Deserialize)]
-struct Head<'a> {
+/// What a message is about, read in one pass over its text before the library takes it apart.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Head<'a> {
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<Params<'a>>,
+    #[serde(borrow, default)]
+    params: Params<'a>,
 }
 
-#[derive(Deserialize)]
+/// What is looked at of a message's `params`, whatever they are.
+#[derive(Debug, Default)]
 struct Params<'a> {
-    #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    protocol_version: Option<&'a RawValue>,
+}
+
+impl<'a> Head<'a> {
+    /// That of a message; `None`: it is none, or it says something twice that must be clear.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        // An array would be taken for the fields in their order.
+        text.trim_ascii_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
+    }
+
+    /// The arguments of a call, as they stand there.
+    pub(crate) fn arguments(&self) -> Option<&'a str> {
+        let is_call = self.method.as_deref() == Some("tools/call");
+        self.params.arguments.filter(|_| is_call).map(RawValue::get)
+    }
+
+    /// The version that it asks for, if it begins a session of before 2026-07-28.
+    pub(crate) fn begins(&self) -> Option<String> {
+        let version =
+            self.params.protocol_version.filter(|_| self.method.as_deref() == Some("initialize"))?;
+        serde_json::from_str(version.get()).ok()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Params<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Look)
+    }
+}
+
+/// Looks through `params`; what is no object has nothing.
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Params<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("parameters")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params<'de>, A::Error> {
+        let mut params = Params::default();
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let field = match &*key {
+                "arguments" => &mut params.arguments,
+                "protocolVersion" => &mut params.protocol_version,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            if field.replace(map.next_value()?).is_some() {
+                return Err(A::Error::custom("a key that stands twice"));
+            }
+        }
+        Ok(params)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Params<'de>, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Params::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Params<'de>, E> {
+        Ok(Params::default())
+    }
 }
 
 impl RawArguments {
@@ -76,7 +165,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
     if let JsonRpcMessage::Request(request) = &mut message {
         match &mut request.request {
             ClientRequest::CallToolRequest(call) if call.params.arguments.is_some() => {
-                if let Some(arguments) = arguments(text) {
+                if let Some(arguments) = Head::read(text).and_then(|head| head.arguments()) {
                     call.extensions_mut().insert(RawArguments(arguments.into()));
                 }
             }
@@ -88,19 +177,6 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
         }
     }
     Ok(message)
-}
-
-/// Whether a message is a call.
-pub(crate) fn is_call(text: &str) -> bool {
-    serde_json::from_str::<Head<'_>>(text)
-        .is_ok_and(|head| head.method.is_some_and(|method| method == "tools/call"))
-}
-
-/// The arguments of a call in a message, as they stand there.
-pub(crate) fn arguments(text: &str) -> Option<&str> {
-    let head: Head<'_> = serde_json::from_str(text).ok()?;
-    head.method.filter(|method| method == "tools/call")?;
-    Some(head.params?.arguments?.get())
 }
 
 /// Methods that the library knows: a request of one of them that it does not understand has other parameters.
@@ -159,6 +235,41 @@ mod tests {
         let ClientRequest::CallToolRequest(call) = &request.request else { panic!("{request:?}") };
         let raw = call.extensions().get::<RawArguments>().unwrap();
         assert_eq!(&*raw.0, r#"{"n": 12345678901234567890123, "a":1, "a":2}"#);
+    }
+
+    #[test]
+    fn a_head_says_what_a_message_is_about_and_nothing_it_does_not_say() {
+        let read = |text: &'static str| {
+            Head::read(text).map(|head| (head.arguments().map(ToOwned::to_owned), head.begins()))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        for (message, expect) in [
+            (
+                r#"{"method":"tools/call","params":{"name":"t","arguments":{"a": 1}}}"#,
+                Some((text(r#"{"a": 1}"#), None)),
+            ),
+            (r#" {"params":{"arguments":7},"method":"tools\/call"}"#, Some((text("7"), None))),
+            (r#"{"method":"tools/list","params":{"arguments":{}}}"#, Some((None, None))),
+            (r#"{"method":"initialize","params":{"protocolVersion":"x"}}"#, Some((None, text("x")))),
+            (r#"{"method":"initialize","params":{"protocolVersion":7}}"#, Some((None, None))),
+            (r#"{"method":"tools/call","params":{"protocolVersion":{"a":[1]}}}"#, Some((None, None))),
+            (r#"{"method":"tools/call","params":[{"arguments":1}]}"#, Some((None, None))),
+            (r#"{"method":"tools/call","params":null}"#, Some((None, None))),
+            (r#"{"method":"tools/call","params":"arguments"}"#, Some((None, None))),
+            (r#"{"method":"tools/call","params":-1.5}"#, Some((None, None))),
+            (r#"{"id":1,"result":{}}"#, Some((None, None))),
+            ("{}", Some((None, None))),
+            // What another reader could take for something else.
+            (r#"{"method":"tools/list","method":"tools/call"}"#, None),
+            (r#"{"method":"tools/call","params":{},"params":{}}"#, None),
+            (r#"{"method":"tools/call","params":{"arguments":1,"arguments":2}}"#, None),
+            (r#"["tools/call",{"arguments":{}}]"#, None),
+            (r#"{"method":7}"#, None),
+            ("7", None),
+            ("", None),
+        ] {
+            assert_eq!(read(message), expect, "{message}");
+        }
     }
 
     #[test]

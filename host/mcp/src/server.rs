@@ -25,6 +25,8 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::dialog::{AskKind, Dialog};
 use toolbay_core::discovery;
@@ -117,6 +119,8 @@ struct Shared {
     changes: watch::Sender<u64>,
     seals: Arc<Seals>,
     tasks: Arc<Tasks>,
+    /// The calls that run, whether or not somebody still waits for their answers.
+    calls: TaskTracker,
     /// Fires when the tools are there.
     loaded: CancellationToken,
 }
@@ -128,7 +132,10 @@ impl Server {
         let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
         loaded.cancel();
         let (filter, seals, tasks) = (Arc::new(filter), Arc::new(Seals::new()), Arc::default());
-        let shared = Shared { registry, pipeline, filter, options, changes, seals, tasks, loaded };
+        let calls = TaskTracker::new();
+        // It takes more all the same; so it can be waited for at any time.
+        calls.close();
+        let shared = Shared { registry, pipeline, filter, options, changes, seals, tasks, calls, loaded };
         Self { shared: Arc::new(shared) }
     }
 
@@ -158,6 +165,23 @@ impl Server {
     /// Waits until the tools are there. Whoever gives up waiting drops the request.
     pub(crate) async fn loaded(&self) {
         self.shared.loaded.cancelled().await;
+    }
+
+    /// The same, whose calls are waited for apart.
+    pub(crate) fn apart(&self) -> Self {
+        let calls = TaskTracker::new();
+        calls.close();
+        Self { shared: Arc::new(Shared { calls, ..Shared::clone(&self.shared) }) }
+    }
+
+    /// Says that a call runs, until what is returned is dropped.
+    pub(crate) fn works(&self) -> TaskTrackerToken {
+        self.shared.calls.token()
+    }
+
+    /// Waits until no call runs.
+    pub(crate) async fn rests(&self) {
+        self.shared.calls.wait().await;
     }
 
     /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may

@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
@@ -30,6 +31,9 @@ const MAX_OTHERS: usize = 256;
 /// Requests that were cancelled and whose ids are remembered.
 const MAX_CANCELLED: usize = 64;
 
+/// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
+const END_WAIT: Duration = Duration::from_secs(2);
+
 /// Serves one client over stdin and stdout. See [`serve`].
 ///
 /// Must run inside a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a
@@ -46,7 +50,7 @@ pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::R
 /// Serves one client until it closes its end, or `cancel` fires.
 ///
 /// When the client closes its end, calls in flight have five seconds to be answered; when `cancel` fires, they are
-/// cancelled and have two.
+/// cancelled and have two. What is cut off is cancelled and recorded before this returns.
 ///
 /// # Errors
 /// When the client's first message is none of MCP, or writing fails before the first answer.
@@ -60,8 +64,9 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    let server = server.apart();
     let closed = CancellationToken::new();
-    let _at_the_end = closed.clone().drop_guard();
+    let at_the_end = closed.clone().drop_guard();
     let options = server.options();
     let transport = Wire {
         lines: Lines::new(reader, options.max_line_bytes),
@@ -78,7 +83,12 @@ where
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
         Err(error) => return Err(error).context("the client did not begin as MCP clients do"),
     };
-    match running.waiting().await.context("the connection's task failed")? {
+    let ended = running.waiting().await;
+    drop(at_the_end);
+    if tokio::time::timeout(END_WAIT, server.rests()).await.is_err() {
+        tracing::warn!("a call did not end with its connection");
+    }
+    match ended.context("the connection's task failed")? {
         QuitReason::Cancelled | QuitReason::Closed => Ok(()),
         QuitReason::JoinError(error) => Err(error).context("a task of the connection failed"),
         other => anyhow::bail!("the connection ended: {other:?}"),

@@ -90,8 +90,9 @@ impl Bounds<'_> {
         };
         let usage = running.usage();
         let state = running.store.data();
-        self.log_output("stdout", &state.stdout, state);
-        self.log_output("stderr", &state.stderr, state);
+        for (stream, sink) in state.output().into_iter().flatten() {
+            self.log_output(stream, sink, state);
+        }
         let result = match done {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, state)),
@@ -210,7 +211,8 @@ fn count_limit(cause: &str) -> Option<Limit> {
 
 /// The last line a guest wrote to stderr: a panic's message, a traceback's end.
 fn last_words(state: &GuestState) -> String {
-    let (text, _) = state.stderr.read();
+    let Some([_, (_, stderr)]) = state.output() else { return String::new() };
+    let (text, _) = stderr.read();
     let text = state.capabilities.redacted(&text);
     let tail: Vec<_> =
         text.lines().rev().filter(|l| !l.trim().is_empty() && !l.starts_with("note: ")).take(2).collect();

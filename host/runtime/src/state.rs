@@ -1,6 +1,7 @@
-//! What the store of one guest entry holds: an empty WASI context, the bounds, the capabilities.
+//! What the store of one guest entry holds: the bounds, the capabilities, and an empty WASI context from the moment when
+//! the guest asks WASI for something: most calls never do.
 //!
-//! The context starts with nothing: no environment, no arguments, stdin at its end, no folders, no network, a clock that
+//! The context has nothing: no environment, no arguments, stdin at its end, no folders, no network, a clock that
 //! stands still, fixed randomness. Only a tool that was granted files and whose component imports WASI's file system
 //! gets preopened folders.
 
@@ -21,14 +22,21 @@ const MAX_RANDOM: u64 = 64 << 10;
 
 /// The state of one store.
 pub(crate) struct GuestState {
-    wasi: WasiCtx,
+    wasi: Option<Wasi>,
     http: WasiHttpCtx,
     table: ResourceTable,
+    seal: Seal,
+    stdio_bytes: u64,
     pub(crate) limiter: Limiter,
     pub(crate) capabilities: Capabilities,
-    pub(crate) stdout: Sink,
-    pub(crate) stderr: Sink,
     pub(crate) deadline: Instant,
+}
+
+/// What WASI knows of a guest, and what the guest said there.
+struct Wasi {
+    ctx: WasiCtx,
+    stdout: Sink,
+    stderr: Sink,
 }
 
 /// How much of WASI a guest entry gets.
@@ -47,27 +55,45 @@ pub(crate) enum Seal {
 
 impl GuestState {
     pub(crate) fn new(seal: Seal, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
-        let (stdout, stderr) = (Sink::new(limits.stdio_bytes), Sink::new(limits.stdio_bytes));
-        let mut wasi = WasiCtxBuilder::new();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(limits.handles);
+        let mut state = Self {
+            wasi: None,
+            http: http::wasi::context(),
+            table,
+            seal,
+            stdio_bytes: limits.stdio_bytes,
+            limiter: Limiter::new(limits),
+            capabilities,
+            deadline: Instant::now() + limits.timeout,
+        };
+        // Opening folders can fail: not in the middle of the guest's question.
+        if seal == (Seal::Call { folders: true }) {
+            let mut builder = WasiCtxBuilder::new();
+            preopen(&mut builder, &state.capabilities)?;
+            state.wasi = Some(state.finish(builder));
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, mut wasi: WasiCtxBuilder) -> Wasi {
+        let (stdout, stderr) = (Sink::new(self.stdio_bytes), Sink::new(self.stdio_bytes));
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
-        match seal {
-            Seal::Call { folders } => {
-                if let Some(granted) = &capabilities.granted {
+        match self.seal {
+            Seal::Call { .. } => {
+                if let Some(granted) = &self.capabilities.granted {
                     granted.environment.apply(&mut wasi);
-                }
-                if folders {
-                    preopen(&mut wasi, &capabilities)?;
                 }
             }
             Seal::Sealed => environment::seal(&mut wasi),
         }
-        sockets::allow(&mut wasi, &capabilities);
-        let http = http::wasi::context();
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(limits.handles);
-        let limiter = Limiter::new(limits);
-        let deadline = Instant::now() + limits.timeout;
-        Ok(Self { wasi: wasi.build(), http, table, limiter, capabilities, stdout, stderr, deadline })
+        sockets::allow(&mut wasi, &self.capabilities);
+        Wasi { ctx: wasi.build(), stdout, stderr }
+    }
+
+    /// What the guest wrote to stdout and to stderr, if it asked WASI for anything at all.
+    pub(crate) fn output(&self) -> Option<[(&'static str, &Sink); 2]> {
+        self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
     }
 }
 
@@ -91,7 +117,11 @@ fn preopen(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::
 
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        let wasi = match self.wasi.take() {
+            Some(wasi) => wasi,
+            None => self.finish(WasiCtxBuilder::new()),
+        };
+        WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
     }
 }
 

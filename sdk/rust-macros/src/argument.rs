@@ -1,26 +1,27 @@
-//! One argument of a tool: a field of the hidden `Args` struct.
+//! One argument of a tool: a field of its schema, and how it is read.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, LitStr, Pat, PatType, Result, Token, Type};
+use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, FnArg, Ident, Lit, Pat, PatType, Result, Token, Type};
+
+use crate::docs;
+use crate::limits::{Limits, number_json};
 
 /// An argument of a `#[tool]` function.
-#[derive(Debug)]
 pub(crate) struct Argument {
-    pub(crate) name: Ident,
-    docs: Vec<Attribute>,
+    name: Ident,
+    description: String,
     ty: Type,
     options: ArgumentOptions,
 }
 
 /// What stands between the parentheses of `#[arg(…)]`.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ArgumentOptions {
     default: Option<Expr>,
-    /// Passed on to schemars as it is.
-    schema: Vec<TokenStream>,
+    limits: Limits,
 }
 
 impl Parse for ArgumentOptions {
@@ -28,30 +29,15 @@ impl Parse for ArgumentOptions {
         let mut options = Self::default();
         while !input.is_empty() {
             let key: Ident = input.parse()?;
-            match key.to_string().as_str() {
-                "default" => {
-                    input.parse::<Token![=]>()?;
-                    options.default = Some(input.parse()?);
-                }
-                "range" | "length" => {
-                    let inner;
-                    syn::parenthesized!(inner in input);
-                    let bounds: TokenStream = inner.parse()?;
-                    options.schema.push(quote!(#key(#bounds)));
-                }
-                "regex" => {
-                    let inner;
-                    syn::parenthesized!(inner in input);
-                    let pattern: LitStr = inner.parse()?;
-                    options.schema.push(quote!(regex(pattern = #pattern)));
-                }
-                _ => {
-                    let message = format!(
-                        "unknown option `{key}`; known are `default = …`, `range(min = …, max = …)`, \
-                         `length(min = …, max = …)`, `regex(\"…\")`"
-                    );
-                    return Err(syn::Error::new(key.span(), message));
-                }
+            if key == "default" {
+                input.parse::<Token![=]>()?;
+                options.default = Some(input.parse()?);
+            } else if !options.limits.parse(&key, input)? {
+                let message = format!(
+                    "unknown option `{key}`; known are `default = …`, `range(min = …, max = …)`, \
+                     `length(min = …, max = …)`, `regex(\"…\")`"
+                );
+                return Err(syn::Error::new(key.span(), message));
             }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
@@ -75,18 +61,16 @@ impl Argument {
             return Err(syn::Error::new_spanned(reference, message));
         }
         let name = pattern.ident.clone();
-        let mut docs = Vec::new();
+        let description = docs::text(attrs).unwrap_or_default();
         let mut options = ArgumentOptions::default();
         for attribute in std::mem::take(attrs) {
-            if attribute.path().is_ident("doc") {
-                docs.push(attribute);
-            } else if attribute.path().is_ident("arg") {
+            if attribute.path().is_ident("arg") {
                 options = attribute.parse_args()?;
-            } else {
+            } else if !attribute.path().is_ident("doc") {
                 attrs.push(attribute);
             }
         }
-        Ok(Self { name, docs, ty: ty.as_ref().clone(), options })
+        Ok(Self { name, description, ty: ty.as_ref().clone(), options })
     }
 
     /// Returns the name as it stands in the JSON.
@@ -94,21 +78,83 @@ impl Argument {
         self.name.unraw().to_string()
     }
 
-    /// Returns the function that makes the default value, and the field.
-    pub(crate) fn field(&self) -> (Option<TokenStream>, TokenStream) {
-        let Self { name, docs, ty, options } = self;
-        let schema = &options.schema;
-        let schema = (!schema.is_empty()).then(|| quote!(#[schemars(#(#schema),*)]));
-        let Some(default) = &options.default else {
-            return (None, quote! { #(#docs)* #schema #name: #ty });
+    /// Returns the argument as a `Field` of the SDK.
+    pub(crate) fn field(&self) -> Result<TokenStream> {
+        let Self { description, ty, options, .. } = self;
+        let name = self.json_name();
+        let limits = options.limits.tokens()?;
+        let default = self.default_value();
+        let input = match options.default {
+            Some(_) => quote!(Optional),
+            None => quote!(Required),
         };
-        let function = format_ident!("default_{}", self.json_name());
-        let path = function.to_string();
-        let value = match default {
+        Ok(quote! {
+            ::toolbay_sdk::schema::Field {
+                description: #description,
+                limits: #limits,
+                default: #default,
+                input: ::toolbay_sdk::schema::Presence::#input,
+                ..::toolbay_sdk::schema::Field::new(#name, ::toolbay_sdk::schema::of::<#ty>)
+            }
+        })
+    }
+
+    /// Returns the expression that reads it from the members of a call, where it has this place.
+    pub(crate) fn read(&self, place: usize) -> TokenStream {
+        let ty = &self.ty;
+        match self.default_expr() {
+            Some(default) => quote!(__members.take_or::<#ty>(#place, || #default)?),
+            None => quote!(__members.take::<#ty>(#place)?),
+        }
+    }
+
+    /// The expression of the default; a literal text becomes what the type is.
+    fn default_expr(&self) -> Option<TokenStream> {
+        Some(match self.options.default.as_ref()? {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => quote!(::core::convert::Into::into(#text)),
             other => quote!(#other),
-        };
-        let function = quote! { fn #function() -> #ty { #value } };
-        (Some(function), quote! { #(#docs)* #[serde(default = #path)] #schema #name: #ty })
+        })
     }
+
+    fn default_value(&self) -> TokenStream {
+        let (Some(value), Some(expr)) = (&self.options.default, self.default_expr()) else {
+            return quote!(::toolbay_sdk::schema::DefaultValue::None);
+        };
+        if let Some(json) = literal_json(value, &self.ty) {
+            return quote!(::toolbay_sdk::schema::DefaultValue::Json(#json));
+        }
+        let ty = &self.ty;
+        quote! {
+            ::toolbay_sdk::schema::DefaultValue::Made(|| {
+                let value: #ty = #expr;
+                ::toolbay_sdk::__private::default_json(&value)
+            })
+        }
+    }
+}
+
+/// The JSON of a default whose value can be seen here: then the plugin needs no code that writes it.
+fn literal_json(value: &Expr, ty: &Type) -> Option<String> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Some(value.value.to_string()),
+        // Of another type, a text may be written as something else.
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if is_named(ty, "String") => {
+            serde_json::to_string(&text.value()).ok()
+        }
+        Expr::MethodCall(ExprMethodCall { receiver, method, args, .. })
+            if args.is_empty() && (method == "to_owned" || method == "to_string") =>
+        {
+            literal_json(receiver, ty)
+        }
+        Expr::Call(ExprCall { func, args, .. }) => {
+            let func = quote!(#func).to_string();
+            (args.is_empty() && func == "Vec :: new" && is_named(ty, "Vec")).then(|| "[]".to_owned())
+        }
+        Expr::Path(path) if path.path.is_ident("None") => Some("null".to_owned()),
+        _ => number_json(value),
+    }
+}
+
+fn is_named(ty: &Type, name: &str) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == name))
 }

@@ -6,8 +6,9 @@
 //! | macro | on | writes |
 //! |---|---|---|
 //! | `#[tool]` | a function | a description of the function and a way to call it with JSON |
+//! | `#[tools]` | an `impl` block of the settings | the same for its methods with `#[tool]` |
 //! | `#[reducer("tool")]` | a function | the same for a reducer |
-//! | `#[data]` | a struct or enum | `Serialize`, `Deserialize` and `JsonSchema` |
+//! | `#[data]` | a struct or enum | `Serialize`, `Deserialize`, its schema, and how it is read as an argument |
 //! | `plugin!` | once per crate | the component's exports |
 //!
 //! What is described hangs on an empty type with the function's own name: types and functions live in different
@@ -17,6 +18,9 @@ mod argument;
 mod capability;
 mod data;
 mod docs;
+mod example;
+mod limits;
+mod methods;
 mod offers;
 mod plugin;
 mod reducer;
@@ -42,12 +46,22 @@ use proc_macro::TokenStream;
 /// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
 /// | `optional(…)` | capabilities the tool also works without |
 /// | `reason = "…"` | why; explains the capability written right before it |
+/// | `example(args = "{…}", …)` | a call that `toolbay test` makes; it succeeds, or as `value = "…"`, `contains = "…"`, `structured = "{…}"` or `error = "input-invalid"` say; repeatable |
 ///
 /// Arguments take a doc comment and `#[arg(default = …, range(min = …, max = …), length(min = …, max = …),
 /// regex("…"))]`. An argument with a default, or of type `Option<T>`, may be left out.
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     tool::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes tools of methods: each with `#[tool(…)]` in the block is one.
+///
+/// `self` is what the operator wrote as the plugin's settings: the type has `#[data]`, is read anew for each call, and its
+/// schema tells the operator what may be set. In `plugin!`, the type stands among the tools.
+#[proc_macro_attribute]
+pub fn tools(options: TokenStream, item: TokenStream) -> TokenStream {
+    methods::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Makes a reducer of a function: `fn(&ToolResult, &ReduceContext) -> Option<ToolResult>`.
@@ -58,9 +72,10 @@ pub fn reducer(options: TokenStream, item: TokenStream) -> TokenStream {
     reducer::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Derives `Serialize`, `Deserialize` and `JsonSchema` without `serde` or `schemars` in the author's manifest.
+/// Derives `Serialize` and `Deserialize` without `serde` in the author's manifest, and writes down the type's schema.
 ///
-/// `#[serde(…)]` and `#[schemars(…)]` attributes go below it, as with the derives.
+/// `#[serde(…)]` attributes go below it, as with the derives. Of fields, `#[schemars(…)]` may say more: `range`, `length`,
+/// `regex` as in `#[arg]`, `description = "…"`, and `with = "Type"` for a field whose schema is another type's.
 #[proc_macro_attribute]
 pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
     data::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

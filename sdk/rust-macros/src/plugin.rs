@@ -50,8 +50,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let tools_export = (!tools.is_empty()).then(|| {
         quote! {
             impl ::toolbay_sdk::__private::ToolPlugin for ToolbayPlugin {
-                const TOOLS: &'static [::toolbay_sdk::__private::ToolSpec] =
-                    &[#(<#tools as ::toolbay_sdk::__private::Tool>::SPEC),*];
+                const TOOLS: &'static [&'static [::toolbay_sdk::__private::ToolSpec]] =
+                    &[#(<#tools as ::toolbay_sdk::__private::Toolset>::TOOLS),*];
             }
             #[cfg(target_family = "wasm")]
             type Tools = ::toolbay_sdk::__private::ExportedTools<ToolbayPlugin>;

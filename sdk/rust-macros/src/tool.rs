@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Ident, ItemFn, LitStr, Result, ReturnType};
+use syn::{Attribute, Ident, ItemFn, LitStr, Result, ReturnType, Signature, Type};
 
 use crate::argument::Argument;
 use crate::docs;
@@ -15,21 +15,8 @@ const NAME_CHARS: usize = 48;
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let options: ToolOptions = syn::parse2(options)?;
     let mut function: ItemFn = syn::parse2(item)?;
-    check_signature(&function)?;
-    let name = tool_name(&options, &function.sig.ident)?;
-    let description = docs::text(&function.attrs).ok_or_else(|| missing_docs(&function.sig.ident))?;
-    let arguments = function.sig.inputs.iter_mut().map(Argument::take).collect::<Result<Vec<_>>>()?;
-
-    let (defaults, fields): (Vec<_>, Vec<_>) = arguments.iter().map(Argument::field).unzip();
-    let names: Vec<_> = arguments.iter().map(|argument| &argument.name).collect();
-    let json_names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
-    let option_fields = options.fields();
+    let spec = spec(&options, &function.attrs, &mut function.sig, &Caller::Function)?;
     let (vis, ident) = (&function.vis, &function.sig.ident);
-    let output = match &function.sig.output {
-        ReturnType::Default => quote!(()),
-        ReturnType::Type(_, ty) => quote!(#ty),
-    };
-
     Ok(quote! {
         #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
         #function
@@ -39,47 +26,73 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         #[allow(non_camel_case_types, reason = "the type describes the function of the same name")]
         #vis struct #ident {}
 
-        const _: () = {
-            #(#defaults)*
-
-            #[derive(
-                ::toolbay_sdk::__private::serde::Deserialize,
-                ::toolbay_sdk::__private::schemars::JsonSchema,
-            )]
-            #[serde(crate = "::toolbay_sdk::__private::serde", deny_unknown_fields)]
-            #[schemars(crate = "::toolbay_sdk::__private::schemars")]
-            struct Args { #(#fields),* }
-
-            impl ::toolbay_sdk::__private::Tool for #ident {
-                const SPEC: ::toolbay_sdk::__private::ToolSpec = ::toolbay_sdk::__private::ToolSpec {
-                    name: #name,
-                    description: #description,
-                    #option_fields
-                    input_schema: || ::toolbay_sdk::__private::input_schema::<Args>(&[#(#json_names),*]),
-                    output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
-                    call: |args| {
-                        let Args { #(#names),* } = ::toolbay_sdk::__private::parse_args::<Args>(args)?;
-                        ::toolbay_sdk::IntoOutput::into_output(#ident(#(#names),*))
-                    },
-                };
-            }
-        };
+        impl ::toolbay_sdk::__private::Tool for #ident {
+            const SPEC: ::toolbay_sdk::__private::ToolSpec = #spec;
+        }
     })
 }
 
-fn check_signature(function: &ItemFn) -> Result<()> {
-    let signature = &function.sig;
-    if let Some(token) = &signature.asyncness {
-        let message = "a tool is not `async`: it may block, the host runs each call on its own";
-        return Err(syn::Error::new_spanned(token, message));
-    }
+/// How the function of a tool is called.
+pub(crate) enum Caller<'a> {
+    /// By its name.
+    Function,
+    /// On the settings of the operator, which are of this type.
+    Method(&'a Type),
+}
+
+/// Returns the `ToolSpec` of a function, whose arguments are stripped of the attributes that are ours.
+pub(crate) fn spec(
+    options: &ToolOptions,
+    attributes: &[Attribute],
+    signature: &mut Signature,
+    caller: &Caller<'_>,
+) -> Result<TokenStream> {
     if !signature.generics.params.is_empty() {
-        return Err(syn::Error::new_spanned(
-            &signature.generics,
-            "a tool has no type parameters or lifetimes",
-        ));
+        let message = "a tool has no type parameters or lifetimes";
+        return Err(syn::Error::new_spanned(&signature.generics, message));
     }
-    Ok(())
+    let name = tool_name(options, &signature.ident)?;
+    let description = docs::text(attributes).ok_or_else(|| missing_docs(&signature.ident))?;
+    let receiver = match caller {
+        Caller::Function => 0,
+        Caller::Method(_) => 1,
+    };
+    let arguments = signature.inputs.iter_mut().skip(receiver).map(Argument::take);
+    let arguments = arguments.collect::<Result<Vec<_>>>()?;
+    let fields = arguments.iter().map(Argument::field).collect::<Result<Vec<_>>>()?;
+    let reads: Vec<_> = arguments.iter().enumerate().map(|(place, argument)| argument.read(place)).collect();
+    let names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
+    let option_fields = options.fields();
+    let output = match &signature.output {
+        ReturnType::Default => quote!(()),
+        ReturnType::Type(_, ty) => quote!(#ty),
+    };
+    let ident = &signature.ident;
+    let (before, call) = match caller {
+        Caller::Function => (None, quote!(#ident(#(#reads),*))),
+        Caller::Method(ty) => {
+            let before = quote!(let __settings: #ty = ::toolbay_sdk::config::all()?;);
+            (Some(before), quote!(<#ty>::#ident(&__settings, #(#reads),*)))
+        }
+    };
+    let finish = match signature.asyncness {
+        None => quote!(::toolbay_sdk::IntoOutput::into_output),
+        Some(_) => quote!(::toolbay_sdk::__private::finish),
+    };
+    Ok(quote! {
+        ::toolbay_sdk::__private::ToolSpec {
+            name: #name,
+            description: #description,
+            #option_fields
+            arguments: &[#(#fields),*],
+            output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
+            call: |__args| {
+                let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
+                #before
+                #finish(#call)
+            },
+        }
+    })
 }
 
 fn tool_name(options: &ToolOptions, ident: &Ident) -> Result<LitStr> {
@@ -150,13 +163,6 @@ mod tests {
             (
                 quote!(
                     #[doc = "d"]
-                    async fn f() {}
-                ),
-                "not `async`",
-            ),
-            (
-                quote!(
-                    #[doc = "d"]
                     fn f<T>() {}
                 ),
                 "type parameters",
@@ -198,6 +204,7 @@ mod tests {
         );
         let tokens = expand(quote!(), item).unwrap().to_string();
         assert!(tokens.contains("fn f (a : u8"), "{tokens}");
-        assert!(tokens.contains("fn default_a () -> u8 { 1 }"), "{tokens}");
+        assert!(tokens.contains("take_or :: < u8 > (0usize , || 1)"), "{tokens}");
+        assert!(tokens.contains("DefaultValue :: Json (\"1\")"), "{tokens}");
     }
 }

@@ -2,10 +2,12 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
+use serde_json::Value;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, LitInt, LitStr, Result, Token};
 
 use crate::capability::{Capabilities, KINDS, option, strings};
+use crate::example::Example;
 
 /// Flags of a tool; the contract's constant is the same word in capitals.
 const TRAITS: [&str; 8] = [
@@ -20,8 +22,8 @@ const TRAITS: [&str; 8] = [
 ];
 
 /// Keys that take a value.
-const KEYS: [&str; 8] =
-    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason"];
+const KEYS: [&str; 9] =
+    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason", "example"];
 
 /// What stands between the parentheses of `#[tool(…)]`.
 #[derive(Debug, Default)]
@@ -34,6 +36,7 @@ pub(crate) struct ToolOptions {
     timeout_ms: Option<LitInt>,
     traits: Vec<Ident>,
     capabilities: Capabilities,
+    examples: Vec<Value>,
 }
 
 impl Parse for ToolOptions {
@@ -63,6 +66,10 @@ impl ToolOptions {
                 self.tags.extend(strings(&input.parse::<Expr>()?)?);
                 Ok(())
             }
+            "example" => {
+                self.examples.push(Example::parse(input)?.0);
+                Ok(())
+            }
             "optional" => self.capabilities.parse_optional(input),
             "reason" => self.capabilities.parse_reason(key, input),
             word if TRAITS.contains(&word) => {
@@ -76,13 +83,17 @@ impl ToolOptions {
 
     /// Returns the fields of a `ToolSpec` that the options decide.
     pub(crate) fn fields(&self) -> TokenStream {
-        let Self { title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, .. } = self;
+        let Self {
+            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
+        } = self;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
         let max_result_chars = option(max_result_chars.as_ref());
         let timeout_ms = option(timeout_ms.as_ref());
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
+        let meta = (!examples.is_empty()).then(|| serde_json::json!({"examples": examples}).to_string());
+        let meta = option(meta);
         quote! {
             title: #title,
             toolset: #toolset,
@@ -92,6 +103,7 @@ impl ToolOptions {
             max_result_chars: #max_result_chars,
             timeout_ms: #timeout_ms,
             capabilities: &[#(#capabilities),*],
+            meta: #meta,
         }
     }
 }
@@ -129,7 +141,7 @@ mod tests {
             closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
             process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
-            optional(fs_read = "c", reason = "q", clock, reason = "p"),"#;
+            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),"#;
         let options = syn::parse_str::<ToolOptions>(text).unwrap();
         assert_eq!(options.traits.len(), TRAITS.len());
         assert_eq!(options.capabilities.tokens().len(), 13);

@@ -1,4 +1,5 @@
-//! What `wit-bindgen` writes from the contract in `wit/`, one module per world.
+//! What `wit-bindgen` writes from the contract in `wit/`, one module per world, kept here: a plugin is built without the
+//! generator and the sixty crates it is made of. A test compares (`tests/bindings`).
 //!
 //! The worlds with one export each are what lets a component have just the exports its author listed. They share the
 //! types of `imports`, so that a tool's output and a reducer's input are the same Rust type.
@@ -8,60 +9,19 @@
     missing_docs,
     unreachable_pub,
     missing_debug_implementations,
-    clippy::allow_attributes_without_reason,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
     reason = "generated code: the calling convention of components is raw pointers"
 )]
 
-/// Everything a plugin may import; what is not called does not reach the component.
-pub mod imports {
-    wit_bindgen::generate!({
-        path: "wit",
-        world: "imports",
-        additional_derives: [PartialEq],
-        generate_all,
-        generate_unused_types: true,
-    });
-}
-
-/// The export `tools`.
-pub mod tools_world {
-    wit_bindgen::generate!({
-        path: "wit",
-        world: "exports-tools",
-        with: { "toolbay:plugin/types@0.1.0": crate::bindings::imports::toolbay::plugin::types },
-        pub_export_macro: true,
-        export_macro_name: "export_tools",
-    });
-}
-
-/// The export `reducers`.
-pub mod reducers_world {
-    wit_bindgen::generate!({
-        path: "wit",
-        world: "exports-reducers",
-        with: { "toolbay:plugin/types@0.1.0": crate::bindings::imports::toolbay::plugin::types },
-        pub_export_macro: true,
-        export_macro_name: "export_reducers",
-    });
-}
-
-/// The export `about`.
-pub mod about_world {
-    wit_bindgen::generate!({
-        path: "wit",
-        world: "exports-about",
-        with: { "toolbay:plugin/types@0.1.0": crate::bindings::imports::toolbay::plugin::types },
-        pub_export_macro: true,
-        export_macro_name: "export_about",
-    });
-}
-
-/// The export `availability`.
-pub mod availability_world {
-    wit_bindgen::generate!({
-        path: "wit",
-        world: "exports-availability",
-        pub_export_macro: true,
-        export_macro_name: "export_availability",
-    });
-}
+#[rustfmt::skip]
+pub mod about_world;
+#[rustfmt::skip]
+pub mod availability_world;
+#[rustfmt::skip]
+pub mod imports;
+#[rustfmt::skip]
+pub mod reducers_world;
+#[rustfmt::skip]
+pub mod tools_world;

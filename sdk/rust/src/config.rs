@@ -2,7 +2,9 @@
 
 use serde::de::DeserializeOwned;
 
+use crate::argument::{Argument, Reader};
 use crate::host::config as host;
+use crate::schema::quote;
 use crate::{Error, Result};
 
 /// Returns a setting; `None` if the operator did not write it.
@@ -21,6 +23,26 @@ pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
 /// Returns a setting the tool can not do without.
 pub fn require<T: DeserializeOwned>(key: &str) -> Result<T> {
     get(key)?.ok_or_else(|| Error::not_available(format!("the setting `{key}` is missing")).at("config"))
+}
+
+/// Returns all settings as one value.
+///
+/// Settings that do not fit the type make the tool not available: the operator has to mend them, the model can not.
+pub fn all<T: Argument>() -> Result<T> {
+    let mut text = String::from("{");
+    for key in host::keys() {
+        let Some(value) = host::get(&key) else { continue };
+        if text.len() > 1 {
+            text.push(',');
+        }
+        quote(&mut text, &key);
+        text.push(':');
+        text.push_str(&value);
+    }
+    text.push('}');
+    T::read(&mut Reader::new(&text)).map_err(|error| {
+        Error::not_available(format!("the settings are not usable: {}", error.message())).at("config")
+    })
 }
 
 /// Returns the names of the settings.

@@ -59,6 +59,19 @@ impl Error {
         self
     }
 
+    /// Says before the text what it is about.
+    pub(crate) fn context(mut self, what: &str) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
+    /// Puts a step before the JSON pointer, if the subject is one or there is none.
+    pub(crate) fn below(self, step: &str) -> Self {
+        let rest = self.0.subject.as_deref().unwrap_or_default();
+        let pointer = format!("/{}{rest}", step.replace('~', "~0").replace('/', "~1"));
+        self.at(pointer)
+    }
+
     /// Returns the class of the error.
     pub fn code(&self) -> ErrorCode {
         self.0.code

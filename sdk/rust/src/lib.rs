@@ -72,6 +72,43 @@
 //!
 //! It sees the settings and nothing else.
 //!
+//! Tools that all read the same settings can be methods of their type:
+//!
+//! ```
+//! use toolbay_sdk::prelude::*;
+//! use toolbay_sdk::testing::{Fake, call_method};
+//!
+//! /// What the operator may set.
+//! #[data]
+//! struct Greeting {
+//!     /// How people are greeted.
+//!     word: String,
+//! }
+//!
+//! #[tools]
+//! impl Greeting {
+//!     /// Greet somebody.
+//!     #[tool(read_only)]
+//!     fn greet(
+//!         &self,
+//!         /// Who.
+//!         name: String,
+//!     ) -> String {
+//!         format!("{} {name}", self.word)
+//!     }
+//! }
+//!
+//! plugin! { tools: [Greeting] }
+//!
+//! # fn main() {
+//! let fake = Fake::new().config("word", "Salut");
+//! let output = fake.run(|| call_method::<Greeting>("greet", json!({"name": "Ada"}))).unwrap();
+//! assert_eq!(output.value, "Salut Ada");
+//! let error = Fake::new().run(|| call_method::<Greeting>("greet", json!({"name": "Ada"}))).unwrap_err();
+//! assert_eq!(error.subject(), Some("config"));
+//! # }
+//! ```
+//!
 //! What a component imports is what its code uses of these modules, and the host compares that with what was granted:
 //!
 //! | module | what for | capability |
@@ -87,6 +124,7 @@
 //! | [`attachments`] | files of the conversation | `attachments` |
 
 mod about;
+pub mod argument;
 pub mod attachments;
 mod available;
 mod bindings;
@@ -103,7 +141,7 @@ mod output;
 pub mod prelude;
 pub mod process;
 mod reduce;
-mod schema;
+pub mod schema;
 pub mod secrets;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
@@ -117,23 +155,25 @@ pub use error::{Error, Result};
 pub use output::{IntoOutput, Json, Output, Rendered};
 pub use reduce::ReduceContext;
 pub use serde_json;
-pub use toolbay_sdk_macros::{data, plugin, reducer, tool};
+pub use toolbay_sdk_macros::{data, plugin, reducer, tool, tools};
 pub use types::ToolResult;
 
 /// What the macros write names these; nothing here is for authors, and it may change at any time.
 #[doc(hidden)]
 pub mod __private {
-    pub use schemars;
     pub use serde;
 
     pub use crate::about::{AboutPlugin, AboutSpec, ExportedAbout};
+    pub use crate::argument::{Members, Unknown, read_by_serde, read_choice};
     pub use crate::available::{AvailabilityPlugin, ExportedAvailability};
     pub use crate::bindings::about_world::{self, export_about};
     pub use crate::bindings::availability_world::{self, export_availability};
     pub use crate::bindings::reducers_world::{self, export_reducers};
     pub use crate::bindings::tools_world::{self, export_tools};
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};
-    pub use crate::schema::{input_schema, output_schema};
-    pub use crate::tool::{CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, parse_args};
+    pub use crate::tool::{
+        CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, Toolset, default_json, finish,
+        output_schema,
+    };
     pub use crate::types::ToolTraits;
 }

@@ -1,10 +1,9 @@
 //! What a tool gives back: [`Output`], built by hand or out of plain values through [`IntoOutput`].
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Error;
-use crate::schema::output_schema_of;
+use crate::schema::{Schema, output_schema};
 use crate::types::{Blob, BlockBody, ContentBlock, ResourceLink};
 
 pub use crate::types::ToolOutput as Output;
@@ -75,6 +74,10 @@ pub struct Rendered<T> {
 }
 
 /// What a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "a tool can not return `{Self}`",
+    note = "return a `String`, `Json<T>` of a type with `#[data]`, `Rendered<T>`, `Output`, or a `Result` of one of them"
+)]
 pub trait IntoOutput {
     /// Turns the value into the output of the tool, or into its error.
     fn into_output(self) -> Result<Output, Error>;
@@ -109,7 +112,7 @@ impl IntoOutput for () {
     }
 }
 
-impl<T: Serialize + JsonSchema> IntoOutput for Json<T> {
+impl<T: Serialize + Schema> IntoOutput for Json<T> {
     fn into_output(self) -> Result<Output, Error> {
         let value = serde_json::to_string(&self.0)?;
         let structured = Some(object_text(&value));
@@ -117,17 +120,17 @@ impl<T: Serialize + JsonSchema> IntoOutput for Json<T> {
     }
 
     fn output_schema() -> Option<String> {
-        Some(output_schema_of::<T>())
+        Some(output_schema::<T>())
     }
 }
 
-impl<T: Serialize + JsonSchema> IntoOutput for Rendered<T> {
+impl<T: Serialize + Schema> IntoOutput for Rendered<T> {
     fn into_output(self) -> Result<Output, Error> {
         Output::new(self.text).structured(&self.data)
     }
 
     fn output_schema() -> Option<String> {
-        Some(output_schema_of::<T>())
+        Some(output_schema::<T>())
     }
 }
 

@@ -2,4 +2,4 @@
 
 pub use crate::serde_json::json;
 pub use crate::{Error, IntoOutput, Json, Output, ReduceContext, Rendered, Result, ToolResult};
-pub use crate::{data, plugin, reducer, tool};
+pub use crate::{data, plugin, reducer, tool, tools};

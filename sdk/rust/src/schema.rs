@@ -1,108 +1,220 @@
-//! JSON Schemas (2020-12) as the contract wants them: one object, no noise.
+//! JSON Schemas (2020-12) as constants.
 //!
-//! schemars knows the types, which a macro alone would not. What it writes beyond the meaning (`$schema`, the title of
-//! the hidden argument struct, formats such as `uint32` that no validator knows) is taken out: each byte of it would
-//! stand in every prompt. Properties keep the order of the arguments, which is the order models fill them in.
+//! `#[tool]` and `#[data]` write down what they see as a tree of constants. Text is made of it only when the host asks
+//! which tools there are, by one loop for all types: no code of schemas is on the way of a call, and none is compiled
+//! anew for each type. That is most of what a small plugin would otherwise consist of
+//! (`docs/decisions/0028-small-plugins.md`).
+//!
+//! The text says what a validator needs and no more, since each byte of it stands in every prompt: no `$schema`, no
+//! title, no names of Rust's number types. Properties keep the order in which they are written, which is the order in
+//! which models fill them in.
 
-use schemars::generate::SchemaSettings;
-use schemars::transform::{RecursiveTransform, Transform};
-use schemars::{JsonSchema, Schema};
-use serde::ser::{SerializeMap, Serializer};
-use serde_json::{Map, Value, json};
+mod text;
+mod types;
 
-use crate::IntoOutput;
+pub(crate) use text::quote;
+pub use text::{input_schema, output_schema};
 
-/// Returns the schema of the arguments, whose names are given in the order of the function.
-pub fn input_schema<T: JsonSchema>(names: &[&str]) -> String {
-    let mut schema = bare(SchemaSettings::draft2020_12().for_deserialize(), T::json_schema_root);
-    if let Some(root) = schema.as_object_mut() {
-        // A function without arguments has no properties as far as schemars is concerned.
-        root.entry("properties").or_insert_with(|| json!({}));
-        root.insert("additionalProperties".to_owned(), Value::Bool(false));
-    }
-    let mut text = Vec::new();
-    let written = ordered(&schema, names, &mut serde_json::Serializer::new(&mut text));
-    debug_assert!(written.is_ok(), "a schema is plain JSON");
-    String::from_utf8(text).unwrap_or_default()
-}
-
-/// Returns the output schema of a return type, if it has one.
-pub fn output_schema<T: IntoOutput>() -> Option<String> {
-    T::output_schema()
-}
-
-/// Returns the schema of `T` as structured output.
+/// A type that has a JSON Schema.
 ///
-/// It mirrors what happens to the value: an object stays, anything else comes under `result`. Where the type alone
-/// does not tell (an `Option`, an untagged enum), both shapes are allowed.
-pub(crate) fn output_schema_of<T: JsonSchema>() -> String {
-    let mut schema = bare(SchemaSettings::draft2020_12().for_serialize(), T::json_schema_root);
-    let definitions = schema.as_object_mut().and_then(|root| root.remove("$defs"));
-    let wrapped =
-        |inner: &Value| json!({"type": "object", "properties": {"result": inner}, "required": ["result"]});
-    let mut schema = match schema.get("type") {
-        Some(Value::String(ty)) if ty == "object" => schema,
-        Some(Value::String(_)) => wrapped(&schema),
-        _ => json!({"type": "object", "anyOf": [schema, wrapped(&schema)]}),
-    };
-    if let (Some(definitions), Some(root)) = (definitions, schema.as_object_mut()) {
-        root.insert("$defs".to_owned(), definitions);
+/// `#[data]` implements it. By hand it is written for a type whose JSON is another than its fields tell:
+///
+/// ```
+/// use toolbay_sdk::schema::{Node, Schema, Shape};
+///
+/// struct Day(String);
+///
+/// impl Schema for Day {
+///     const SCHEMA: Node = Node {
+///         description: "A day, such as 2026-02-03.",
+///         ..Node::new(Shape::String { format: "date" })
+///     };
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no JSON Schema",
+    note = "write `#[data]` above the type's definition; for a type of another crate, `#[schemars(with = \"…\")]` above the field"
+)]
+pub trait Schema {
+    /// What the schema says.
+    const SCHEMA: Node;
+}
+
+/// Returns the schema of a type. A function, so that a type can hold itself.
+pub fn of<T: Schema + ?Sized>() -> &'static Node {
+    const { &T::SCHEMA }
+}
+
+/// The schema of some type.
+pub type Of = fn() -> &'static Node;
+
+/// A schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Node {
+    /// The type's name, for a type that can hold itself; otherwise empty.
+    pub name: &'static str,
+    /// What it is, for the model; empty if nothing is said.
+    pub description: &'static str,
+    /// What it looks like.
+    pub shape: Shape,
+}
+
+impl Node {
+    /// A schema without a name and a description.
+    pub const fn new(shape: Shape) -> Self {
+        Self { name: "", description: "", shape }
     }
-    schema.to_string()
 }
 
-/// The one call that needs the type; everything else is compiled once for all tools.
-trait RootSchema: JsonSchema {
-    fn json_schema_root(settings: SchemaSettings) -> Schema {
-        settings.into_generator().into_root_schema_for::<Self>()
-    }
+/// What a JSON value looks like.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// Anything.
+    Any,
+    /// Nothing but `null`.
+    Null,
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Integer {
+        /// The smallest, if the type has one.
+        minimum: Option<i64>,
+        /// The largest, if the type has one.
+        maximum: Option<i64>,
+    },
+    /// A number.
+    Number,
+    /// A text.
+    String {
+        /// Its `format`; empty: any text.
+        format: &'static str,
+    },
+    /// One of these texts.
+    Enum(&'static [&'static str]),
+    /// This text.
+    Const(&'static str),
+    /// An array of values that look the same.
+    Array {
+        /// What they look like.
+        items: Of,
+        /// Whether none comes twice.
+        unique: bool,
+        /// How many there are, if the type says.
+        length: Option<u64>,
+    },
+    /// An array of so many values that look like this.
+    Tuple(&'static [Of]),
+    /// An object with any keys, and values that look the same.
+    Map(Of),
+    /// An object with these keys.
+    Object {
+        /// Its members.
+        fields: &'static [Field],
+        /// Whether there are no others.
+        closed: bool,
+    },
+    /// The other, or `null`.
+    Nullable(Of),
+    /// As the other, with a description of its own.
+    Same(Of),
+    /// Exactly one of these.
+    OneOf(&'static [Node]),
+    /// One or more of these.
+    AnyOf(&'static [Node]),
 }
 
-impl<T: JsonSchema + ?Sized> RootSchema for T {}
-
-fn bare(settings: SchemaSettings, root_schema: fn(SchemaSettings) -> Schema) -> Value {
-    let settings = settings.with(|settings| {
-        settings.meta_schema = None;
-        settings.inline_subschemas = true;
-    });
-    let mut schema = root_schema(settings);
-    schema.remove("title");
-    RecursiveTransform(drop_rust_formats).transform(&mut schema);
-    schema.to_value()
+/// A member of an object, or an argument of a tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its key.
+    pub name: &'static str,
+    /// What it is, for the model; empty: what its type says.
+    pub description: &'static str,
+    /// What it looks like.
+    pub schema: Of,
+    /// What is true of it beyond its type.
+    pub limits: Limits,
+    /// What it is if it is left out.
+    pub default: DefaultValue,
+    /// Whether it is there in what is read.
+    pub input: Presence,
+    /// Whether it is there in what is written.
+    pub output: Presence,
+    /// Whether its members stand in its place.
+    pub flatten: bool,
 }
 
-/// Removes `format` where it is only the name of a Rust number type.
-fn drop_rust_formats(schema: &mut Schema) {
-    let is_rust = |format: &str| {
-        matches!(format, "float" | "double") || format.trim_start_matches('u').starts_with("int")
-    };
-    if schema.get("format").and_then(Value::as_str).is_some_and(is_rust) {
-        schema.remove("format");
-    }
-}
-
-/// Writes the schema with its properties in the order of `names`.
-fn ordered<S: Serializer>(schema: &Value, names: &[&str], serializer: S) -> Result<S::Ok, S::Error> {
-    /// The value of `properties`.
-    struct Properties<'a>(&'a Map<String, Value>, &'a [&'a str]);
-    impl serde::Serialize for Properties<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let known = self.1.iter().filter_map(|name| self.0.get_key_value(*name));
-            serializer.collect_map(known)
+impl Field {
+    /// A member that is always there.
+    pub const fn new(name: &'static str, schema: Of) -> Self {
+        Self {
+            name,
+            description: "",
+            schema,
+            limits: Limits::NONE,
+            default: DefaultValue::None,
+            input: Presence::Required,
+            output: Presence::Required,
+            flatten: false,
         }
     }
+}
 
-    let mut map = serializer.serialize_map(None)?;
-    // `type` first: people read this too.
-    map.serialize_entry("type", "object")?;
-    for (key, value) in schema.as_object().into_iter().flatten() {
-        match (key.as_str(), value) {
-            ("type", _) => {}
-            ("properties", Value::Object(properties)) => {
-                map.serialize_entry(key, &Properties(properties, names))?;
-            }
-            _ => map.serialize_entry(key, value)?,
-        }
-    }
-    map.end()
+/// Whether a member is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Never.
+    Absent,
+    /// It may be left out.
+    Optional,
+    /// Always; but what can be `null` may be left out of what is read.
+    Required,
+}
+
+/// What a member is if it is left out.
+#[derive(Debug, Clone, Copy)]
+pub enum DefaultValue {
+    /// Nothing is said about it.
+    None,
+    /// This JSON.
+    Json(&'static str),
+    /// The JSON that the function makes.
+    Made(fn() -> Option<String>),
+}
+
+/// What is true of a value beyond its type.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The smallest number.
+    pub minimum: Limit,
+    /// The largest number.
+    pub maximum: Limit,
+    /// The fewest characters of a text, or elements of an array.
+    pub min_length: Limit,
+    /// The most of them.
+    pub max_length: Limit,
+    /// A regular expression that the text matches; empty: none.
+    pub pattern: &'static str,
+}
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Self = Self {
+        minimum: Limit::None,
+        maximum: Limit::None,
+        min_length: Limit::None,
+        max_length: Limit::None,
+        pattern: "",
+    };
+}
+
+/// A number of a schema.
+#[derive(Debug, Clone, Copy)]
+pub enum Limit {
+    /// There is none.
+    None,
+    /// A whole number.
+    Whole(i64),
+    /// A number as JSON writes it.
+    Json(&'static str),
 }

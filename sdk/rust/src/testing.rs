@@ -38,7 +38,7 @@ use crate::kv::Scope;
 use crate::log::Level;
 use crate::process::{Command, Completed};
 use crate::reduce::Reducer;
-use crate::tool::{Tool, ToolPlugin, definition};
+use crate::tool::{Tool, ToolPlugin, Toolset, call as call_named, definition};
 use crate::types::{ToolDef, ToolResult};
 use crate::{Output, ReduceContext, Result};
 
@@ -284,6 +284,11 @@ pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
     (T::SPEC.call)(&json_text(&args))
 }
 
+/// Calls a tool of a type with `#[tools]`, by its name.
+pub fn call_method<T: Toolset>(name: &str, args: impl Serialize) -> Result<Output> {
+    call_named(&[T::TOOLS], name, &json_text(&args))
+}
+
 /// Returns what the host is told about a tool.
 pub fn describe<T: Tool>() -> ToolDef {
     definition(&T::SPEC)
@@ -291,7 +296,7 @@ pub fn describe<T: Tool>() -> ToolDef {
 
 /// Returns what the host is told about all tools of the plugin that `plugin!` made of a crate.
 pub fn plugin_tools<P: ToolPlugin>() -> Vec<ToolDef> {
-    P::TOOLS.iter().map(definition).collect()
+    P::TOOLS.iter().copied().flatten().map(definition).collect()
 }
 
 /// Runs a reducer on the result of a call with these arguments, in turn 1.

@@ -1,11 +1,16 @@
 //! What `#[tool]` writes down about a function, and the export made of it.
 
 use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest;
 use crate::error::into_record;
+use crate::schema::{Field, input_schema};
 use crate::types::{Capability, ToolDef, ToolError, ToolOutput, ToolTraits};
-use crate::{Error, Output};
+use crate::{Error, IntoOutput, Output};
 
 /// A tool as its macro wrote it down.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +25,9 @@ pub struct ToolSpec {
     pub max_result_chars: Option<u32>,
     pub timeout_ms: Option<u32>,
     pub capabilities: &'static [CapabilitySpec],
-    pub input_schema: fn() -> String,
+    /// A JSON object.
+    pub meta: Option<&'static str>,
+    pub arguments: &'static [Field],
     pub output_schema: fn() -> Option<String>,
     pub call: fn(&str) -> Result<Output, Error>,
 }
@@ -37,14 +44,32 @@ pub struct CapabilitySpec {
 
 /// Ties a [`ToolSpec`] to the name of a function.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tool",
+    note = "write `#[tool]` above the function, or `#[tools]` above the `impl` of the type"
+)]
 pub trait Tool {
     const SPEC: ToolSpec;
+}
+
+/// One tool, or all that the methods of a type are.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tool",
+    note = "write `#[tool]` above the function, or `#[tools]` above the `impl` of the type"
+)]
+pub trait Toolset {
+    const TOOLS: &'static [ToolSpec];
+}
+
+impl<T: Tool> Toolset for T {
+    const TOOLS: &'static [ToolSpec] = &[T::SPEC];
 }
 
 /// Ties the tools of a crate to the type `plugin!` makes.
 #[doc(hidden)]
 pub trait ToolPlugin {
-    const TOOLS: &'static [ToolSpec];
+    const TOOLS: &'static [&'static [ToolSpec]];
 }
 
 /// Returns the tool's definition as the host gets it.
@@ -59,7 +84,7 @@ pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
         name: spec.name.to_owned(),
         title: spec.title.map(str::to_owned),
         description: spec.description.to_owned(),
-        input_schema: (spec.input_schema)(),
+        input_schema: input_schema(spec.arguments),
         output_schema: (spec.output_schema)(),
         toolset: spec.toolset.map(str::to_owned),
         tags: spec.tags.iter().map(|tag| (*tag).to_owned()).collect(),
@@ -67,24 +92,55 @@ pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
         max_result_chars: spec.max_result_chars,
         timeout_ms: spec.timeout_ms,
         capabilities: spec.capabilities.iter().map(capability).collect(),
-        meta: None,
+        meta: spec.meta.map(str::to_owned),
     }
 }
 
 /// Calls one of the tools by name.
-pub(crate) fn call(tools: &[ToolSpec], name: &str, args: &str) -> Result<Output, Error> {
-    match tools.iter().find(|spec| spec.name == name) {
+pub(crate) fn call(tools: &[&[ToolSpec]], name: &str, args: &str) -> Result<Output, Error> {
+    match tools.iter().copied().flatten().find(|spec| spec.name == name) {
         Some(spec) => (spec.call)(args),
         None => Err(Error::not_available(format!("no tool `{name}` in this plugin")).at("unknown-tool")),
     }
 }
 
-/// Reads the arguments of a call.
-///
-/// The host checked them against the schema already; a mismatch here is a schema that says less than the type.
+/// Returns the output schema of a return type, if it has one.
 #[doc(hidden)]
-pub fn parse_args<T: serde::de::DeserializeOwned>(args: &str) -> Result<T, Error> {
-    serde_json::from_str(args).map_err(|error| Error::input(format!("invalid arguments: {error}")))
+pub fn output_schema<T: IntoOutput>() -> Option<String> {
+    T::output_schema()
+}
+
+/// Runs an `async` tool to its end.
+///
+/// Nothing but the call itself runs in its instance: a future that waits and was not woken waits for ever, and is an
+/// error instead.
+#[doc(hidden)]
+pub fn finish<F: Future<Output: IntoOutput>>(future: F) -> Result<Output, Error> {
+    /// Whether somebody said that it is worth asking again.
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output.into_output(),
+            Poll::Pending if woken.0.swap(false, Ordering::Relaxed) => {}
+            Poll::Pending => {
+                return Err(Error::failed("the tool waits for something that nobody will tell it of"));
+            }
+        }
+    }
+}
+
+/// Returns a default as JSON, for schemas; `None` if it has none.
+#[doc(hidden)]
+pub fn default_json(value: &impl serde::Serialize) -> Option<String> {
+    serde_json::to_string(value).ok()
 }
 
 /// The export `tools` of a plugin.
@@ -94,7 +150,7 @@ pub struct ExportedTools<P>(PhantomData<P>);
 
 impl<P: ToolPlugin> Guest for ExportedTools<P> {
     fn list_tools() -> Vec<ToolDef> {
-        P::TOOLS.iter().map(definition).collect()
+        P::TOOLS.iter().copied().flatten().map(definition).collect()
     }
 
     fn call(name: String, args: String) -> Result<ToolOutput, ToolError> {

@@ -298,6 +298,7 @@ pub(super) const PACKAGES: Table = &[
     ("plugins/*", &["toolbay-sdk"]),
     ("tests/guests", &["toolbay-sdk"]),
     ("tests/artifacts", &["xtask"]),
+    ("tests/bindings", &[]),
     ("tests/fuzz", &["toolbay", "guest-artifacts"]),
     ("tests", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-reducers", "fuzz", "guest-artifacts"]),
     ("xtask", &[]),

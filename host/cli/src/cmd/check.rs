@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
+use toolbay::PluginInfo;
 use toolbay_core::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, GOOD, HEAD, WRONG};
-use crate::setup;
+use crate::setup::{self, Purpose};
 use crate::{Stop, Verdict, lint};
 
 pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict, Stop> {
@@ -33,6 +34,12 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
             verdict = Verdict::Bad;
         }
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
+        findings.extend(lint::file(&super::inspect::parts(&info), info.bytes));
+        let reducing = reducers(args, &info).await?;
+        if !reducing.is_empty() {
+            verdict = Verdict::Bad;
+        }
+        findings.extend(reducing);
         let (count, reducers) = (tools.len(), info.reducers.len());
         let mut out = output::out();
         writeln!(
@@ -45,4 +52,15 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         }
     }
     Ok(verdict)
+}
+
+/// What is wrong with its reducers, which are run for it where they may: in a host of their own.
+async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>, Stop> {
+    let Some(file) = info.file.as_ref().filter(|_| !info.reducers.is_empty()) else { return Ok(Vec::new()) };
+    let policy = setup::PolicyFile::of_text(args, lint::reducers::policy(info))?.policy()?;
+    let host = setup::host_for(args, policy, Purpose::Look)?;
+    match host.load_file(info.id.clone(), file).await {
+        Ok(_) => Ok(lint::reducers::findings(&host, &info.id).await),
+        Err(error) => Ok(vec![format!("error: its reducers can not be run: {error}")]),
+    }
 }

@@ -104,6 +104,14 @@ fn authority(policy: &Policy, id: &PluginId, tools: &Tools) -> Authority {
     Authority::of(policy, id, tools.iter().map(|(name, entry)| (name, entry.def.capabilities.as_slice())))
 }
 
+/// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
+pub(crate) fn declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy, Stop> {
+    let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
+    let file = PolicyFile::of_text(args, text)?;
+    let edit = Edit::propose(&file, &file.policy()?, id, &named_tools(host, id), &[], None)?;
+    Ok(edit.policy)
+}
+
 /// What would be written into the policy.
 struct Edit {
     proposals: BTreeSet<Proposal>,

@@ -9,6 +9,7 @@ use toolbay_core::registry::Entry;
 use toolbay_core::text::visible;
 
 use crate::args::SetupArgs;
+use crate::component::Parts;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
 use crate::setup;
 use crate::{Stop, Verdict};
@@ -22,17 +23,19 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Ve
         }
     };
     let Some(info) = host.plugin(id.as_str()) else { return Ok(Verdict::Bad) };
+    let parts = parts(&info);
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info)).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info, &parts))
+            .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        show(&host, &info)?;
+        show(&host, &info, &parts)?;
     }
     Ok(Verdict::Good)
 }
 
-fn as_json(host: &Host, info: &PluginInfo) -> Value {
+fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
     json!({
         "id": info.id.as_str(),
         "digest": &*info.digest,
@@ -40,6 +43,8 @@ fn as_json(host: &Host, info: &PluginInfo) -> Value {
         "file": info.file,
         "about": info.about,
         "imports": info.imports,
+        "contract": parts.contract(),
+        "parts": {"code": parts.code, "data": parts.data, "rest": parts.rest, "custom": parts.custom},
         "reducers": info.reducers,
         "offers": info.offers.as_ref().map(offered),
         "capabilities": info.capabilities,
@@ -47,7 +52,7 @@ fn as_json(host: &Host, info: &PluginInfo) -> Value {
     })
 }
 
-fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
+fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
     let mut out = output::out();
     writeln!(out, "{HEAD}{}{HEAD:#}", info.id)?;
     if let Some(about) = &info.about {
@@ -65,7 +70,17 @@ fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
         }
     }
     writeln!(out, "  {DIM}sha256  {DIM:#} {}", info.digest)?;
-    writeln!(out, "  {DIM}size    {DIM:#} {} bytes", info.bytes)?;
+    writeln!(
+        out,
+        "  {DIM}size    {DIM:#} {} bytes: code {}, data {}, the rest {}",
+        info.bytes, parts.code, parts.data, parts.rest
+    )?;
+    for (name, bytes) in &parts.custom {
+        writeln!(out, "  {DIM}section {DIM:#} {}, {bytes} bytes", visible(name))?;
+    }
+    if let Some(version) = parts.contract() {
+        writeln!(out, "  {DIM}contract{DIM:#} {}", visible(version))?;
+    }
     let imports = if info.imports.is_empty() { "nothing".to_owned() } else { info.imports.join(" ") };
     writeln!(out, "  {DIM}imports {DIM:#} {imports}")?;
     for entry in super::tools(host, &info.id) {
@@ -78,6 +93,12 @@ fn show(host: &Host, info: &PluginInfo) -> std::io::Result<()> {
         show_offers(&mut out, info, document)?;
     }
     out.flush()
+}
+
+/// What its file is made of; nothing is known if it is gone.
+pub(super) fn parts(info: &PluginInfo) -> Parts {
+    let bytes = info.file.as_ref().and_then(|file| std::fs::read(file).ok());
+    bytes.and_then(|bytes| Parts::of(&bytes).ok()).unwrap_or_default()
 }
 
 /// What a plugin ships beside tools, without the texts themselves.

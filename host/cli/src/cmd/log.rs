@@ -92,6 +92,31 @@ fn follow(tail: &mut Tail, filter: &Filter<'_>) -> std::io::Result<()> {
     }
 }
 
+/// The calls that the audit tells of from now on.
+pub(crate) struct LiveCalls {
+    tail: Tail,
+    which: LogArgs,
+}
+
+impl LiveCalls {
+    /// Begins now: what is there already is passed over.
+    pub(crate) fn new(args: &SetupArgs) -> Result<Self, Stop> {
+        let mut tail = Tail::new(setup::audit_file(args)?);
+        tail.read(&mut |_| Ok(()))?;
+        Ok(Self { tail, which: LogArgs::default() })
+    }
+
+    /// Shows what came since the last time.
+    pub(crate) fn show(&mut self) -> Result<(), Stop> {
+        let filter = Filter::new(&self.which)?;
+        self.tail.read(&mut |line| match filter.read(line) {
+            Read::Wanted(record) if text(&record, "kind") == "call" => show::record(&record),
+            Read::Wanted(_) | Read::Other | Read::Broken => Ok(()),
+        })?;
+        Ok(())
+    }
+}
+
 /// Which records are wanted.
 struct Filter<'a> {
     which: &'a LogArgs,

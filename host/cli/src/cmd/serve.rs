@@ -29,7 +29,6 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
         setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
     let host = setup::host(args, Purpose::Run)?;
     let later = http::Later::default();
-    watched.extend(later.watched(host.policy().serve()));
     // Clients are greeted at once; what they ask of tools waits until they are loaded.
     let loaded = CancellationToken::new();
     let options = Options {
@@ -57,13 +56,13 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
     if places.is_empty() {
         let cancel = CancellationToken::new();
         let ends = Ends { drain: cancel.clone(), stop: cancel.clone() };
-        let served = serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends).await;
+        let served = serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends, &later).await;
         close(follow, &bridge).await;
         served?.map_err(Stop::Host)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
-        let served = serve(listening.run(), loading, &ends).await;
+        let served = serve(listening.run(), loading, &ends, &later).await;
         close(follow, &bridge).await;
         served?;
     }
@@ -83,6 +82,7 @@ async fn serve<T>(
     serving: impl Future<Output = T>,
     loading: impl Future<Output = Result<Watch, Stop>>,
     ends: &Ends,
+    later: &http::Later,
 ) -> Result<T, Stop> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
@@ -93,7 +93,7 @@ async fn serve<T>(
         tokio::select! {
             ended = &mut serving => return Ok(ended),
             made = &mut loading, if !loaded => watch = Some(made?),
-            () = signals.next(watch.as_ref()) => {
+            () = signals.next(watch.as_ref(), later) => {
                 // Whoever says it twice does not want to wait.
                 let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
                 end.cancel();
@@ -195,7 +195,7 @@ impl Signals {
     }
 
     /// Waits for a signal that ends the server. SIGHUP reads everything anew.
-    async fn next(&mut self, watch: Option<&Watch>) {
+    async fn next(&mut self, watch: Option<&Watch>, later: &http::Later) {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;
         };
@@ -204,6 +204,7 @@ impl Signals {
                 _ = interrupt.recv() => return,
                 _ = terminate.recv() => return,
                 _ = hangup.recv() => {
+                    later.reload_files();
                     if let Some(watch) = watch {
                         watch.reload();
                     }

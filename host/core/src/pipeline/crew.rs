@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::{BATCH_TASKS, Delivered, Unit};
+use super::{BATCH_TASKS, Delivered, Unit, make_room};
 use crate::call::ToolCall;
 
 /// What all of a batch's tasks share.
@@ -82,6 +82,8 @@ impl<W: Work> Crew<W> {
             let _end = UnderWay(self);
             let mut waited = false;
             for (index, call) in std::iter::once(unit.first).chain(unit.rest) {
+                // Not a wait that another task could use.
+                make_room().await;
                 let mut run = pin!(self.work.run(call));
                 let done = poll_fn(|context| {
                     let poll = run.as_mut().poll(context);

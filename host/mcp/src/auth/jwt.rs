@@ -5,7 +5,8 @@
 //! | `alg` | one of the policy's, and that of the key; there is no code here for `none` or for shared secrets |
 //! | `typ`, `crit` | `JWT`, `at+jwt` or absent; absent |
 //! | `kid` | that of a key; without one, there is only one key that fits |
-//! | `iss`, `aud` | the policy's |
+//! | `iss` | the policy's |
+//! | `aud` | the address of the endpoint that the request is for, or one of the policy's that is of no other endpoint |
 //! | `exp`, `nbf` | not past, which a token must say; not ahead, if it says |
 //! | `sub` | there: it is who the caller is |
 //! | `scope`, `scp` | what opens profiles |
@@ -19,9 +20,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::{Algorithm, OAuth};
+use toolbay_core::serve::{Algorithm, OAuth, Serve};
 
-use super::keys::{FetchKeys, Keys};
+use super::keys::{FetchKeys, Key, Keys, Missing};
 use super::{Caller, Reach};
 
 /// Longest `sub` and `kid`, in bytes.
@@ -33,11 +34,42 @@ const MAX_SCOPES: usize = 256;
 const SEPARATES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'@').remove(b'|').remove(b'~');
 
+/// The path of the endpoint without a profile; those of profiles are below it.
+const ENDPOINT: &str = "/mcp";
+
 /// Who issues tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
     oauth: Arc<OAuth>,
+    /// Under which address the endpoints are.
+    public_url: Option<String>,
     keys: Keys,
+    /// Fires when the policy says something else of the issuer, or nothing.
+    ended: CancellationToken,
+}
+
+/// Why a token says nothing of its bearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// It is nobody's; why is for the log, not for who sent it.
+    Token(&'static str),
+    /// The issuer's keys can not be had.
+    Keys,
+}
+
+impl From<&'static str> for Problem {
+    fn from(problem: &'static str) -> Self {
+        Self::Token(problem)
+    }
+}
+
+impl From<Missing> for Problem {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Key => Self::Token("there is no key for it"),
+            Missing::Keys => Self::Keys,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -79,22 +111,47 @@ impl Audience {
 }
 
 impl Issuer {
+    /// The issuer that `serve` names. Where it says the same as before, what stands on its tokens goes on; its keys are read
+    /// again if they are in a file, and are those of before if they are at an address.
+    ///
     /// # Errors
     /// Its keys are in a file that can not be read.
-    pub(super) fn new(oauth: OAuth, fetch: FetchKeys) -> Result<Self, String> {
-        let keys = Keys::new(&oauth.jwks, fetch)?;
-        Ok(Self { oauth: Arc::new(oauth), keys })
+    pub(super) fn following(
+        old: Option<&Arc<Self>>,
+        oauth: &OAuth,
+        serve: &Serve,
+        fetch: &FetchKeys,
+    ) -> Result<Arc<Self>, String> {
+        let old = old.filter(|old| *old.oauth == *oauth && old.public_url == serve.public_url);
+        if let Some(old) = old
+            && oauth.file().is_none()
+        {
+            return Ok(Arc::clone(old));
+        }
+        let ended = old.map_or_else(CancellationToken::new, |old| old.ended.clone());
+        let keys = Keys::new(oauth, fetch.clone(), &ended, old.map(|old| &old.keys))?;
+        let (oauth, public_url) = (Arc::new(oauth.clone()), serve.public_url.clone());
+        Ok(Arc::new(Self { oauth, public_url, keys, ended }))
+    }
+
+    /// Ends what stands on tokens that would not count with this other one.
+    pub(super) fn end_all_but(&self, other: Option<&Self>) {
+        let same = |other: &&Self| *other.oauth == *self.oauth && other.public_url == self.public_url;
+        match other.filter(same) {
+            Some(other) => self.keys.end_all_but(&other.keys),
+            None => self.ended.cancel(),
+        }
     }
 
     pub(super) fn oauth(&self) -> &OAuth {
         &self.oauth
     }
 
-    /// Whose token this is.
+    /// Whose token this is, at the endpoint of a profile.
     ///
     /// # Errors
-    /// It is nobody's; why is for the log, not for who sent it.
-    pub(super) async fn caller(&self, token: &str) -> Result<Caller, &'static str> {
+    /// It is nobody's, or that can not be told.
+    pub(super) async fn caller(&self, token: &str, profile: Option<&str>) -> Result<Caller, Problem> {
         let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
         let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
         let header: Header = decode(header).ok_or("its header is none")?;
@@ -102,9 +159,28 @@ impl Issuer {
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "its signature is no base64url")?;
         let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
         if !key.verifies(signed.as_bytes(), &signature) {
-            return Err("its signature is wrong");
+            return Err("its signature is wrong".into());
         }
-        self.read(&decode(claims).ok_or("its claims are none")?)
+        Ok(self.read(&decode(claims).ok_or("its claims are none")?, &key, profile)?)
+    }
+
+    /// Whether a token for this audience is one for the endpoint of a profile.
+    fn is_for(&self, audience: &str, profile: Option<&str>) -> bool {
+        match self.endpoint_at(audience) {
+            Some(endpoint) => endpoint == profile,
+            None => self.oauth.audience.contains(audience),
+        }
+    }
+
+    /// Which endpoint is at an address, if it is one of this server's.
+    fn endpoint_at<'a>(&self, address: &'a str) -> Option<Option<&'a str>> {
+        let path = address.strip_prefix(self.public_url.as_deref()?)?.strip_prefix(ENDPOINT)?;
+        match path.split_once('/') {
+            None => path.is_empty().then_some(None),
+            Some(("", "")) => Some(None),
+            Some(("", profile)) => (!profile.contains('/')).then_some(Some(profile)),
+            Some(_) => None,
+        }
     }
 
     fn algorithm(&self, header: &Header) -> Result<Algorithm, &'static str> {
@@ -131,11 +207,11 @@ impl Issuer {
         Ok(algorithm)
     }
 
-    fn read(&self, claims: &Claims) -> Result<Caller, &'static str> {
+    fn read(&self, claims: &Claims, key: &Key, profile: Option<&str>) -> Result<Caller, &'static str> {
         if claims.iss != self.oauth.issuer {
             return Err("its `iss` is another");
         }
-        if !claims.aud.iter().any(|one| self.oauth.audience.contains(one)) {
+        if !claims.aud.iter().any(|one| self.is_for(one, profile)) {
             return Err("its `aud` is another");
         }
         let now = SystemTime::now();
@@ -166,7 +242,7 @@ impl Issuer {
             known: true,
             reach: Reach::Scopes(scopes, Arc::clone(&self.oauth)),
             expires: Some(expires),
-            revoked: CancellationToken::new(),
+            credential: key.ended(),
         })
     }
 }

@@ -66,7 +66,7 @@ fn oauth() -> OAuth {
 }
 
 /// An issuer with these keys, and how often they were asked for.
-fn issuer(keys: Value) -> (Issuer, Arc<AtomicUsize>) {
+fn issuer(keys: Value) -> (Arc<Issuer>, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let fetch = FetchKeys::new(move |_| {
@@ -74,7 +74,12 @@ fn issuer(keys: Value) -> (Issuer, Arc<AtomicUsize>) {
         let bytes = json!({"keys": keys}).to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     });
-    (Issuer::new(oauth(), fetch).unwrap(), asked)
+    (made(oauth(), fetch), asked)
+}
+
+fn made(oauth: OAuth, fetch: FetchKeys) -> Arc<Issuer> {
+    let serve = Serve { public_url: Some("https://tools.example".to_owned()), ..Serve::default() };
+    Issuer::following(None, &oauth, &serve, &fetch).unwrap()
 }
 
 fn now() -> i64 {
@@ -94,7 +99,7 @@ async fn a_token_says_who_it_is_and_what_is_open_to_them() {
         (&ed, json!({"alg": "EdDSA"})),
         (&p256, json!({"alg": "ES256", "kid": "b", "typ": "at+jwt"})),
     ] {
-        let caller = issuer.caller(&signer.sign(&header, &claims())).await.unwrap();
+        let caller = issuer.caller(&signer.sign(&header, &claims()), None).await.unwrap();
         assert_eq!(&*caller.name, "oauth:alice");
         assert!(caller.may(Some("research")).is_err() && caller.may(None).is_err());
     }
@@ -102,7 +107,7 @@ async fn a_token_says_who_it_is_and_what_is_open_to_them() {
     both["scope"] = json!("tools tools:research");
     both["aud"] = json!(["other", "https://tools.example/mcp"]);
     both["nbf"] = json!(now() + 30);
-    let caller = issuer.caller(&ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &both)).await.unwrap();
+    let caller = issuer.caller(&ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &both), None).await.unwrap();
     assert!(caller.may(Some("research")).is_ok());
     assert!(caller.may(Some("unheard-of")).is_err());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -114,7 +119,7 @@ async fn a_token_that_is_not_exactly_right_is_refused() {
     let (issuer, _) = issuer(json!([ed.jwk("a"), p256.jwk("b")]));
     let header = json!({"alg": "EdDSA", "kid": "a"});
     let good = ed.sign(&header, &claims());
-    assert!(issuer.caller(&good).await.is_ok());
+    assert!(issuer.caller(&good, None).await.is_ok());
 
     let with = |key: &str, value: Value| {
         let mut claims = claims();
@@ -157,7 +162,7 @@ async fn a_token_that_is_not_exactly_right_is_refused() {
         with("sub", Value::Null),
     ];
     for token in tokens {
-        assert!(issuer.caller(&token).await.is_err(), "{token}");
+        assert!(issuer.caller(&token, None).await.is_err(), "{token}");
     }
 }
 
@@ -172,19 +177,99 @@ async fn unknown_keys_do_not_make_it_ask_all_the_time_and_new_ones_are_found() {
         let bytes = json!({"keys": *served.lock().unwrap()}).to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     });
-    let issuer = Issuer::new(oauth(), fetch).unwrap();
+    let issuer = made(oauth(), fetch);
     let token = |signer: &Signer, kid: &str| signer.sign(&json!({"alg": "EdDSA", "kid": kid}), &claims());
-    assert!(issuer.caller(&token(&old, "old")).await.is_ok());
+    assert!(issuer.caller(&token(&old, "old"), None).await.is_ok());
     for n in 0..100 {
-        assert!(issuer.caller(&token(&new, &n.to_string())).await.is_err());
+        assert!(issuer.caller(&token(&new, &n.to_string()), None).await.is_err());
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1, "not twice within seconds");
 
     *keys.lock().unwrap() = json!([new.jwk("new")]);
     tokio::time::advance(Duration::from_secs(11)).await;
-    assert!(issuer.caller(&token(&new, "new")).await.is_ok());
-    assert!(issuer.caller(&token(&old, "old")).await.is_err(), "its key was taken back");
+    let standing = issuer.caller(&token(&old, "old"), None).await.unwrap().standing(CancellationToken::new());
+    assert!(issuer.caller(&token(&new, "new"), None).await.is_ok());
+    assert!(issuer.caller(&token(&old, "old"), None).await.is_err(), "its key was taken back");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert!(standing.is_revoked(), "and so was what stood on it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_reading_serves_all_who_wait_and_none_who_leaves_begins_another() {
+    let ed = Signer::ed25519();
+    let (jwk, asked) = (ed.jwk("a"), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&asked);
+    let fetch = FetchKeys::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let keys = json!({"keys": [jwk]}).to_string().into_bytes();
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(keys)
+        })
+    });
+    let issuer = made(oauth(), fetch);
+    let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
+    // Each gives up after a second; the reading goes on, and there is no second one.
+    for _ in 0..4 {
+        let asking = issuer.caller(&token, None);
+        assert!(tokio::time::timeout(Duration::from_secs(1), asking).await.is_err());
+    }
+    let waiting = (0..50).map(|_| issuer.caller(&token, None));
+    let found = futures_util::future::join_all(waiting).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reading_that_panics_is_one_that_failed() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let fetch = FetchKeys::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { panic!("as it was told to") })
+    });
+    let issuer = made(oauth(), fetch);
+    let token = Signer::ed25519().sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
+    for _ in 0..3 {
+        assert_eq!(issuer.caller(&token, None).await.unwrap_err(), Problem::Keys, "nobody waits for ever");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_token_opens_the_endpoint_that_it_is_for() {
+    let ed = Signer::ed25519();
+    let keys = json!({"keys": [ed.jwk("a")]}).to_string().into_bytes();
+    let fetch = FetchKeys::new(move |_| {
+        let keys = keys.clone();
+        Box::pin(async move { Ok(keys) })
+    });
+    let mut oauth = oauth();
+    oauth.audience = ["https://tools.example".to_owned(), "https://tools.example/mcp".to_owned()].into();
+    let issuer = made(oauth, fetch);
+    let (none, research, other) = (None, Some("research"), Some("other"));
+    for (audience, opens) in [
+        ("https://tools.example/mcp", vec![none]),
+        ("https://tools.example/mcp/", vec![none]),
+        ("https://tools.example/mcp/research", vec![research]),
+        ("https://tools.example/mcp/other", vec![other]),
+        // Of no endpoint, and in the policy: the server as a whole.
+        ("https://tools.example", vec![none, research, other]),
+        ("https://tools.example/mcp/research/more", vec![]),
+        ("https://tools.example/mcpx", vec![]),
+        ("https://tools.example.evil/mcp", vec![]),
+        ("https://other.example/mcp/research", vec![]),
+        ("/mcp", vec![]),
+        ("", vec![]),
+    ] {
+        let mut claims = claims();
+        claims["aud"] = json!(audience);
+        let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims);
+        for profile in [none, research, other] {
+            let found = issuer.caller(&token, profile).await.is_ok();
+            assert_eq!(found, opens.contains(&profile), "{audience:?} at {profile:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,19 +284,20 @@ async fn an_issuer_that_is_down_is_asked_ever_more_seldom_and_its_old_keys_count
     });
     let mut oauth = oauth();
     oauth.leeway = Duration::ZERO;
-    let issuer = Issuer::new(oauth, fetch).unwrap();
+    let issuer = made(oauth, fetch);
     let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     let minutes = |n: u64| tokio::time::advance(Duration::from_secs(n * 60));
-    assert!(issuer.caller(&token).await.is_ok());
+    assert!(issuer.caller(&token, None).await.is_ok());
     minutes(61).await;
     for _ in 0..60 {
-        assert!(issuer.caller(&token).await.is_ok(), "what was known still counts");
+        assert!(issuer.caller(&token, None).await.is_ok(), "what was known still counts");
         minutes(1).await;
     }
     let tries = asked.load(Ordering::SeqCst);
     assert!((5..30).contains(&tries), "{tries}");
     minutes(23 * 60).await;
-    assert!(issuer.caller(&token).await.is_err(), "a day without the issuer is too long");
+    let problem = issuer.caller(&token, None).await.unwrap_err();
+    assert_eq!(problem, Problem::Keys, "a day without the issuer is too long");
 }
 
 #[test]
@@ -224,6 +310,7 @@ fn an_rsa_signature_of_another_program_is_verified() {
     for n in [N, &padded] {
         let keys = super::super::keys::parse(
             json!({"keys": [{"kty": "RSA", "n": n, "e": "AQAB"}]}).to_string().as_bytes(),
+            &CancellationToken::new(),
         );
         let key = keys.unwrap().remove(0);
         assert!(key.verifies(b"header.claims", &signature));
@@ -240,7 +327,8 @@ fn keys_that_are_for_something_else_are_left_out() {
         jwk[key] = value;
         jwk
     };
-    let read = |keys: Value| super::super::keys::parse(json!({"keys": keys}).to_string().as_bytes());
+    let parse = |bytes: &[u8]| super::super::keys::parse(bytes, &CancellationToken::new());
+    let read = |keys: Value| parse(json!({"keys": keys}).to_string().as_bytes());
     let shared = json!({"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"});
     let others = json!([
         shared,
@@ -254,6 +342,6 @@ fn keys_that_are_for_something_else_are_left_out() {
     assert!(read(others).is_err(), "none is left");
     assert_eq!(read(json!([shared, ed])).unwrap().len(), 1);
     assert!(read(json!(vec![ed.clone(); 101])).is_err());
-    assert!(super::super::keys::parse(b"[]").is_err());
-    assert!(super::super::keys::parse(&vec![b' '; (256 << 10) + 1]).is_err());
+    assert!(parse(b"[]").is_err());
+    assert!(parse(&vec![b' '; (256 << 10) + 1]).is_err());
 }

@@ -1,10 +1,11 @@
 //! The keys of an authorization server (RFC 7517), from a file or from an address, and what they verify.
 //!
 //! They are read again when a token names a key that is not among them, and now and then; never more often than the
-//! constants below say, whatever tokens come in.
+//! constants below say, whatever tokens come in. A reading belongs to no request: it has a task of its own, and whoever
+//! needs the keys meanwhile waits for its end. So a client that leaves ends no reading, and begins no other.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,7 +17,8 @@ use ring::signature::{
 };
 use serde::Deserialize;
 use tokio::time::Instant;
-use toolbay_core::serve::Algorithm;
+use tokio_util::sync::CancellationToken;
+use toolbay_core::serve::{Algorithm, OAuth};
 
 /// Largest set of keys that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;
@@ -64,11 +66,18 @@ impl fmt::Debug for FetchKeys {
 
 /// The keys of one issuer.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct Keys(Arc<Source>);
+
+/// Where keys come from, and those that it had last.
+#[derive(Debug)]
+struct Source {
     from: String,
+    in_file: bool,
     fetch: FetchKeys,
+    /// Fires when the issuer does not count any more.
+    ended: CancellationToken,
     held: ArcSwap<Set>,
-    next: tokio::sync::Mutex<Next>,
+    next: Mutex<Next>,
 }
 
 #[derive(Debug, Default)]
@@ -78,10 +87,12 @@ struct Set {
     read: Option<Instant>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Next {
     not_before: Option<Instant>,
     failures: u32,
+    /// The reading that is under way: fires at its end.
+    reading: Option<CancellationToken>,
 }
 
 /// One key, for one kind of signature.
@@ -90,29 +101,60 @@ pub(super) struct Key {
     kid: Option<String>,
     algorithm: Algorithm,
     public: Public,
+    /// Fires when the key was taken back, or its issuer does not count any more.
+    ended: CancellationToken,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Public {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     Point(Vec<u8>),
 }
 
+/// Why there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The issuer has none of this name.
+    Key,
+    /// The issuer's keys can not be had: nothing can be said of any token.
+    Keys,
+}
+
+/// A reading, for whoever waits for its end.
+struct Reading {
+    done: CancellationToken,
+    /// Whether it began with this look.
+    begun: bool,
+}
+
 impl Keys {
+    /// The keys of an issuer, which counts until `ended` fires. Keys that are also among `before` stay what they are.
+    ///
     /// # Errors
     /// They are in a file that can not be read. Those at an address are read when they are wanted: a server should start
     /// also while another is down.
-    pub(super) fn new(from: &str, fetch: FetchKeys) -> Result<Self, String> {
+    pub(super) fn new(
+        oauth: &OAuth,
+        fetch: FetchKeys,
+        ended: &CancellationToken,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let from = oauth.jwks.clone();
         let mut set = Set::default();
-        if !is_address(from) {
-            let keys = read_file(from).and_then(|bytes| parse(&bytes));
-            set = Set {
-                keys: keys.map_err(|e| format!("the keys `{from}`: {e}"))?,
-                read: Some(Instant::now()),
-            };
+        if oauth.file().is_some() {
+            let keys = read_file(&from).and_then(|bytes| parse(&bytes, ended));
+            let keys = keys.map_err(|e| format!("the keys `{from}`: {e}"))?;
+            let before = before.map(|before| before.0.held.load_full()).unwrap_or_default();
+            set = Set { keys: before.goes_on_in(keys), read: Some(Instant::now()) };
         }
-        let next = tokio::sync::Mutex::new(Next { not_before: None, failures: 0 });
-        Ok(Self { from: from.to_owned(), fetch, held: ArcSwap::from_pointee(set), next })
+        let in_file = oauth.file().is_some();
+        let (ended, held, next) = (ended.clone(), ArcSwap::from_pointee(set), Mutex::default());
+        Ok(Self(Arc::new(Source { from, in_file, fetch, ended, held, next })))
+    }
+
+    /// Ends what stands on keys that are not among these others.
+    pub(super) fn end_all_but(&self, others: &Self) {
+        self.0.held.load().end_all_but(&others.0.held.load());
     }
 
     /// The key of this name for such signatures.
@@ -123,58 +165,98 @@ impl Keys {
         &self,
         kid: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, &'static str> {
-        let held = self.held.load_full();
+    ) -> Result<Arc<Key>, Missing> {
+        let held = self.0.held.load_full();
         let age = held.read.map(|read| read.elapsed());
-        let found = held.find(kid, algorithm);
-        match (found, age) {
-            (Some(key), Some(age)) if age < FRESH => Ok(key),
-            (Some(key), Some(age)) if age < STALE => {
-                // Who comes while another reads them takes the old one.
-                if let Ok(next) = self.next.try_lock() {
-                    self.read(next).await;
-                }
-                Ok(self.held.load().find(kid, algorithm).unwrap_or(key))
-            }
+        match (held.find(kid, algorithm), age) {
+            (Some(key), Some(age)) if age < FRESH => return Ok(key),
+            (Some(key), Some(age)) if age < STALE => match self.read() {
+                Some(Reading { done, begun: true }) => done.cancelled().await,
+                // Who comes while another waits for them takes the old one.
+                Some(Reading { begun: false, .. }) | None => return Ok(key),
+            },
             _ => {
-                let next = self.next.lock().await;
-                // Another may have read them by now.
-                if self.held.load().read == held.read {
-                    self.read(next).await;
+                if let Some(reading) = self.read() {
+                    reading.done.cancelled().await;
                 }
-                let held = self.held.load();
-                let fresh = held.read.is_some_and(|read| read.elapsed() < STALE);
-                held.find(kid, algorithm).filter(|_| fresh).ok_or("there is no key for it")
             }
         }
+        let held = self.0.held.load();
+        if held.read.is_none_or(|read| read.elapsed() >= STALE) {
+            return Err(Missing::Keys);
+        }
+        held.find(kid, algorithm).ok_or(Missing::Key)
     }
 
-    /// Reads them again, unless that was just done.
-    async fn read(&self, mut next: tokio::sync::MutexGuard<'_, Next>) {
+    /// The reading that is under way, or begins now; `None`: that was just done.
+    fn read(&self) -> Option<Reading> {
+        let mut next = self.0.next();
+        if let Some(done) = &next.reading {
+            return Some(Reading { done: done.clone(), begun: false });
+        }
         let now = Instant::now();
         if next.not_before.is_some_and(|not_before| now < not_before) {
-            return;
+            return None;
         }
-        // Noted first: whoever gives up waiting here must not be able to have them asked for again at once.
-        next.not_before = now.checked_add(LEAST_PAUSE);
+        let done = CancellationToken::new();
+        next.reading = Some(done.clone());
+        drop(next);
+        // Its drop ends it, whatever becomes of the task.
+        tokio::spawn(UnderWay { source: Arc::clone(&self.0), read: false }.run());
+        Some(Reading { done, begun: true })
+    }
+}
+
+/// A reading, until this is dropped.
+struct UnderWay {
+    source: Arc<Source>,
+    read: bool,
+}
+
+impl UnderWay {
+    async fn run(mut self) {
+        self.read = self.source.read_again().await;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut next = self.source.next();
+        next.failures = if self.read { 0 } else { next.failures.saturating_add(1) };
+        let pause = LEAST_PAUSE.saturating_mul(1 << next.failures.min(5)).min(MOST_PAUSE);
+        next.not_before = Instant::now().checked_add(pause);
+        if let Some(done) = next.reading.take() {
+            done.cancel();
+        }
+    }
+}
+
+impl Source {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads them again; returns whether that could be done.
+    async fn read_again(&self) -> bool {
         let got = tokio::time::timeout(PATIENCE, self.get()).await;
         let got = got.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-        match got.and_then(|bytes| parse(&bytes)) {
+        match got.and_then(|bytes| parse(&bytes, &self.ended)) {
             Ok(keys) => {
-                self.held.store(Arc::new(Set { keys, read: Some(Instant::now()) }));
-                next.failures = 0;
+                let before = self.held.load_full();
+                let set = Set { keys: before.goes_on_in(keys), read: Some(Instant::now()) };
+                before.end_all_but(&set);
+                self.held.store(Arc::new(set));
+                true
             }
             Err(problem) => {
                 tracing::warn!(from = self.from, problem, "the keys for tokens can not be read");
-                next.failures = next.failures.saturating_add(1);
+                false
             }
         }
-        let pause = LEAST_PAUSE.saturating_mul(1 << next.failures.min(5)).min(MOST_PAUSE);
-        next.not_before = Instant::now().checked_add(pause);
     }
 
     async fn get(&self) -> Result<Vec<u8>, String> {
-        if is_address(&self.from) {
+        if !self.in_file {
             return (self.fetch.0)(self.from.clone()).await;
         }
         let file = self.from.clone();
@@ -183,6 +265,17 @@ impl Keys {
 }
 
 impl Set {
+    /// New keys, of which those that were here before are the same as then.
+    fn goes_on_in(&self, keys: Vec<Arc<Key>>) -> Vec<Arc<Key>> {
+        let known = |new: Arc<Key>| self.keys.iter().find(|old| old.is(&new)).map_or(new, Arc::clone);
+        keys.into_iter().map(known).collect()
+    }
+
+    fn end_all_but(&self, others: &Self) {
+        let gone = self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is(key)));
+        gone.for_each(|key| key.ended.cancel());
+    }
+
     fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
         let mut fit = self.keys.iter().filter(|key| {
             key.algorithm == algorithm && (kid.is_none() || key.kid.is_none() || key.kid.as_deref() == kid)
@@ -200,6 +293,15 @@ fn only<T>(items: &mut impl Iterator<Item = T>) -> Option<T> {
 }
 
 impl Key {
+    /// Fires when what this key signed does not count any more.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.kid == other.kid && self.algorithm == other.algorithm && self.public == other.public
+    }
+
     /// Whether the holder of this key signed the message.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let verified = match (&self.public, self.algorithm) {
@@ -219,10 +321,6 @@ impl Key {
         };
         verified.is_ok()
     }
-}
-
-fn is_address(from: &str) -> bool {
-    from.starts_with("https://") || from.starts_with("http://")
 }
 
 fn read_file(file: &str) -> Result<Vec<u8>, String> {
@@ -253,8 +351,8 @@ struct Jwk {
     y: Option<String>,
 }
 
-/// The keys of a set that are for such signatures as are taken here; others are left out.
-pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Arc<Key>>, String> {
+/// The keys of a set that are for such signatures as are taken here; others are left out. They count until `ended` fires.
+pub(super) fn parse(bytes: &[u8], ended: &CancellationToken) -> Result<Vec<Arc<Key>>, String> {
     if bytes.len() as u64 > MAX_KEYS_BYTES {
         return Err(format!("more than {MAX_KEYS_BYTES} bytes"));
     }
@@ -264,13 +362,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Arc<Key>>, String> {
     }
     let keys: Vec<Arc<Key>> = (set.keys.into_iter())
         .filter_map(|key| serde_json::from_value::<Jwk>(key).ok())
-        .filter_map(|key| key.read().map(Arc::new))
+        .filter_map(|key| key.read(ended).map(Arc::new))
         .collect();
     if keys.is_empty() { Err("no key for RS256, ES256 or EdDSA".to_owned()) } else { Ok(keys) }
 }
 
 impl Jwk {
-    fn read(self) -> Option<Key> {
+    fn read(self, ended: &CancellationToken) -> Option<Key> {
         let to_verify = self.usage.as_deref().is_none_or(|usage| usage == "sig")
             && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
         let (algorithm, name, public) = match (self.kty.as_str(), self.crv.as_deref()) {
@@ -297,7 +395,8 @@ impl Jwk {
         };
         let of_this_kind =
             self.alg.as_deref().is_none_or(|alg| alg == name || (name == "EdDSA" && alg == "Ed25519"));
-        (to_verify && of_this_kind).then_some(Key { kid: self.kid, algorithm, public })
+        let ended = ended.child_token();
+        (to_verify && of_this_kind).then_some(Key { kid: self.kid, algorithm, public, ended })
     }
 }
 

@@ -7,8 +7,15 @@
 //! profiles = ["research"]     # without it: all, and the endpoint without a profile
 //! ```
 //!
-//! The file holds what a token hashes to and not the token, so that who reads it can not use it. It must be the
-//! operator's alone all the same: who can write a line is let in.
+//! The file holds what a token hashes to and not the token, so that who reads it can not use it. Who can write a line is
+//! let in, so that the file is believed only where nobody can but its owner, and its owner is root or the server's user:
+//!
+//! | owner | mode | |
+//! |---|---|---|
+//! | the server's user | nothing for others, `0600`, `0400` | taken |
+//! | root, and the server is another | others may read, `0444`, `0440`, `0644` | taken: secrets that systemd, Podman or Kubernetes mount look so |
+//! | root | others may write | refused |
+//! | anybody else | | refused |
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -30,8 +37,11 @@ const MAX_FILE: u64 = 1 << 20;
 const MAX_TOKENS: usize = 1000;
 /// Longest name of a token, in bytes.
 const MAX_NAME: usize = 64;
-/// Permissions of the file that nobody but its owner may have.
-const FOR_OTHERS: u32 = 0o077;
+/// Permission of others to do anything at all with the file, and to write it.
+const ANYTHING: u32 = 0o077;
+const WRITING: u32 = 0o022;
+/// Whose files are the system's.
+const ROOT: u32 = 0;
 
 /// The tokens that count.
 #[derive(Debug)]
@@ -59,10 +69,10 @@ struct Line {
 }
 
 impl Tokens {
-    /// Reads the file. Those of `before` that are not in it any more, or not as they were, are revoked.
+    /// Reads the file. Those of `before` that are in it as they were stay what they are.
     ///
     /// # Errors
-    /// It can not be read, others can read or write it, or it is not what it should be; nothing is revoked then.
+    /// It can not be read, others can write it, or it is not what it should be.
     pub(super) fn read(file: &Path, before: Option<&Self>) -> Result<Self, String> {
         let shown = file.display();
         let text = read(file).map_err(|e| format!("the tokens `{shown}`: {e}"))?;
@@ -95,7 +105,7 @@ impl Tokens {
                 known: true,
                 reach,
                 expires: None,
-                revoked: CancellationToken::new(),
+                credential: CancellationToken::new(),
             };
             tokens.push(Token { sha256, caller });
         }
@@ -105,16 +115,17 @@ impl Tokens {
     /// What is as before stays as it is, so that nobody's streams are cut off for another's change.
     fn following(mut self, before: Option<&Self>) -> Self {
         for old in before.iter().flat_map(|before| &before.0) {
-            match self.0.iter_mut().find(|new| new.is(old)) {
-                Some(new) => new.caller.revoked = old.caller.revoked.clone(),
-                None => old.caller.revoked.cancel(),
+            if let Some(new) = self.0.iter_mut().find(|new| new.is(old)) {
+                new.caller.credential = old.caller.credential.clone();
             }
         }
         self
     }
 
-    pub(super) fn revoke_all(&self) {
-        self.0.iter().for_each(|token| token.caller.revoked.cancel());
+    /// Ends what stands on tokens that are not among these others.
+    pub(super) fn end_all_but(&self, others: Option<&Self>) {
+        let is_there = |token: &Token| others.is_some_and(|others| others.0.iter().any(|one| one.is(token)));
+        self.0.iter().filter(|token| !is_there(token)).for_each(|token| token.caller.credential.cancel());
     }
 
     /// Whose token this is. Looks at all of them, and at all bytes of each.
@@ -147,16 +158,31 @@ fn read(file: &Path) -> Result<String, String> {
     if !metadata.is_file() {
         return Err("is not a file".to_owned());
     }
-    if metadata.mode() & FOR_OTHERS != 0 {
-        let mode = metadata.mode() & 0o777;
-        return Err(format!("others than its owner can read or write it (mode {mode:03o}): chmod 600 it"));
-    }
+    check_owner(metadata.uid(), metadata.mode() & 0o777, rustix::process::geteuid().as_raw())?;
     if metadata.len() > MAX_FILE {
         return Err(format!("it has more than {MAX_FILE} bytes"));
     }
     let mut text = String::new();
     file.by_ref().take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
     Ok(text)
+}
+
+/// Whether a file of this owner and this mode is believed by the server of user `us`: the table above.
+fn check_owner(owner: u32, mode: u32, us: u32) -> Result<(), String> {
+    if owner != us && owner != ROOT {
+        return Err(format!(
+            "it belongs to another user ({owner}): chown it to root, or to the server's user"
+        ));
+    }
+    if mode & WRITING != 0 {
+        return Err(format!("others than its owner can write it (mode {mode:03o}): chmod 600 it"));
+    }
+    if owner != ROOT && mode & ANYTHING != 0 {
+        return Err(format!(
+            "others than its owner can read it (mode {mode:03o}): chmod 600 it, or make it root's, which others may read"
+        ));
+    }
+    Ok(())
 }
 
 fn hex(text: &str) -> Option<[u8; 32]> {
@@ -223,22 +249,58 @@ mod tests {
         let before = before.unwrap();
         let after = Tokens::parse(&(line("b", B, "profiles = ['x']") + &line("a", TEST, ""))).unwrap();
         let after = after.following(Some(&before));
-        let revoked: Vec<bool> = before.0.iter().map(|token| token.caller.revoked.is_cancelled()).collect();
-        assert_eq!(revoked, [false, true, true]);
-        assert!(!after.find("b").unwrap().revoked.is_cancelled());
+        let revoked = |tokens: &Tokens| -> Vec<bool> {
+            tokens.0.iter().map(|token| token.caller.credential.is_cancelled()).collect()
+        };
+        assert_eq!(revoked(&before), [false; 3], "read, but not taken over yet");
+        before.end_all_but(Some(&after));
+        assert_eq!(revoked(&before), [false, true, true]);
+        assert_eq!(revoked(&after), [false; 2]);
+        after.end_all_but(None);
+        assert_eq!(revoked(&after), [true; 2]);
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_refused() {
+    fn a_file_is_believed_that_nobody_but_its_owner_and_root_can_have_written() {
+        let (us, other) = (1000, 1001);
+        for (owner, mode, us, good) in [
+            (us, 0o600, us, true),
+            (us, 0o400, us, true),
+            (us, 0o640, us, false),
+            (us, 0o604, us, false),
+            (us, 0o602, us, false),
+            // Secrets as they are mounted: by systemd, where its access list shows as the group's, by Podman, by Kubernetes.
+            (ROOT, 0o440, us, true),
+            (ROOT, 0o444, us, true),
+            (ROOT, 0o644, us, true),
+            (ROOT, 0o444, ROOT, true),
+            (ROOT, 0o600, ROOT, true),
+            (ROOT, 0o664, us, false),
+            (ROOT, 0o646, us, false),
+            (ROOT, 0o666, ROOT, false),
+            (other, 0o600, us, false),
+            (other, 0o444, us, false),
+            (other, 0o600, ROOT, false),
+        ] {
+            let found = check_owner(owner, mode, us);
+            assert_eq!(found.is_ok(), good, "{owner} {mode:o} {us}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_file_itself_is_looked_at() {
         use std::os::unix::fs::PermissionsExt;
         let file = std::env::temp_dir().join(format!("toolbay-tokens-{}", std::process::id()));
         std::fs::write(&file, line("a", TEST, "")).unwrap();
-        let mut results = Vec::new();
-        for mode in [0o600, 0o400, 0o640, 0o644, 0o602] {
+        let read = |mode: u32| {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-            results.push(Tokens::read(&file, None).is_ok());
-        }
+            Tokens::read(&file, None)
+        };
+        let results = [0o600, 0o400, 0o622, 0o602].map(|mode| read(mode).is_ok());
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(results, [true, true, false, false, false]);
+        assert_eq!(results, [true, true, false, false]);
+        // Root's, which everybody may read: it is believed, though it is no file of tokens.
+        let error = Tokens::read(Path::new("/etc/passwd"), None).unwrap_err();
+        assert!(!error.contains("chmod") && !error.contains("chown"), "{error}");
     }
 }

@@ -19,12 +19,16 @@ use toolbay_core::serve::ServeLimits;
 use tower_service::Service;
 
 use super::State;
-use super::connections::Place;
+use super::connections::{Place, network};
 use super::route::{self, Source};
-use super::socket::Patient;
+use super::socket::{Patience, Patient};
 
 /// How long the next connection waits when one could not be taken in, for want of descriptors for instance.
 const BREATH: Duration = Duration::from_millis(50);
+/// How often sessions are looked for that are too old.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How long the end of everything may take: calls that are ended then have a second, and are recorded.
+const END_WAIT: Duration = Duration::from_secs(2);
 /// Largest piece of a connection that is held while it is read or written, in bytes; grows only for what needs it.
 const MAX_BUFFER: usize = 64 << 10;
 /// What is said to a connection for which there is no place.
@@ -54,19 +58,37 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
         state.draining.cancel();
         closing.cancel();
         tasks.close();
-        if tokio::time::timeout(limits.drain_grace, tasks.wait()).await.is_err() {
+        if tokio::time::timeout(limits.drain_grace, ended(&state, &tasks)).await.is_err() {
             tracing::warn!("requests did not end in time and are cut off");
         }
     };
     tokio::select! {
         () = stop.cancelled() => {}
         () = draining => {}
+        () = sweep(&state) => {}
     }
     closing.cancel();
     state.ends.stop.cancel();
     tasks.close();
     // What is told to end ends at once; nothing of it waits for a client.
-    drop(tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await);
+    if tokio::time::timeout(END_WAIT, ended(&state, &tasks)).await.is_err() {
+        tracing::warn!("something did not end in time");
+    }
+}
+
+/// Waits until no connection is open and no call runs: in a session calls go on without the connection that they came by,
+/// and tasks without any.
+async fn ended(state: &State, connections: &TaskTracker) {
+    connections.wait().await;
+    state.server.rests().await;
+}
+
+/// Drops sessions that are too old, for ever.
+async fn sweep(state: &State) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        state.sessions.sweep(&state.settings.load().serve.limits);
+    }
 }
 
 async fn accept(
@@ -102,7 +124,7 @@ fn take(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "small packets may wait");
     }
-    let peer = address.ip().to_canonical();
+    let peer = network(address.ip());
     let settings = state.settings.load();
     let limits = &settings.serve.limits;
     let Some(place) = state.connections.enter(peer, limits) else {
@@ -133,7 +155,7 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
     let gone = connection.gone.clone();
-    let source = Source { peer: connection.peer(), connection };
+    let source = Source { peer: connection.peer(), connection: Arc::clone(&connection) };
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(source.clone());
@@ -143,12 +165,13 @@ fn serve(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // From when a connection is idle until the head of its next request is there.
-        .header_read_timeout(limits.idle_timeout)
+        // The connection's bytes know better when it is idle: not while its last answer is still on the way.
+        .header_read_timeout(None)
         .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
         .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
-    let io = TokioIo::new(Patient::new(stream, limits.write_timeout));
+    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout };
+    let io = TokioIo::new(Patient::new(stream, Arc::clone(&connection), patience));
     let mut serving = Box::pin(builder.serve_connection(io, service));
     async move {
         let ended = tokio::select! {

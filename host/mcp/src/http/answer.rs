@@ -14,6 +14,7 @@ use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::json;
 use toolbay_core::serve::OAuth;
 
+use super::clients::Full;
 use crate::auth::{self, Refusal};
 
 /// What a page may send besides what pages may always send.
@@ -23,6 +24,9 @@ const PAGES_SEND: &str = "authorization, content-type, accept, mcp-protocol-vers
 const PAGES_READ: &str = "mcp-session-id, www-authenticate, retry-after";
 /// How long a browser may remember both, in seconds.
 const PAGES_REMEMBER: &str = "600";
+
+/// When to come back after a refusal that is over soon.
+pub(super) const SOON: Duration = Duration::from_secs(1);
 
 /// A text for people.
 pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
@@ -62,8 +66,30 @@ pub(super) fn later(status: StatusCode, message: impl Into<String>, after: Durat
     response
 }
 
-/// Who sent it may not.
-pub(super) fn refused(refusal: &Refusal, oauth: Option<&OAuth>, metadata: &str) -> Response<Body> {
+/// There is no more of something now.
+pub(super) fn full(full: Full) -> Response<Body> {
+    let Full { key, own } = full;
+    let text = format!("there are as many as may be; to allow more: [serve.limits] {key} = …");
+    let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
+    later(status, text, SOON)
+}
+
+/// What the request stood on was taken away while it was answered, or has expired.
+pub(super) fn over() -> Response<Body> {
+    let text =
+        "what the request stood on is over: the token has expired or was taken back, or the endpoint is gone";
+    let mut response = error(StatusCode::UNAUTHORIZED, ErrorCode::INVALID_REQUEST, text, None);
+    set(&mut response, WWW_AUTHENTICATE, "Bearer error=\"invalid_token\"");
+    response
+}
+
+/// Who sent it to the endpoint of a profile may not; the metadata of that endpoint is at this address.
+pub(super) fn refused(
+    refusal: &Refusal,
+    oauth: Option<&OAuth>,
+    profile: Option<&str>,
+    metadata: &str,
+) -> Response<Body> {
     let list = |scopes: &BTreeSet<String>| scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     let (status, problem, scopes, message) = match refusal {
         Refusal::Unknown { presented } => {
@@ -72,8 +98,14 @@ pub(super) fn refused(refusal: &Refusal, oauth: Option<&OAuth>, metadata: &str) 
                 (false, Some(_)) => "a bearer token is needed; WWW-Authenticate says where to get one",
                 (false, None) => "a bearer token is needed: Authorization: Bearer …",
             };
-            let scopes = oauth.map(|oauth| list(&oauth.scopes)).filter(|scopes| !scopes.is_empty());
+            let wanted =
+                oauth.and_then(|oauth| auth::wanted_scopes(oauth, profile.unwrap_or(auth::NO_PROFILE)));
+            let scopes = wanted.map(|wanted| list(&wanted)).filter(|scopes| !scopes.is_empty());
             (StatusCode::UNAUTHORIZED, presented.then_some("invalid_token"), scopes, message)
+        }
+        Refusal::NoKeys => {
+            let text = "the keys of the authorization server can not be read; come back later";
+            return later(StatusCode::SERVICE_UNAVAILABLE, text, SOON);
         }
         Refusal::Scopes(wanted) => (
             StatusCode::FORBIDDEN,
@@ -104,13 +136,8 @@ pub(super) fn refused(refusal: &Refusal, oauth: Option<&OAuth>, metadata: &str) 
     response
 }
 
-/// The metadata of this server as a protected resource (RFC 9728).
-pub(super) fn metadata(oauth: &OAuth, resource: &str, profile: Option<&str>) -> Response<Body> {
-    let wanted = auth::wanted_scopes(oauth, profile.unwrap_or(auth::NO_PROFILE));
-    let mut scopes = wanted.unwrap_or_default();
-    if profile.is_none() {
-        scopes.extend(auth::known_scopes(oauth));
-    }
+/// The metadata of an endpoint as a protected resource (RFC 9728), which such scopes open.
+pub(super) fn metadata(oauth: &OAuth, resource: &str, scopes: &BTreeSet<String>) -> Response<Body> {
     json(
         StatusCode::OK,
         &json!({

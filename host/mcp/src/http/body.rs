@@ -4,120 +4,84 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response, StatusCode};
+use futures_util::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use rmcp::model::{ErrorCode, RequestId};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use toolbay_core::quantity;
 use toolbay_core::serve::ServeLimits;
 
 use super::answer;
-
-/// Room for bodies is given out in pieces of so many bytes.
-const PIECE: u64 = 1 << 10;
-
-/// Room for the bodies of requests, all together.
-#[derive(Debug)]
-pub(super) struct Room(Arc<Semaphore>);
+use super::clients::Share;
 
 /// The body of a request, and the room it takes.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) room: Option<Arc<OwnedSemaphorePermit>>,
+    pub(super) room: Arc<Share>,
 }
 
-impl Room {
-    pub(super) fn new(limits: &ServeLimits) -> Self {
-        let pieces = usize::try_from(limits.body_bytes_in_all / PIECE).unwrap_or(usize::MAX);
-        Self(Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS))))
+/// Reads the body of a request into the room of its client.
+///
+/// # Errors
+/// It is too long or too slow, there is no room for it, or the client left: the answer.
+pub(super) async fn read(
+    room: Share,
+    headers: &HeaderMap,
+    body: Body,
+    limits: &ServeLimits,
+) -> Result<Whole, Box<Response<Body>>> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > limits.body_bytes) {
+        return Err(too_long(limits));
     }
+    let read = collect(room, body, limits);
+    tokio::time::timeout(limits.body_timeout, read).await.unwrap_or_else(|_| {
+        let text = format!(
+            "the body took longer than {}; to allow more: [serve.limits] body_timeout = …",
+            quantity::show_duration(limits.body_timeout)
+        );
+        Err(Box::new(answer::error(StatusCode::REQUEST_TIMEOUT, ErrorCode::INVALID_REQUEST, text, None)))
+    })
+}
 
-    /// Reads the body of a request.
-    ///
-    /// # Errors
-    /// It is too long or too slow, there is no room for it, or the client left: the answer.
-    pub(super) async fn read(
-        &self,
-        headers: &HeaderMap,
-        body: Body,
-        limits: &ServeLimits,
-    ) -> Result<Whole, Box<Response<Body>>> {
-        let declared =
-            headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if declared.is_some_and(|length| length > limits.body_bytes) {
+async fn collect(
+    mut room: Share,
+    mut body: Body,
+    limits: &ServeLimits,
+) -> Result<Whole, Box<Response<Body>>> {
+    let mut first: Option<Bytes> = None;
+    let mut rest: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let broken = |_| {
+            let text = "the body could not be read";
+            Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::PARSE_ERROR, text, None))
+        };
+        let Ok(bytes) = frame.map_err(broken)?.into_data() else { continue };
+        let length = bytes.len() as u64;
+        if room.amount().saturating_add(length) > limits.body_bytes {
             return Err(too_long(limits));
         }
-        let read = self.collect(body, limits);
-        tokio::time::timeout(limits.body_timeout, read).await.unwrap_or_else(|_| {
-            let text = format!(
-                "the body took longer than {}; to allow more: [serve.limits] body_timeout = …",
-                quantity::show_duration(limits.body_timeout)
-            );
-            Err(Box::new(answer::error(StatusCode::REQUEST_TIMEOUT, ErrorCode::INVALID_REQUEST, text, None)))
-        })
-    }
-
-    async fn collect(&self, mut body: Body, limits: &ServeLimits) -> Result<Whole, Box<Response<Body>>> {
-        let mut room: Option<OwnedSemaphorePermit> = None;
-        let mut first: Option<Bytes> = None;
-        let mut rest: Vec<u8> = Vec::new();
-        let mut length = 0_u64;
-        while let Some(frame) = body.frame().await {
-            let broken = |_| {
-                let text = "the body could not be read";
-                Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::PARSE_ERROR, text, None))
-            };
-            let Ok(bytes) = frame.map_err(broken)?.into_data() else { continue };
-            length = length.saturating_add(bytes.len() as u64);
-            if length > limits.body_bytes {
-                return Err(too_long(limits));
-            }
-            self.take(&mut room, length)?;
-            match &first {
-                None => first = Some(bytes),
-                Some(begin) => {
-                    if rest.is_empty() {
-                        rest.extend_from_slice(begin);
-                    }
-                    rest.extend_from_slice(&bytes);
+        room.grow(length, limits).map_err(|full| Box::new(answer::full(full)))?;
+        match &first {
+            None => first = Some(bytes),
+            Some(begin) => {
+                if rest.is_empty() {
+                    rest.extend_from_slice(begin);
                 }
+                rest.extend_from_slice(&bytes);
             }
         }
-        // Most requests come in one piece, which need not be copied.
-        let bytes = if rest.is_empty() { first.unwrap_or_default() } else { rest.into() };
-        Ok(Whole { bytes, room: room.map(Arc::new) })
     }
-
-    fn take(&self, room: &mut Option<OwnedSemaphorePermit>, length: u64) -> Result<(), Box<Response<Body>>> {
-        let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
-        let more = u32::try_from(length.div_ceil(PIECE).saturating_sub(held)).unwrap_or(u32::MAX);
-        if more == 0 {
-            return Ok(());
-        }
-        let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(more) else {
-            let text = "the server holds as many bodies as it may; to allow more: [serve.limits] body_bytes_in_all = …";
-            return Err(Box::new(answer::later(
-                StatusCode::SERVICE_UNAVAILABLE,
-                text,
-                Duration::from_secs(1),
-            )));
-        };
-        match room {
-            Some(room) => room.merge(permit),
-            None => *room = Some(permit),
-        }
-        Ok(())
-    }
+    // Most requests come in one piece, which need not be copied.
+    let bytes = if rest.is_empty() { first.unwrap_or_default() } else { rest.into() };
+    Ok(Whole { bytes, room: Arc::new(room) })
 }
 
 fn too_long(limits: &ServeLimits) -> Box<Response<Body>> {
@@ -155,30 +119,15 @@ pub(super) fn explain(bytes: &[u8]) -> Response<Body> {
 /// The body of a response, and what is held until it has ended or the client has left.
 pub(super) struct Holding<T> {
     inner: Body,
-    ends: Option<Ends>,
+    ends: Option<BoxFuture<'static, ()>>,
     _held: T,
 }
 
-/// What ends a stream that would go on for ever.
-pub(super) struct Ends {
-    when: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
-    at: Pin<Box<Sleep>>,
-}
-
-impl Ends {
-    pub(super) fn new(age: Duration, drained: &CancellationToken, revoked: &CancellationToken) -> Self {
-        let when = [drained, revoked].map(|token| Box::pin(token.clone().cancelled_owned()));
-        Self { when, at: Box::pin(tokio::time::sleep(age)) }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let fired = self.when.iter_mut().any(|token| token.as_mut().poll(cx).is_ready());
-        if fired { Poll::Ready(()) } else { self.at.as_mut().poll(cx) }
-    }
-}
-
 impl<T> Holding<T> {
-    pub(super) fn new(inner: Body, ends: Option<Ends>, held: T) -> Self {
+    /// What ends it early is asked only where it comes in pieces: what is whole is on its way.
+    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
+        let is_whole = HttpBody::size_hint(&inner).exact().is_some();
+        let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
         Self { inner, ends, _held: held }
     }
 }
@@ -191,7 +140,7 @@ impl<T: Unpin> HttpBody for Holding<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.ends.as_mut().is_some_and(|ends| ends.poll(cx).is_ready()) {
+        if self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(None);
         }
         Pin::new(&mut self.inner).poll_frame(cx)

@@ -1,14 +1,17 @@
 //! Which connections are open, and which one goes when there are too many.
 //!
 //! A connection costs a client nothing and the server a descriptor and some memory. When there is no place, the one
-//! goes that has been idle longest: who holds many open loses them, and who has something to ask is answered.
+//! goes that has been idle longest: who holds many open loses them, and who has something to ask is answered. Idle is one
+//! that has no request and to which nothing is written; one that uploads or reads slowly is not, and has deadlines of its
+//! own.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::serve::ServeLimits;
 
@@ -33,7 +36,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Connection {
     peer: IpAddr,
-    /// Requests of it that are worked on.
+    /// Requests of it that are worked on, and one more while what is written to it waits.
     busy: AtomicU32,
     /// Since when it has none, in milliseconds.
     idle_since: AtomicU64,
@@ -50,9 +53,19 @@ pub(super) struct Place {
     pub(super) connection: Arc<Connection>,
 }
 
-/// Work on a request of a connection, until it is dropped: such a connection does not have to go.
+/// Work on a connection, until it is dropped: it does not have to go.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Connection>);
+
+/// From where a client comes, as far as it can not choose: whoever has one address of IPv6 has the 2^64 of its network.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address => address,
+    }
+}
 
 impl Connections {
     pub(super) fn new() -> Self {
@@ -133,7 +146,16 @@ impl Connection {
         }
     }
 
-    /// Says that a request of it is worked on.
+    /// Until when it may be idle, if it is: so long after its last request, or its beginning.
+    pub(super) fn idle_until(&self, patience: Duration) -> Option<Instant> {
+        if self.busy.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
+        self.start.checked_add(since)?.checked_add(patience)
+    }
+
+    /// Says that it is worked on.
     pub(super) fn work(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::clone(self))
@@ -163,6 +185,21 @@ mod tests {
 
     fn limits(connections: u32, connections_per_peer: u32) -> ServeLimits {
         ServeLimits { connections, connections_per_peer, ..ServeLimits::default() }
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        for (address, expect) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:2:ffff::", "2001:db8:1:2::"),
+            ("2001:db8:1:3::1", "2001:db8:1:3::"),
+            ("::1", "::1"),
+        ] {
+            assert_eq!(network(address), expect);
+        }
     }
 
     #[test]

@@ -1,39 +1,24 @@
-//! The way of one request to rmcp, and of the response back.
+//! The way of one request to whoever answers it, and of the response back.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
-use http_body_util::Full;
-use rmcp::model::{ErrorCode, ProtocolVersion};
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde::Deserialize;
-use tokio::sync::OwnedSemaphorePermit;
+use rmcp::model::ErrorCode;
 
-use super::body::{Ends, Holding, Whole, explain};
-use super::clients::{Client, Full as NoShare, Kind, Share};
-use super::sessions::{Own, RETRY};
+use super::ask::Asks;
+use super::body::{self, Holding};
+use super::clients::{Client, Kind};
+use super::endpoints::Endpoint;
 use super::{Settings, State, answer, route};
-use crate::auth::Caller;
-use crate::message::{self, RawArguments};
-use crate::server::{Connection, Whose};
+use crate::auth::{self, Caller, Refusal, Standing};
 
-/// The session that a client of 2026-07-28 wants its request to belong to.
-const SESSION: &str = "toolbay-session";
-/// The session of a client up to 2025-11-25.
-const LEGACY_SESSION: &str = "mcp-session-id";
-/// Longest name of a session, in bytes.
-const MAX_SESSION: usize = 128;
-/// How often something is sent on a stream on which nothing happens: proxies close silent ones.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// When to come back after a refusal that is over soon.
-const SOON: Duration = Duration::from_secs(1);
+/// Longest name of a profile in a path, in bytes.
+const MAX_PROFILE: usize = 128;
 
 type Answer = Box<Response<Body>>;
 
@@ -84,7 +69,10 @@ pub(super) fn metadata(
                 Some(profile) => format!("{base}/mcp/{profile}"),
                 None => format!("{base}/mcp"),
             };
-            answer::metadata(oauth, &resource, profile)
+            match auth::wanted_scopes(oauth, profile.unwrap_or(auth::NO_PROFILE)) {
+                Some(scopes) => answer::metadata(oauth, &resource, &scopes),
+                None => answer::text(StatusCode::NOT_FOUND, "no token opens this endpoint"),
+            }
         }
         _ => answer::text(StatusCode::NOT_FOUND, "this server takes no tokens of an authorization server"),
     };
@@ -100,7 +88,7 @@ fn base(settings: &Settings, host: &str) -> String {
 /// One request that names this server.
 struct Front<'a> {
     state: &'a Arc<State>,
-    settings: &'a Settings,
+    settings: &'a Arc<Settings>,
     profile: Option<&'a str>,
     host: &'a str,
 }
@@ -108,79 +96,77 @@ struct Front<'a> {
 impl Front<'_> {
     async fn answer(&self, mut parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
         let limits = &self.settings.serve.limits;
-        if !matches!(parts.method, Method::POST | Method::GET | Method::DELETE) {
-            let mut response = answer::text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE");
-            let allow = axum::http::HeaderValue::from_static("POST, GET, DELETE");
-            response.headers_mut().insert(axum::http::header::ALLOW, allow);
-            return Err(Box::new(response));
-        }
+        check_method(&parts.method)?;
         let from = parts.extensions.remove::<route::Source>().ok_or_else(|| {
             Box::new(answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the request came from nowhere"))
         })?;
+        let working = from.connection.work();
         let caller = self.caller(&parts.headers, from.peer).await?;
-        let server =
-            self.profile.is_none_or(is_plain).then(|| self.state.server.under(self.profile)).flatten();
-        let server = server.ok_or_else(|| {
-            let text = "the policy has no profile of this name";
-            Box::new(answer::error(StatusCode::NOT_FOUND, ErrorCode::INVALID_REQUEST, text, None))
-        })?;
+        let Endpoint { server, gone } = self.endpoint()?;
+        let standing = caller.standing(gone);
         let client = self.client(&caller)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is about to end";
-            return Err(Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, SOON)));
+            return Err(Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, answer::SOON)));
         }
         // Before its body is read: who sends slowly uses up its own share.
         let kind = kind(&parts);
         let share = self.state.clients.share(&client, kind, limits);
-        let share = Arc::new(share.map_err(|full| Box::new(busy(full)))?);
-        let working = from.connection.work();
-        let whole = self.state.room.read(&parts.headers, body, limits).await?;
-        if caller.is_over() {
-            let text = "the token was taken back, or its time is over";
-            return Err(Box::new(answer::error(
-                StatusCode::UNAUTHORIZED,
-                ErrorCode::INVALID_REQUEST,
-                text,
-                None,
-            )));
-        }
-        let closed = self.state.ends.stop.child_token();
-        let begins = begins(&parts, &whole.bytes);
-        let own = Own {
-            sessions: Arc::clone(&self.state.sessions),
-            owner: self.owner(&caller).into(),
-            limits: limits.clone(),
-            closed: closed.clone(),
-            primed: begins.as_deref().is_some_and(knows_primed),
+        let share = Arc::new(share.map_err(|full| Box::new(answer::full(full)))?);
+        let answering = async {
+            let room = self.state.clients.nothing(&client, Kind::BodyBytes);
+            let whole = body::read(room, &parts.headers, body, limits).await?;
+            let asks = Asks {
+                state: self.state,
+                settings: self.settings,
+                owner: self.owner(&caller),
+                agent: caller.known.then(|| caller.name.to_string()),
+                client: Arc::clone(&client),
+                standing: standing.clone(),
+            };
+            asks.answer(server, parts, whole, Arc::clone(&share)).await
         };
-        if parts.method == Method::DELETE && !self.has_session(&own, &parts.headers) {
-            return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
-        }
-        let whose = match begins {
-            Some(_) => {
-                own.prepare().map_err(|key| Box::new(busy(NoShare { key, own: key != "sessions" })))?;
-                Whose::of_session(self.agent(&caller))
-            }
-            None => self.whose(&client, &caller, &parts.headers)?,
+        let response = tokio::select! {
+            biased;
+            () = standing.over() => return Err(Box::new(answer::over())),
+            response = answering => response?,
         };
-        if std::str::from_utf8(&whole.bytes).is_ok_and(message::is_call) {
-            parts.extensions.insert(Held { _share: Arc::clone(&share), _room: whole.room.clone() });
-        }
-        let response =
-            self.ask(move || server.connection_of(whose.clone(), closed.clone()), own, parts, whole);
-        let response = response.await;
-        let ends = (kind == Kind::Stream).then(|| self.ends(&caller));
+        let ends = self.ends(kind, standing);
         Ok(response.map(|body| Body::new(Holding::new(body, ends, (share, working)))))
     }
 
     /// Who it is; may they do this?
     async fn caller(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, Answer> {
-        let auth = &self.settings.auth;
-        let caller = auth.caller(headers, peer).await;
+        let (auth, failures) = (&self.settings.auth, &self.state.failures);
+        let token = headers.get(AUTHORIZATION).filter(|_| auth.asks_who()).map(|value| value.as_bytes());
+        if let Some(token) = token {
+            failures.check(peer, token).map_err(|early| {
+                let text = "too many wrong tokens from this address; to allow more: [serve.limits] \
+                            auth_failures_per_minute = …";
+                Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
+            })?;
+        }
+        let caller = auth.caller(headers, peer, self.profile).await;
+        match (&caller, token) {
+            (Ok(_), Some(token)) => failures.was_let_in(token),
+            (Err(Refusal::Unknown { .. }), Some(token)) => {
+                failures.was_refused(peer, token, &self.settings.serve.limits);
+            }
+            (Ok(_) | Err(_), _) => {}
+        }
         caller.and_then(|caller| caller.may(self.profile).map(|()| caller)).map_err(|refusal| {
             let profile = self.profile.filter(|profile| is_plain(profile));
             let metadata = route::metadata_address(&base(self.settings, self.host), profile);
-            Box::new(answer::refused(&refusal, auth.oauth(), &metadata))
+            Box::new(answer::refused(&refusal, auth.oauth(), profile, &metadata))
+        })
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, Answer> {
+        let named = self.profile.is_none_or(is_plain);
+        let found = named.then(|| self.state.endpoints.get(&self.state.server, self.profile)).flatten();
+        found.ok_or_else(|| {
+            let text = "the policy has no profile of this name";
+            Box::new(answer::error(StatusCode::NOT_FOUND, ErrorCode::INVALID_REQUEST, text, None))
         })
     }
 
@@ -189,7 +175,7 @@ impl Front<'_> {
         let limits = &self.settings.serve.limits;
         let client = self.state.clients.get(&caller.name, limits).ok_or_else(|| {
             let text = "the server has as many clients as it may; to allow more: [serve.limits] clients = …";
-            Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, SOON))
+            Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, answer::SOON))
         })?;
         client.pace(limits).map_err(|early| {
             let text = "too many requests a second; to allow more: [serve.limits] requests_per_second = …";
@@ -203,83 +189,31 @@ impl Front<'_> {
         format!("http:{}/{}", caller.name, self.profile.unwrap_or_default())
     }
 
-    fn has_session(&self, own: &Own, headers: &HeaderMap) -> bool {
-        let id = headers.get(LEGACY_SESSION).and_then(|id| id.to_str().ok());
-        id.is_none_or(|id| own.has(id))
-    }
-
-    /// What the request belongs to, if it does not belong to a session of before 2026-07-28.
-    fn whose(&self, client: &Client, caller: &Caller, headers: &HeaderMap) -> Result<Whose, Answer> {
-        let mut name = self.owner(caller);
-        if let Some(label) = headers.get(SESSION) {
-            let legal = |label: &&str| !label.is_empty() && label.len() <= MAX_SESSION;
-            let label = label.to_str().ok().filter(legal).ok_or_else(|| {
-                let text = format!("`{SESSION}` has 1 to {MAX_SESSION} visible ASCII characters");
-                Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::INVALID_REQUEST, text, None))
-            })?;
-            name = format!("{name}#{label}");
-        }
-        let name: Arc<str> = name.into();
-        let session = client.session(&name, &self.settings.serve.limits);
-        Ok(Whose { session_id: name.to_string(), agent_id: self.agent(caller), session })
-    }
-
-    fn agent(&self, caller: &Caller) -> Option<String> {
-        caller.known.then(|| caller.name.to_string())
-    }
-
-    async fn ask(
-        &self,
-        connect: impl Fn() -> Connection + Send + Sync + 'static,
-        own: Own,
-        parts: Parts,
-        whole: Whole,
-    ) -> Response<Body> {
-        let (method, json) = (parts.method.clone(), is_json(&parts.headers));
-        let primed = own.primed || version(&parts.headers).is_some_and(knows_primed);
-        let mut config = StreamableHttpServerConfig::default()
-            // Names were checked before.
-            .disable_allowed_hosts()
-            .disable_allowed_origins()
-            .with_legacy_session_mode(true)
-            .with_json_response(true)
-            .with_sse_keep_alive(Some(KEEP_ALIVE))
-            .with_sse_retry(primed.then_some(RETRY))
-            .with_cancellation_token(self.state.ends.stop.child_token());
-        // So was the length.
-        config.max_request_body_bytes = usize::MAX;
-        let mut parts = parts;
-        if let Some(raw) = std::str::from_utf8(&whole.bytes).ok().and_then(message::arguments) {
-            parts.extensions.insert(RawArguments(raw.into()));
-        }
-        let service = StreamableHttpService::new(move || Ok(connect()), Arc::new(own), config);
-        let request = axum::http::Request::from_parts(parts, Full::new(whole.bytes.clone()));
-        let mut response = service.handle(request).await;
-        match response.status() {
-            // What it says of a body that it does not understand.
-            StatusCode::UNSUPPORTED_MEDIA_TYPE if method == Method::POST && json => explain(&whole.bytes),
-            StatusCode::ACCEPTED if method == Method::DELETE => {
-                // Clients take another success for a failure.
-                *response.status_mut() = StatusCode::NO_CONTENT;
-                response.map(Body::new)
+    /// What ends a response that comes in pieces.
+    fn ends(&self, kind: Kind, standing: Standing) -> impl Future<Output = ()> + Send + use<> {
+        let (age, draining) = (self.settings.serve.limits.stream_age, self.state.draining.clone());
+        async move {
+            if kind == Kind::Stream {
+                tokio::select! {
+                    () = standing.over() => {}
+                    () = draining.cancelled() => {}
+                    () = tokio::time::sleep(age) => {}
+                }
+            } else {
+                standing.over().await;
             }
-            _ => response.map(Body::new),
         }
-    }
-
-    /// What ends a stream.
-    fn ends(&self, caller: &Caller) -> Ends {
-        let left = caller.expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-        let age = self.settings.serve.limits.stream_age;
-        Ends::new(left.map_or(age, |left| left.min(age)), &self.state.draining, &caller.revoked)
     }
 }
 
-/// What a call takes of the server, as long as it goes on: in a session it outlives the connection that it came by.
-#[derive(Clone)]
-struct Held {
-    _share: Arc<Share>,
-    _room: Option<Arc<OwnedSemaphorePermit>>,
+fn check_method(method: &Method) -> Result<(), Answer> {
+    if matches!(*method, Method::POST | Method::GET | Method::DELETE) {
+        return Ok(());
+    }
+    let mut response = answer::text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE");
+    let allow = axum::http::HeaderValue::from_static("POST, GET, DELETE");
+    response.headers_mut().insert(axum::http::header::ALLOW, allow);
+    Err(Box::new(response))
 }
 
 /// What a request takes: `subscriptions/listen` and the stream of a session stay open.
@@ -288,51 +222,8 @@ fn kind(parts: &Parts) -> Kind {
     if parts.method == Method::GET || listens { Kind::Stream } else { Kind::Request }
 }
 
-/// The version that a request asks for, if it begins a session of before 2026-07-28.
-fn begins(parts: &Parts, bytes: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Initialize<'a> {
-        #[serde(borrow)]
-        method: Cow<'a, str>,
-        params: Params,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params {
-        protocol_version: String,
-    }
-    let legacy =
-        version(&parts.headers).is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str());
-    if parts.method != Method::POST || parts.headers.contains_key(LEGACY_SESSION) || !legacy {
-        return None;
-    }
-    let message: Initialize<'_> = serde_json::from_slice(bytes).ok()?;
-    (message.method == "initialize").then_some(message.params.protocol_version)
-}
-
-fn version(headers: &HeaderMap) -> Option<&str> {
-    headers.get("mcp-protocol-version").and_then(|version| version.to_str().ok())
-}
-
-/// Whether a client of this version expects that a stream begins with an event that says how to come back to it.
-fn knows_primed(version: &str) -> bool {
-    version >= ProtocolVersion::V_2025_11_25.as_str()
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let essence = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.split(';').next());
-    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
-}
-
 /// Whether a name can stand in a path as it is.
 fn is_plain(profile: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'~');
-    profile.bytes().all(legal) && profile.len() <= MAX_SESSION
-}
-
-fn busy(full: NoShare) -> Response<Body> {
-    let NoShare { key, own } = full;
-    let text = format!("there are as many as may be; to allow more: [serve.limits] {key} = …");
-    let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
-    answer::later(status, text, SOON)
+    profile.bytes().all(legal) && profile.len() <= MAX_PROFILE
 }

@@ -2,6 +2,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolbay_mcp::Options;
 
 use crate::client::{BOTH, Client, Era};
@@ -100,6 +101,45 @@ async fn answers_under_way_are_delivered_after_the_client_hung_up() {
             (&json!(id), &json!("rested"))
         );
     }
+}
+
+#[tokio::test]
+async fn what_is_cut_off_at_the_end_is_recorded_before_it() {
+    let mut client = Client::new(Era::Legacy).await;
+    client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "stubborn"}})).await;
+    client.call("p__t", json!({})).await;
+    drop(client.audit.take());
+    client.hang_up().await;
+    client.rest().await;
+    let outcomes: Vec<_> = client.audit.take().iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, ["cancelled"]);
+}
+
+#[tokio::test]
+async fn a_client_that_only_writes_is_served_to_its_end() {
+    let client = Client::silent(Era::Legacy, Options::default());
+    let (mut write, reader) = tokio::io::duplex(64 << 10);
+    let (writer, mut read) = tokio::io::duplex(64 << 10);
+    let cancel = toolbay_mcp::CancellationToken::new();
+    let ended = tokio::spawn(toolbay_mcp::serve(client.server.clone(), reader, writer, cancel));
+    let line = |message: serde_json::Value| format!("{message}\n").into_bytes();
+    let info = json!({"name": "test", "version": "0"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    write.write_all(&line(begin)).await.unwrap();
+    read.read_u8().await.unwrap();
+    // Nobody reads any more: what is said goes nowhere, and what is asked is done all the same.
+    drop(read);
+    write.write_all(&line(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))).await.unwrap();
+    for id in 2..50 {
+        let params = json!({"name": "p__t", "arguments": {}});
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        if write.write_all(&line(call)).await.is_err() {
+            break;
+        }
+    }
+    drop(write);
+    tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

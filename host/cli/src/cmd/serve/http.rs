@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, anyhow};
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
+use toolbay::Host;
 use toolbay::core::event::Event;
 use toolbay::core::serve::Serve;
-use toolbay::{Host, Watched};
 use toolbay_mcp::http::{self, Ends, Http};
 use toolbay_mcp::{FetchKeys, Server};
 
@@ -30,23 +30,28 @@ pub(super) struct Listening {
 pub(super) struct Later(Arc<OnceLock<Http>>);
 
 impl Later {
-    /// The file of tokens, to be read again when it changes.
-    pub(super) fn watched(&self, serve: &Serve) -> Option<Watched> {
-        let later = self.clone();
-        serve.tokens.as_ref().map(|file| {
-            Watched::file(file, move |_| match later.0.get().map(Http::reload_files) {
-                Some(Ok(())) => output::note("the tokens were read again"),
-                Some(Err(problem)) => output::complain(&format!("the tokens before hold: {problem}")),
-                None => {}
-            })
-        })
+    /// Reads the files again that the policy names for HTTP, in the background.
+    pub(super) fn reload_files(&self) {
+        let Some(http) = self.0.get().cloned() else { return };
+        // A few small files; whoever says so does not wait for them.
+        drop(tokio::task::spawn_blocking(move || told(http.reload_files())));
     }
 
     /// Takes over what the policy says of HTTP when it was read again.
     pub(super) fn tell(&self, event: &Event, host: &Host) {
         let (Event::PolicyReloaded { .. }, Some(http)) = (event, self.0.get()) else { return };
         if let Err(problem) = http.reload(host.policy().serve().clone()) {
-            output::complain(&format!("[serve] of the policy before holds: {problem}"));
+            told(Err(problem));
+        }
+    }
+}
+
+/// Tells the operator what became of the files that `[serve]` names.
+fn told(result: Result<(), String>) {
+    match result {
+        Ok(()) => output::note("the files of [serve] were read again"),
+        Err(problem) => {
+            output::complain(&format!("[serve] of before holds, until this is mended: {problem}"))
         }
     }
 }
@@ -91,7 +96,10 @@ impl Listening {
 
     /// Serves until the end.
     pub(super) async fn run(self) {
-        self.http.run(self.listeners).await;
+        tokio::select! {
+            () = self.http.run(self.listeners) => {}
+            () = self.http.follow(told) => {}
+        }
     }
 }
 

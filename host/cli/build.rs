@@ -1,0 +1,61 @@
+//! Puts the sources of the SDKs into the program, because `toolbay new` works without a network and no SDK is
+//! published: for each SDK a list of its files, path and text.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// The name of the list, the folder in the workspace, and what is taken of it.
+const SDKS: &[(&str, &str, &[&str])] = &[
+    ("RUST", "sdk/rust", &["Cargo.toml", "src"]),
+    ("RUST_MACROS", "sdk/rust-macros", &["Cargo.toml", "src"]),
+    (
+        "JS",
+        "sdk/js",
+        &["package.json", "tsconfig.json", "build.mjs", "index.d.ts", "testing.d.ts", "src", "wit"],
+    ),
+    ("PYTHON", "sdk/python", &["toolbay"]),
+    ("C", "sdk/c", &["build.py", "include", "src", "wit"]),
+    // What the manifests of the SDK inherit, and the versions of other crates it was tested with.
+    ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),
+];
+
+fn main() -> io::Result<()> {
+    let missing = || io::Error::other("cargo sets `OUT_DIR` and `CARGO_MANIFEST_DIR`");
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(missing)?);
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or_else(missing)?);
+    let workspace = here.join("../..").canonicalize()?;
+    let mut source = String::new();
+    for (name, folder, parts) in SDKS {
+        let folder = workspace.join(folder);
+        let mut files = Vec::new();
+        for part in *parts {
+            println!("cargo:rerun-if-changed={}", folder.join(part).display());
+            collect(&folder.join(part), &mut files)?;
+        }
+        files.sort();
+        writeln!(source, "pub(crate) const {name}: &[(&str, &str)] = &[").map_err(io::Error::other)?;
+        for file in files {
+            let path = file.strip_prefix(&folder).map_err(io::Error::other)?;
+            let path = path.to_string_lossy().replace('\\', "/");
+            writeln!(source, "    ({path:?}, include_str!({file:?})),").map_err(io::Error::other)?;
+        }
+        source.push_str("];\n");
+    }
+    fs::write(out.join("sdk.rs"), source)
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if path.is_file() {
+        files.push(path.to_path_buf());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        // Python leaves compiled modules beside its sources.
+        if path.file_name().is_none_or(|name| name != "__pycache__") {
+            collect(&path, files)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! `toolbay pack`: a component to be given away, with what says what it is inside of it.
+//!
+//! | section | holds |
+//! |---|---|
+//! | `version`, `description`, `authors`, `licenses`, `homepage`, `source` | what the project's manifest says |
+//! | `.dep-v0` | what it is made of: names and versions, as auditing tools read them (JSON, zlib) |
+//! | `toolbay:readme`, `toolbay:licence` | the files `README.md` and `LICENSE` |
+//! | `toolbay:icon` | `icon.png`, `icon.webp` or `icon.jpg` |
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde_json::{Value, json};
+
+use super::language::Profile;
+use super::project::Project;
+use crate::args::PackArgs;
+use crate::output::{self, DIM, HEAD};
+use crate::{Stop, Verdict, component};
+
+/// The list of dependencies; the name that auditing tools look for.
+pub(crate) const DEPENDENCIES: &str = ".dep-v0";
+/// The files that are taken along: the first that is there, under which name, and how large it may be, in bytes. They
+/// are read by people, so what is larger is something else.
+const FILES: [(&[&str], &str, u64); 3] = [
+    (&["README.md"], "toolbay:readme", 256 << 10),
+    (&["LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING"], "toolbay:licence", 256 << 10),
+    (&["icon.png", "icon.webp", "icon.jpg"], "toolbay:icon", 64 << 10),
+];
+
+/// What a project's manifest says of it; empty where it says nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    /// Version.
+    pub(crate) version: String,
+    /// What it is for.
+    pub(crate) description: String,
+    /// Who wrote it.
+    pub(crate) authors: String,
+    /// Its licence, an SPDX expression.
+    pub(crate) licenses: String,
+    /// Where to read about it.
+    pub(crate) homepage: String,
+    /// Where its source is.
+    pub(crate) source: String,
+    /// What it is made of, itself first.
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// A part of a plugin that others wrote, or the plugin itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// Where it comes from: `crates.io`, `git`, `local`, …
+    pub(crate) source: &'static str,
+    /// The places of its own dependencies in the list.
+    pub(crate) dependencies: Vec<usize>,
+}
+
+pub(crate) fn run(args: &PackArgs) -> Result<Verdict, Stop> {
+    let project = Project::find(args.project.as_deref())?;
+    let metadata = project.language.metadata(&project)?;
+    let Some(built) = project.language.build(&project, Profile::Release)? else {
+        output::complain("it does not compile: mend what is said above; nothing was packed");
+        return Ok(Verdict::Bad);
+    };
+    let mut sections = described(&metadata);
+    let packed =
+        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(Stop::Host)?;
+    sections.push((DEPENDENCIES, packed));
+    sections.extend(files(&project.folder)?);
+    let bytes =
+        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(Stop::Host)?;
+    let bytes = component::with(&bytes, &sections).map_err(Stop::Host)?;
+    let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
+    write(&target, &bytes)?;
+    let mut out = output::out();
+    writeln!(out, "{HEAD}{}{HEAD:#}: {} KiB, {}", built.id, bytes.len().div_ceil(1024), target.display())?;
+    for (name, data) in &sections {
+        writeln!(out, "  {DIM}{name:16}{DIM:#} {} bytes", data.len())?;
+    }
+    for (missing, what) in [
+        (metadata.licenses.is_empty(), "a licence: others may not use it without one"),
+        (metadata.description.is_empty(), "a description"),
+        (metadata.source.is_empty(), "where its source is"),
+    ] {
+        if missing {
+            output::note(&format!("the manifest does not say {what}"));
+        }
+    }
+    Ok(Verdict::Good)
+}
+
+fn described(metadata: &Metadata) -> Vec<(&'static str, Vec<u8>)> {
+    let Metadata { version, description, authors, licenses, homepage, source, .. } = metadata;
+    let all = [
+        ("version", version),
+        ("description", description),
+        ("authors", authors),
+        ("licenses", licenses),
+        ("homepage", homepage),
+        ("source", source),
+    ];
+    let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+    said.map(|(name, text)| (name, text.as_bytes().to_vec())).collect()
+}
+
+/// The list as `.dep-v0` has it.
+fn dependencies(all: &[Dependency]) -> std::io::Result<Vec<u8>> {
+    let packages = all.iter().enumerate().map(|(place, one)| {
+        let mut package = json!({"name": one.name, "version": one.version, "source": one.source});
+        if !one.dependencies.is_empty() {
+            put(&mut package, "dependencies", json!(one.dependencies));
+        }
+        if place == 0 {
+            put(&mut package, "root", json!(true));
+        }
+        package
+    });
+    let text = json!({"packages": packages.collect::<Vec<_>>()}).to_string();
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(text.as_bytes())?;
+    packed.finish()
+}
+
+fn put(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Stop> {
+    let mut found = Vec::new();
+    for (names, section, most) in FILES {
+        let Some(file) = names.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else {
+            continue;
+        };
+        let read = fs::read(&file).with_context(|| format!("`{}` can not be read", file.display()));
+        let bytes = read.map_err(Stop::Usage)?;
+        if bytes.len() as u64 > most {
+            return Err(Stop::Usage(anyhow!(
+                "`{}` has {} bytes; at most {most} are packed: make it shorter, or move it away",
+                file.display(),
+                bytes.len()
+            )));
+        }
+        found.push((section, bytes));
+    }
+    Ok(found)
+}
+
+/// Writes the file whole or not at all.
+fn write(target: &Path, bytes: &[u8]) -> Result<(), Stop> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
+    let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, target));
+    if done.is_err() {
+        fs::remove_file(&part).ok();
+    }
+    done.with_context(|| {
+        format!("`{}` can not be written: name another file with --out FILE", target.display())
+    })
+    .map_err(Stop::Usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn dependencies_are_packed_as_auditing_tools_read_them() {
+        let one = |name: &str, source, dependencies| Dependency {
+            name: name.to_owned(),
+            version: "1.0.0".to_owned(),
+            source,
+            dependencies,
+        };
+        let packed = dependencies(&[one("a", "local", vec![1]), one("b", "crates.io", vec![])]).unwrap();
+        let mut text = String::new();
+        flate2::read::ZlibDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
+        let expected = json!({"packages": [
+            {"name": "a", "version": "1.0.0", "source": "local", "dependencies": [1], "root": true},
+            {"name": "b", "version": "1.0.0", "source": "crates.io"},
+        ]});
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    }
+}

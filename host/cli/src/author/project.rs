@@ -1,0 +1,51 @@
+//! The project that a command is about, and the component that comes of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use toolbay::PluginId;
+
+use super::language::Language;
+use crate::Stop;
+
+/// A folder with the sources of one plugin.
+#[derive(Debug)]
+pub(crate) struct Project {
+    /// Where it is, absolute.
+    pub(crate) folder: PathBuf,
+    /// What it is written in.
+    pub(crate) language: Language,
+}
+
+/// What was built.
+#[derive(Debug)]
+pub(crate) struct Component {
+    /// Under which id it is to run.
+    pub(crate) id: PluginId,
+    /// Where it is.
+    pub(crate) file: PathBuf,
+}
+
+impl Project {
+    /// The project in a folder that was named; without one, in the current directory or the nearest above it.
+    pub(crate) fn find(named: Option<&Path>) -> Result<Self, Stop> {
+        let start = named.unwrap_or(Path::new("."));
+        let start = start
+            .canonicalize()
+            .with_context(|| format!("there is no folder `{}`", start.display()))
+            .map_err(Stop::Usage)?;
+        let above = if named.is_some() { 1 } else { usize::MAX };
+        let found = start.ancestors().take(above).find_map(|folder| {
+            let language = Language::of(folder)?;
+            Some(Self { folder: folder.to_path_buf(), language })
+        });
+        found.ok_or_else(|| {
+            let markers = Language::ALL.map(|language| format!("`{}`", language.marker())).join(", ");
+            Stop::Usage(anyhow!(
+                "`{}` is no project of a plugin: it has none of {markers}. Go into one, name one, or make one with \
+                 `toolbay new NAME`",
+                start.display()
+            ))
+        })
+    }
+}

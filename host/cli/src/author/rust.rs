@@ -1,0 +1,100 @@
+//! Plugins in Rust: a crate, cargo, and the SDK in `vendor/`.
+
+mod cargo;
+mod lock;
+mod sdk;
+
+use super::language::Profile;
+use super::pack::Metadata;
+use super::project::{Component, Project};
+use super::template::{Plan, TemplateFile};
+use crate::Stop;
+
+/// Names that cargo or the compiler keep for themselves, beside the key words.
+const RESERVED: [&str; 11] = [
+    "alloc",
+    "build",
+    "core",
+    "deps",
+    "examples",
+    "incremental",
+    "proc_macro",
+    "std",
+    "test",
+    "toolbay_sdk",
+    "toolbay_sdk_macros",
+];
+/// The key words of Rust, those that are kept for later included.
+const KEY_WORDS: [&str; 52] = [
+    "Self", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
+    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
+    "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
+    "where", "while", "yield",
+];
+
+/// Why a name can not be a crate's.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(format!("`{name}` can not name a crate, which starts with a letter"));
+    }
+    let ident = name.replace('-', "_");
+    if KEY_WORDS.contains(&ident.as_str()) || RESERVED.contains(&ident.as_str()) {
+        return Err(format!("`{name}` can not name a crate: the word has a meaning of its own in Rust"));
+    }
+    Ok(())
+}
+
+/// The files of a new crate, with the SDK it is written against.
+pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>, Stop> {
+    let named = |text: &str| text.replace("{{name}}", plan.name);
+    let (source, about) = if plan.reducer {
+        (include_str!("../../templates/rust/reducer.rs"), "Shortens results of a tool")
+    } else {
+        (include_str!("../../templates/rust/tool.rs"), "Says hello")
+    };
+    let manifest = named(include_str!("../../templates/rust/manifest.toml")).replace("{{about}}", about);
+    let mut files = vec![
+        TemplateFile::new("Cargo.toml", manifest),
+        TemplateFile::new("src/lib.rs", source),
+        TemplateFile::new("README.md", named(include_str!("../../templates/rust/README.md"))),
+        TemplateFile::new(".gitignore", "/target\n"),
+        TemplateFile::new("Cargo.lock", lock::subset(sdk::lock(), &sdk::NAMES)),
+    ];
+    files.extend(sdk::vendored().map_err(Stop::Host)?);
+    Ok(files)
+}
+
+/// Builds the crate's component.
+pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Component>, Stop> {
+    let toolchain = cargo::Toolchain::find(&project.folder)?;
+    let package = toolchain.package()?;
+    let id = package.id()?;
+    toolchain.ensure_target()?;
+    Ok(toolchain.build(&package, profile)?.map(|file| Component { id, file }))
+}
+
+/// What the crate's manifest says of it.
+pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+    Ok(cargo::Toolchain::find(&project.folder)?.package()?.metadata())
+}
+
+/// Runs the crate's tests on this machine.
+pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+    cargo::Toolchain::find(&project.folder)?.test()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_cargo_refuses_is_refused_here() {
+        for name in ["9lives", "fn", "test", "proc-macro", "toolbay-sdk"] {
+            assert!(check_name(name).unwrap_err().contains(name), "{name}");
+        }
+        for name in ["notes", "word-count", "a1_b", "testing"] {
+            check_name(name).unwrap();
+        }
+    }
+}

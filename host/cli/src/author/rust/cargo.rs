@@ -1,0 +1,256 @@
+//! Cargo and the wasm target, as the author's machine has them.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+use toolbay::PluginId;
+
+use super::lock;
+use crate::author::language::Profile;
+use crate::author::pack::Metadata;
+use crate::author::program;
+use crate::{Stop, output};
+
+/// What components are compiled for.
+const TARGET: &str = "wasm32-wasip2";
+
+/// The toolchain that builds one project.
+#[derive(Debug)]
+pub(super) struct Toolchain {
+    cargo: PathBuf,
+    /// Where cargo's own programs are, if not on the path.
+    bin: PathBuf,
+    folder: PathBuf,
+}
+
+/// A package as cargo sees it.
+#[derive(Debug)]
+pub(super) struct Package {
+    name: String,
+    manifest: PathBuf,
+    /// `id` under `[package.metadata.toolbay]`.
+    id: Option<String>,
+    has_cdylib: bool,
+    metadata: Metadata,
+}
+
+impl Package {
+    /// What the manifest and the lock file say of it.
+    pub(super) fn metadata(self) -> Metadata {
+        // The lock file lies at the top of the workspace, if the package is in one.
+        let lock = self.manifest.ancestors().skip(1).map(|folder| folder.join("Cargo.lock"));
+        let lock = lock.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap_or_default();
+        Metadata { dependencies: lock::dependencies(&lock, &self.name), ..self.metadata }
+    }
+
+    /// Under which id the plugin is to run: the package's name, unless the manifest gives another.
+    pub(super) fn id(&self) -> Result<PluginId, Stop> {
+        let id = self.id.as_deref().unwrap_or(&self.name);
+        PluginId::new(id).map_err(|error| {
+            let problem =
+                anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"");
+            Stop::Usage(problem)
+        })
+    }
+}
+
+impl Toolchain {
+    /// Finds cargo, on the path or where rustup puts it.
+    pub(super) fn find(folder: &Path) -> Result<Self, Stop> {
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
+        let bin = home.join("bin");
+        let cargo = program::find("cargo", std::slice::from_ref(&bin)).ok_or_else(|| {
+            Stop::Usage(anyhow!(
+                "there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again"
+            ))
+        })?;
+        Ok(Self { cargo, bin, folder: folder.to_path_buf() })
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command
+    }
+
+    /// What cargo says about the package of the folder.
+    pub(super) fn package(&self) -> Result<Package, Stop> {
+        let mut command = self.command(&self.cargo);
+        let output = command
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("`{}` can not be run", self.cargo.display()))
+            .map_err(Stop::Usage)?;
+        if !output.status.success() {
+            let folder = self.folder.display();
+            return Err(Stop::Usage(anyhow!("cargo can not read `{folder}/Cargo.toml`; it says why above")));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .context("what `cargo metadata` wrote is no JSON")
+            .map_err(Stop::Host)?;
+        let manifest = self.folder.join("Cargo.toml");
+        let packages = metadata.get("packages").and_then(Value::as_array);
+        let own = packages.into_iter().flatten().find(|one| text(one, "manifest_path") == manifest.to_str());
+        own.map(|package| read(package, manifest.clone())).ok_or_else(|| {
+            Stop::Usage(anyhow!(
+                "`{}` is a workspace without a package of its own: name the folder of the plugin",
+                self.folder.display()
+            ))
+        })
+    }
+
+    /// Sees to it that the toolchain can compile components.
+    pub(super) fn ensure_target(&self) -> Result<(), Stop> {
+        if self.has_target()? {
+            return Ok(());
+        }
+        let Some(rustup) = program::find("rustup", std::slice::from_ref(&self.bin)) else {
+            return Err(Stop::Usage(anyhow!(
+                "the Rust toolchain lacks the target `{TARGET}`, and there is no rustup to add it: install the target \
+                 with what the toolchain came from, or use rustup (https://rustup.rs)"
+            )));
+        };
+        output::note(&format!("adding the target {TARGET} to the Rust toolchain"));
+        let added = self.command(&rustup).args(["target", "add", TARGET]).stdout(Stdio::null()).status();
+        if added.is_ok_and(|status| status.success()) && self.has_target()? {
+            return Ok(());
+        }
+        Err(Stop::Usage(anyhow!(
+            "the Rust toolchain lacks the target `{TARGET}`, and rustup could not add it; with a network, run \
+             `rustup target add {TARGET}`"
+        )))
+    }
+
+    fn has_target(&self) -> Result<bool, Stop> {
+        let named = std::env::var_os("RUSTC").map(PathBuf::from);
+        let rustc = named.or_else(|| program::find("rustc", std::slice::from_ref(&self.bin)));
+        let rustc = rustc.ok_or_else(|| {
+            Stop::Usage(anyhow!(
+                "there is a `cargo` but no `rustc` on the path: install Rust with rustup (https://rustup.rs)"
+            ))
+        })?;
+        let output = self
+            .command(&rustc)
+            .args(["--print", "target-libdir", "--target", TARGET])
+            .stderr(Stdio::null())
+            .output()
+            .with_context(|| format!("`{}` can not be run", rustc.display()))
+            .map_err(Stop::Usage)?;
+        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        Ok(output.status.success() && folder.is_dir())
+    }
+
+    /// Runs `cargo test`; tells whether all went well.
+    pub(super) fn test(&self) -> Result<bool, Stop> {
+        let status = self.command(&self.cargo).arg("test").status();
+        let status = status.with_context(|| format!("`{}` can not be run", self.cargo.display()));
+        Ok(status.map_err(Stop::Usage)?.success())
+    }
+
+    /// Compiles the package to a component; `None`: cargo said on stderr why it can not.
+    pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>, Stop> {
+        if !package.has_cdylib {
+            return Err(Stop::Usage(anyhow!(
+                "`{}` makes no component: write in its `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]",
+                package.name
+            )));
+        }
+        let mut command = self.command(&self.cargo);
+        command.args(["build", "--lib", "--target", TARGET, "--message-format", "json-render-diagnostics"]);
+        if profile == Profile::Release {
+            command.arg("--release");
+        }
+        let failed = |error: std::io::Error| Stop::Host(anyhow::Error::from(error).context("cargo"));
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let mut component = None;
+        if let Some(stdout) = child.stdout.take() {
+            // What is no message of cargo's, a build script may have written.
+            for line in BufReader::new(stdout).lines() {
+                let message = line.ok().and_then(|line| serde_json::from_str::<Value>(&line).ok());
+                component = message.and_then(|message| artifact(&message, package)).or(component);
+            }
+        }
+        if !child.wait().map_err(failed)?.success() {
+            return Ok(None);
+        }
+        let missing = || Stop::Host(anyhow!("cargo built `{}` and named no component", package.name));
+        component.map(Some).ok_or_else(missing)
+    }
+}
+
+fn read(package: &Value, manifest: PathBuf) -> Package {
+    let targets = package.get("targets").and_then(Value::as_array);
+    let kinds = targets.into_iter().flatten().filter_map(|target| target.get("crate_types")?.as_array());
+    let id = package.pointer("/metadata/toolbay/id").and_then(Value::as_str);
+    Package {
+        name: text(package, "name").unwrap_or_default().to_owned(),
+        manifest,
+        id: id.map(str::to_owned),
+        has_cdylib: kinds.flatten().any(|kind| kind == "cdylib"),
+        metadata: metadata(package),
+    }
+}
+
+fn metadata(package: &Value) -> Metadata {
+    let said = |key: &str| text(package, key).unwrap_or_default().to_owned();
+    let authors = package.get("authors").and_then(Value::as_array);
+    let authors: Vec<_> = authors.into_iter().flatten().filter_map(Value::as_str).collect();
+    Metadata {
+        version: said("version"),
+        description: said("description"),
+        authors: authors.join(", "),
+        licenses: said("license"),
+        homepage: said("homepage"),
+        source: said("repository"),
+        dependencies: Vec::new(),
+    }
+}
+
+/// The component that a message of cargo's is about.
+fn artifact(message: &Value, package: &Package) -> Option<PathBuf> {
+    let ours = text(message, "manifest_path") == package.manifest.to_str();
+    if !ours || text(message, "reason") != Some("compiler-artifact") {
+        return None;
+    }
+    let files = message.get("filenames")?.as_array()?.iter().filter_map(Value::as_str);
+    files.map(PathBuf::from).find(|file| file.extension().is_some_and(|end| end == "wasm"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_id_in_the_manifest_goes_before_the_name() {
+        let manifest = PathBuf::from("/p/Cargo.toml");
+        let of = |metadata: Value| {
+            let package = json!({"name": "plugin-text", "targets": [{"crate_types": ["cdylib"]}], "metadata": metadata});
+            read(&package, manifest.clone())
+        };
+        assert_eq!(of(Value::Null).id().unwrap().as_str(), "plugin-text");
+        assert_eq!(of(json!({"toolbay": {"id": "text"}})).id().unwrap().as_str(), "text");
+        assert!(of(json!({"toolbay": {"id": "a__b"}})).id().is_err());
+        assert!(of(Value::Null).has_cdylib);
+    }
+
+    #[test]
+    fn only_the_own_component_is_taken() {
+        let package = read(&json!({"name": "a"}), PathBuf::from("/p/Cargo.toml"));
+        let message = |manifest: &str, file: &str| json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [file]});
+        let found = artifact(&message("/p/Cargo.toml", "/p/target/a.wasm"), &package);
+        assert_eq!(found, Some(PathBuf::from("/p/target/a.wasm")));
+        assert_eq!(artifact(&message("/q/Cargo.toml", "/q/target/q.wasm"), &package), None);
+        assert_eq!(artifact(&message("/p/Cargo.toml", "/p/target/liba.rlib"), &package), None);
+    }
+}

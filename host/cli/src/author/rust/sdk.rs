@@ -1,0 +1,90 @@
+//! The SDK as a new project gets it: its sources in `vendor/`, with manifests that stand alone.
+
+use anyhow::{Context, Result};
+use toml_edit::{DocumentMut, Item, TableLike, value};
+
+use crate::author::embedded;
+use crate::author::template::TemplateFile;
+
+/// The packages in `vendor/`, each in a folder of its name.
+pub(super) const NAMES: [&str; 2] = ["toolbay-sdk", "toolbay-sdk-macros"];
+/// Tables of a manifest that only the workspace needs.
+const OURS: [&str; 3] = ["lints", "dev-dependencies", "package.metadata"];
+
+/// The lock file of the workspace.
+pub(super) fn lock() -> &'static str {
+    text(embedded::WORKSPACE, "Cargo.lock")
+}
+
+/// The files of `vendor/`.
+pub(super) fn vendored() -> Result<Vec<TemplateFile>> {
+    let workspace = text(embedded::WORKSPACE, "Cargo.toml").parse().context("the workspace's manifest")?;
+    let mut files = Vec::new();
+    for (name, sources) in NAMES.into_iter().zip([embedded::RUST, embedded::RUST_MACROS]) {
+        for (path, text) in sources {
+            let place = format!("vendor/{name}/{path}");
+            files.push(match *path {
+                "Cargo.toml" => TemplateFile::new(place, standalone(text, &workspace)?),
+                _ => TemplateFile::new(place, *text),
+            });
+        }
+    }
+    Ok(files)
+}
+
+fn text(files: &'static [(&str, &str)], path: &str) -> &'static str {
+    files.iter().find(|(name, _)| *name == path).map_or("", |(_, text)| text)
+}
+
+/// A manifest with everything in it that it takes from the workspace's.
+fn standalone(manifest: &str, workspace: &DocumentMut) -> Result<String> {
+    let mut document: DocumentMut = manifest.parse().context("a manifest of the SDK")?;
+    for table in OURS {
+        document.remove(table);
+    }
+    let shared = |key: &str| workspace.get("workspace")?.as_table_like()?.get(key)?.as_table_like();
+    for (table, key) in [("package", "package"), ("dependencies", "dependencies")] {
+        let own = document.get_mut(table).and_then(Item::as_table_like_mut);
+        if let (Some(own), Some(shared)) = (own, shared(key)) {
+            inherit(own, shared);
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Puts what the workspace says where `workspace = true` stands; the SDK's own crates are beside each other.
+fn inherit(own: &mut dyn TableLike, shared: &dyn TableLike) {
+    for (key, item) in own.iter_mut() {
+        let inherits = item.as_table_like().is_some_and(|table| table.contains_key("workspace"));
+        let Some(whole) = shared.get(key.get()).filter(|_| inherits) else { continue };
+        *item = whole.clone();
+        if let Some(table) = item.as_table_like_mut()
+            && table.contains_key("path")
+        {
+            table.insert("path", value(format!("../{}", key.get())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_in_vendor_needs_no_workspace() {
+        let files = vendored().unwrap();
+        for name in NAMES {
+            let path = format!("vendor/{name}/Cargo.toml");
+            let file = files.iter().find(|file| file.path == path).unwrap();
+            let manifest: DocumentMut = file.text.parse().unwrap();
+            assert!(!file.text.contains("workspace"), "{}", file.text);
+            assert_eq!(manifest["package"]["name"].as_str(), Some(name));
+            assert!(
+                manifest["package"]["version"].is_str() && manifest["dependencies"]["serde_json"].is_value()
+            );
+        }
+        let sdk = files.iter().find(|file| file.path == "vendor/toolbay-sdk/Cargo.toml").unwrap();
+        assert!(sdk.text.contains(r#"path = "../toolbay-sdk-macros""#), "{}", sdk.text);
+        assert!(files.iter().any(|file| file.path == "vendor/toolbay-sdk/src/lib.rs"));
+    }
+}

@@ -1,0 +1,85 @@
+//! What `check` says about reducers: each is run on some texts, twice.
+
+use toolbay::{Host, PluginId, PluginInfo};
+use toolbay_core::content::{ToolOutput, ToolResult};
+use toolbay_core::reduce::ReduceContext;
+use toolbay_core::registry::ReducerEntry;
+
+/// Characters that the results may have.
+const BUDGET: usize = 20_000;
+
+/// The policy under which the reducers of a plugin take what they declare.
+pub(crate) fn policy(info: &PluginInfo) -> String {
+    let lines: Vec<String> =
+        info.reducers.iter().map(|name| serde_json::Value::from(name.as_str()).to_string()).collect();
+    format!("version = 1\n[plugins.{}.grant]\nreduce = [{}]\n", info.id, lines.join(", "))
+}
+
+/// Findings about the reducers of a plugin, in a host with [`policy`].
+pub(crate) async fn findings(host: &Host, id: &PluginId) -> Vec<String> {
+    let catalog = host.registry().snapshot();
+    let mut found = Vec::new();
+    for entry in catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(id)) {
+        for text in samples() {
+            if let Some(problem) = problem(entry, &text).await {
+                found.push(format!("error: its reducer for `{}` {problem}", entry.declared));
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Texts as tools give them: nothing, little, much, lines that repeat, JSON, letters of several bytes.
+fn samples() -> Vec<String> {
+    let lines =
+        |count: usize| (0..count).map(|number| format!("line {number} of {count}\n")).collect::<String>();
+    let json: Vec<_> =
+        (0..300).map(|id| serde_json::json!({"id": id, "name": format!("entry {id}")})).collect();
+    vec![
+        String::new(),
+        "one line".to_owned(),
+        lines(50),
+        lines(5000),
+        "same\n".repeat(2000),
+        "x".repeat(30_000),
+        serde_json::Value::from(json).to_string(),
+        "größe 👩\u{200d}💻\n".repeat(1000),
+    ]
+}
+
+async fn problem(entry: &ReducerEntry, text: &str) -> Option<String> {
+    let first = match run(entry, text).await {
+        Ok(first) => first,
+        Err(fault) => return Some(format!("faults: {fault}")),
+    };
+    if run(entry, text).await.ok() != Some(first.clone()) {
+        return Some(
+            "answers the same result differently; a reducer has to be a function of its input".to_owned(),
+        );
+    }
+    let reduced = first?;
+    if reduced.chars().count() > text.chars().count() {
+        return Some(format!("makes {} characters longer", text.chars().count()));
+    }
+    match run(entry, &reduced).await {
+        Ok(Some(again)) if again != reduced => {
+            Some("changes what it has reduced already; reducing twice has to be reducing once".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The text that becomes of a text; `None`: it stays.
+async fn run(entry: &ReducerEntry, text: &str) -> Result<Option<String>, String> {
+    let input: ToolResult = Ok(ToolOutput::text(text));
+    let context =
+        ReduceContext { tool_name: &entry.declared, args: "{}", turn_count: 1, budget_chars: BUDGET };
+    match entry.reducer.reduce(&input, context).await {
+        Ok(reduced) => Ok(reduced.map(|reduced| match reduced {
+            Ok(output) => output.value,
+            Err(error) => error.message,
+        })),
+        Err(fault) => Err(fault.to_string()),
+    }
+}

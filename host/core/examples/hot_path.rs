@@ -1,0 +1,55 @@
+//! The way of a call without a guest, again and again: what instruments count. `cargo xtask hot-path` runs it under
+//! callgrind; by itself it prints how many allocations a call takes.
+//!
+//! The argument is the number of calls; the first hundred are not counted.
+
+#![allow(clippy::print_stdout, reason = "it is its output")]
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use serde_json::json;
+use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord};
+use toolbay_core::call::{ToolCall, TurnContext};
+use toolbay_core::content::ToolOutput;
+use toolbay_core::native;
+use toolbay_core::pipeline::Pipeline;
+use toolbay_core::registry::Registry;
+use toolbay_core::view::{Filter, View};
+
+const ARGS: &str =
+    r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
+
+/// Takes records, and keeps none.
+#[derive(Debug)]
+struct Nobody;
+
+impl AuditSink for Nobody {
+    fn record(&self, record: AuditRecord) {
+        std::hint::black_box(record);
+    }
+    fn decided(&self, _: GrantRecord) {}
+}
+
+fn main() -> anyhow::Result<()> {
+    let calls: u64 = std::env::args().nth(1).map_or(Ok(1000), |n| n.parse()).context("a number of calls")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let registry = Arc::new(Registry::default());
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let echo = native::tool("echo")
+        .description("Says the text again.")
+        .input_schema(schema)
+        .run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) })?;
+    registry.register(vec![echo])?;
+    let pipeline = Pipeline::new(Arc::new(Nobody));
+    let view = View::new(registry.current(), Filter::default());
+    let one = || {
+        let calls = vec![ToolCall::new("1", "echo", ARGS)];
+        let results = runtime.block_on(pipeline.call_all(&view, calls, TurnContext::default()));
+        std::hint::black_box(results);
+    };
+    (0..100).for_each(|_| one());
+    let counted = allocation_counter::measure(|| (0..calls).for_each(|_| one()));
+    println!("{:.1} allocations and {:.0} bytes a call", counted.count_total as f64 / calls as f64, counted.bytes_total as f64 / calls as f64);
+    Ok(())
+}

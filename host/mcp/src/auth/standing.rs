@@ -1,0 +1,91 @@
+//! On what a request stands, and until when.
+
+use std::time::{Duration, SystemTime};
+
+use axum::http::request::Parts;
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+use tokio_util::sync::CancellationToken;
+
+/// Longest time between two looks at the clock: it can be set, and stands still while the machine sleeps.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// On what a request stands: what is done for it ends when this is over.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    /// Fires when what the caller came with does not count any more.
+    pub(super) credential: CancellationToken,
+    /// Fires when the endpoint is gone, or the server ends.
+    pub(super) endpoint: CancellationToken,
+    /// When what the caller came with has expired.
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl Standing {
+    /// That of a request, if it came over HTTP.
+    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        context.extensions.get::<Parts>()?.extensions.get::<Self>().cloned()
+    }
+
+    /// Whether it was taken away: the token, the key that signed it, the policy under which nobody was asked, or the
+    /// endpoint.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.credential.is_cancelled() || self.endpoint.is_cancelled()
+    }
+
+    /// Waits until it is taken away.
+    pub(crate) async fn revoked(&self) {
+        tokio::select! {
+            () = self.credential.cancelled() => {}
+            () = self.endpoint.cancelled() => {}
+        }
+    }
+
+    /// Waits until it is taken away or has expired.
+    pub(crate) async fn over(&self) {
+        let Some(at) = self.expires else { return self.revoked().await };
+        tokio::select! {
+            () = self.revoked() => {}
+            () = expired(at) => {}
+        }
+    }
+}
+
+async fn expired(at: SystemTime) {
+    while let Ok(left) = at.duration_since(SystemTime::now()) {
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(expires: Option<SystemTime>) -> Standing {
+        Standing { credential: CancellationToken::new(), endpoint: CancellationToken::new(), expires }
+    }
+
+    #[tokio::test]
+    async fn it_is_over_when_any_of_it_is() {
+        let ended = async |standing: &Standing| {
+            tokio::time::timeout(Duration::from_secs(20), standing.over()).await.expect("it never ends");
+        };
+        let lasting = standing(None);
+        assert!(tokio::time::timeout(Duration::from_millis(20), lasting.over()).await.is_err());
+        lasting.credential.cancel();
+        ended(&lasting).await;
+        let closed = standing(None);
+        closed.endpoint.cancel();
+        ended(&closed).await;
+        assert!(lasting.is_revoked() && closed.is_revoked());
+
+        let now = SystemTime::now();
+        let short = standing(now.checked_add(Duration::from_millis(50)));
+        ended(&short).await;
+        assert!(!short.is_revoked(), "whoever has a new token goes on");
+        ended(&standing(now.checked_sub(Duration::from_secs(1)))).await;
+    }
+}

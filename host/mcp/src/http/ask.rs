@@ -1,0 +1,190 @@
+//! A request whose caller is known, and rmcp, which answers it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::Full;
+use rmcp::model::{ErrorCode, ProtocolVersion};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use super::body::{Whole, explain};
+use super::clients::{Client, Share};
+use super::sessions::{Own, RETRY};
+use super::{Settings, State, answer};
+use crate::auth::Standing;
+use crate::message::{Head, RawArguments};
+use crate::server::{Server, Whose};
+
+/// The session that a client of 2026-07-28 wants its request to belong to.
+const SESSION: &str = "toolbay-session";
+/// The session of a client up to 2025-11-25.
+const LEGACY_SESSION: &str = "mcp-session-id";
+/// Longest name of a session, in bytes.
+const MAX_SESSION: usize = 128;
+/// How often something is sent on a stream on which nothing happens: proxies close silent ones.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+type Answer = Box<Response<Body>>;
+
+/// Who asks.
+pub(super) struct Asks<'a> {
+    pub(super) state: &'a Arc<State>,
+    pub(super) settings: &'a Arc<Settings>,
+    pub(super) client: Arc<Client>,
+    /// Under which name the client has something for this profile alone.
+    pub(super) owner: String,
+    /// Who it is, if they said.
+    pub(super) agent: Option<String>,
+    pub(super) standing: Standing,
+}
+
+/// What a request takes of the server, as long as something is done for it: in a session it outlives the connection that
+/// it came by.
+#[derive(Clone)]
+struct Reserved {
+    _share: Arc<Share>,
+    _room: Arc<Share>,
+}
+
+impl Asks<'_> {
+    /// The answer of an endpoint to a request whose body is there.
+    ///
+    /// # Errors
+    /// The answer of this server itself.
+    pub(super) async fn answer(
+        self,
+        server: Server,
+        mut parts: Parts,
+        whole: Whole,
+        share: Arc<Share>,
+    ) -> Result<Response<Body>, Answer> {
+        let head = std::str::from_utf8(&whole.bytes).ok().and_then(Head::read);
+        if parts.method == Method::POST && is_json(&parts.headers) && head.is_none() {
+            return Err(Box::new(explain(&whole.bytes)));
+        }
+        let begins = head.as_ref().and_then(Head::begins).filter(|_| begins_session(&parts));
+        let raw = head.as_ref().and_then(Head::arguments).map(|raw| RawArguments(raw.into()));
+        let primed = |version: Option<&str>| version.is_some_and(knows_primed);
+        let own = self.own(primed(begins.as_deref()), begins.is_some())?;
+        if parts.method == Method::DELETE && !has_session(&own, &parts.headers) {
+            return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
+        }
+        let stands_alone = parts.method == Method::POST && begins.is_none() && !is_in_session(&parts);
+        let whose =
+            if stands_alone { self.whose(&parts.headers)? } else { Whose::of_session(self.agent.clone()) };
+        if let Some(raw) = raw {
+            parts.extensions.insert(raw);
+        }
+        parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
+        parts.extensions.insert(self.standing);
+        let primed = own.primed || primed(version(&parts.headers));
+        let closed = own.closed.clone();
+        let config = config(primed).with_cancellation_token(closed.clone());
+        let connect = move || Ok(server.connection_of(whose.clone(), closed.clone()));
+        let service = StreamableHttpService::new(connect, Arc::new(own), config);
+        Ok(ask(&service, parts, whole).await)
+    }
+
+    /// The sessions of this client; with the share of one more, if one begins.
+    fn own(&self, primed: bool, begins: bool) -> Result<Own, Answer> {
+        let (state, limits) = (self.state, &self.settings.serve.limits);
+        let seat = begins.then(|| state.sessions.seat(state, &self.client, limits)).transpose();
+        Ok(Own {
+            state: Arc::clone(state),
+            settings: Arc::clone(self.settings),
+            client: Arc::clone(&self.client),
+            owner: self.owner.as_str().into(),
+            standing: self.standing.clone(),
+            closed: state.ends.stop.child_token(),
+            seat: Mutex::new(seat.map_err(|full| Box::new(answer::full(full)))?),
+            primed,
+        })
+    }
+
+    /// What the request belongs to, if it does not belong to a session of before 2026-07-28.
+    fn whose(&self, headers: &HeaderMap) -> Result<Whose, Answer> {
+        let mut name = self.owner.clone();
+        if let Some(label) = headers.get(SESSION) {
+            let legal = |label: &&str| !label.is_empty() && label.len() <= MAX_SESSION;
+            let label = label.to_str().ok().filter(legal).ok_or_else(|| {
+                let text = format!("`{SESSION}` has 1 to {MAX_SESSION} visible ASCII characters");
+                Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::INVALID_REQUEST, text, None))
+            })?;
+            name = format!("{name}#{label}");
+        }
+        let name: Arc<str> = name.into();
+        let (state, limits) = (self.state, &self.settings.serve.limits);
+        let session = state.sessions.stateless(&name, state, &self.client, limits);
+        let session = session.map_err(|full| Box::new(answer::full(full)))?;
+        Ok(Whose { session_id: name.to_string(), agent_id: self.agent.clone(), session })
+    }
+}
+
+/// How rmcp is to answer.
+fn config(primed: bool) -> StreamableHttpServerConfig {
+    let mut config = StreamableHttpServerConfig::default()
+        // Names were checked before.
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_legacy_session_mode(true)
+        .with_json_response(true)
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
+        .with_sse_retry(primed.then_some(RETRY));
+    // So was the length.
+    config.max_request_body_bytes = usize::MAX;
+    config
+}
+
+async fn ask<S>(service: &StreamableHttpService<S, Own>, parts: Parts, whole: Whole) -> Response<Body>
+where
+    S: rmcp::ServerHandler + Send + 'static,
+{
+    let (method, json) = (parts.method.clone(), is_json(&parts.headers));
+    let request = axum::http::Request::from_parts(parts, Full::new(whole.bytes.clone()));
+    let mut response = service.handle(request).await;
+    match response.status() {
+        // What it says of a body that it does not understand.
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if method == Method::POST && json => explain(&whole.bytes),
+        StatusCode::ACCEPTED if method == Method::DELETE => {
+            // Clients take another success for a failure.
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response.map(Body::new)
+        }
+        _ => response.map(Body::new),
+    }
+}
+
+fn has_session(own: &Own, headers: &HeaderMap) -> bool {
+    let id = headers.get(LEGACY_SESSION).and_then(|id| id.to_str().ok());
+    id.is_none_or(|id| own.has(id))
+}
+
+/// Whether a request is one of a session of before 2026-07-28.
+fn is_in_session(parts: &Parts) -> bool {
+    let modern = ProtocolVersion::V_2026_07_28;
+    parts.headers.contains_key(LEGACY_SESSION)
+        && version(&parts.headers).is_none_or(|version| version < modern.as_str())
+}
+
+/// Whether `initialize` begins a session when it comes so, whatever version it names.
+fn begins_session(parts: &Parts) -> bool {
+    parts.method == Method::POST && !parts.headers.contains_key(LEGACY_SESSION)
+}
+
+fn version(headers: &HeaderMap) -> Option<&str> {
+    headers.get("mcp-protocol-version").and_then(|version| version.to_str().ok())
+}
+
+/// Whether a client of this version expects that a stream begins with an event that says how to come back to it.
+fn knows_primed(version: &str) -> bool {
+    version >= ProtocolVersion::V_2025_11_25.as_str()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+}

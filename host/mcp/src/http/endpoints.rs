@@ -1,0 +1,59 @@
+//! The endpoints that there are: one without a profile, and one for each profile of the policy.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::server::Server;
+
+/// What fires when an endpoint is gone, for each that was asked for.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    /// Fires when all of them end.
+    stop: CancellationToken,
+    profiles: Mutex<HashMap<Box<str>, CancellationToken>>,
+}
+
+/// An endpoint: what answers there, and what fires when it is gone.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) server: Server,
+    pub(super) gone: CancellationToken,
+}
+
+impl Endpoints {
+    pub(super) fn new(stop: CancellationToken) -> Self {
+        Self { stop, profiles: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, CancellationToken>> {
+        self.profiles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoint of a profile, if the policy has it.
+    pub(super) fn get(&self, server: &Server, profile: Option<&str>) -> Option<Endpoint> {
+        let Some(name) = profile else {
+            return Some(Endpoint { server: server.clone(), gone: self.stop.clone() });
+        };
+        // Looked for while nobody can end those that are gone: what is found here is told when it goes.
+        let mut profiles = self.lock();
+        let server = server.under(profile)?;
+        let gone = match profiles.get(name) {
+            Some(gone) => gone.clone(),
+            None => profiles.entry(name.into()).or_insert(self.stop.child_token()).clone(),
+        };
+        Some(Endpoint { server, gone })
+    }
+
+    /// Ends those that the policy does not have any more.
+    pub(super) fn end_those_gone(&self, server: &Server) {
+        self.lock().retain(|profile, gone| {
+            let is_there = server.under(Some(profile)).is_some();
+            if !is_there {
+                gone.cancel();
+            }
+            is_there
+        });
+    }
+}

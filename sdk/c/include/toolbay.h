@@ -1,0 +1,276 @@
+/* Write Toolbay plugins in C: tools are functions with a name, a description and a JSON Schema.
+ *
+ *     static tb_result shout(tb_json args) {
+ *       tb_str text = tb_get_str(args, "text", "");
+ *       if (text.len == 0) return tb_input_error("/text", "the text is empty");
+ *       return tb_text("%v!", text);
+ *     }
+ *
+ *     static const tb_tool tools[] = {{
+ *       .name = "shout", .description = "Say it louder.", .traits = TB_READ_ONLY, .run = shout,
+ *       .input = TB_JSON({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+ *     }};
+ *     TB_TOOLS(tools)
+ *
+ * An instance lives for one call, so nothing is ever freed. There is no standard library: what is here, and what the
+ * compiler itself has (<stdint.h>, <stdbool.h>, <stddef.h>).
+ */
+#ifndef TOOLBAY_H
+#define TOOLBAY_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Not macros, or they would be 0 and 1 in a TB_JSON that stands in a macro of yours. */
+#if __STDC_VERSION__ < 202000L
+#undef false
+#undef true
+enum { false, true };
+#endif
+
+/* ---- Texts and bytes: never ended by a zero. ---- */
+
+typedef struct { const char *data; size_t len; } tb_str;
+typedef tb_str tb_json; /* a JSON text: an object, or a part of one */
+typedef struct { const uint8_t *data; size_t len; } tb_bytes;
+
+#define TB_STR(literal) ((tb_str){(literal), sizeof(literal) - 1})
+/* A JSON text without backslashes: TB_JSON({"type": "object"}). */
+#define TB_JSON(...) #__VA_ARGS__
+
+tb_str tb_str_of(const char *ended_by_zero);
+bool tb_equal(tb_str a, const char *b);
+tb_bytes tb_bytes_of(tb_str text);
+bool tb_is_utf8(tb_bytes data);
+/* Bytes as a text; what is not UTF-8 is replaced. All that goes to the host is made such. */
+tb_str tb_utf8(tb_bytes data);
+/* Memory that is there until the call ends; the call ends if there is none. */
+void *tb_alloc(size_t bytes);
+/* For loops over more than fits: all that was handed out since the mark, by the host too, is handed out again. */
+size_t tb_mark(void);
+void tb_release(size_t mark);
+
+/* %s char*, %v tb_str, %q tb_str as a JSON string, %d int, %l int64_t, %u size_t, %x unsigned, %f double, %c, %%. */
+tb_str tb_format(const char *format, ...);
+tb_str tb_vformat(const char *format, va_list args);
+
+/* A text that grows. */
+typedef struct { char *data; size_t len, capacity; } tb_buffer;
+void tb_put(tb_buffer *to, const char *format, ...);
+void tb_put_str(tb_buffer *to, tb_str text);
+static inline tb_str tb_done(const tb_buffer *buffer) { return (tb_str){buffer->data, buffer->len}; }
+
+/* ---- JSON: the host has checked the arguments against the schema. ---- */
+
+/* The value of a key, as a JSON text; `.data` is NULL if there is none. */
+tb_json tb_get(tb_json object, const char *key);
+/* The element of an array; `.data` is NULL behind the last. */
+tb_json tb_at(tb_json array, size_t index);
+/* The value of a key, or `otherwise` if it is absent, null or of another type. Integers are exact, or cut to 64 bits. */
+tb_str tb_get_str(tb_json object, const char *key, const char *otherwise);
+int64_t tb_get_int(tb_json object, const char *key, int64_t otherwise);
+double tb_get_double(tb_json object, const char *key, double otherwise);
+bool tb_get_bool(tb_json object, const char *key, bool otherwise);
+/* A JSON value as what it is. */
+tb_str tb_as_str(tb_json value);
+double tb_as_double(tb_json value);
+
+/* ---- What a tool returns. ---- */
+
+typedef struct tb_answer tb_answer;
+typedef struct { tb_answer *answer; } tb_result;
+
+tb_result tb_text(const char *format, ...);
+/* A JSON text, for the model and for programs; what is no object is wrapped as {"result": …}. */
+tb_result tb_structured(tb_json json);
+/* One text for the model, another for programs. */
+tb_result tb_rendered(tb_str text, tb_json json);
+tb_result tb_with_image(tb_result result, tb_bytes data, const char *mime_type);
+tb_result tb_with_link(tb_result result, const char *uri, const char *name);
+tb_result tb_with_cost(tb_result result, double usd);
+tb_result tb_with_meta(tb_result result, tb_json object);
+
+/* The four ways to say no. `subject` may be NULL; see `tool-error` in types.wit for what it is. */
+tb_result tb_input_error(const char *subject, const char *format, ...);
+tb_result tb_not_available(const char *subject, const char *format, ...);
+tb_result tb_failed(const char *subject, const char *format, ...);
+tb_result tb_stale(const char *subject, const char *format, ...);
+/* What the host said when a function below returned false. */
+tb_result tb_host_error(void);
+
+/* ---- Tools. ---- */
+
+typedef enum {
+  TB_READ_ONLY = 1, TB_ADDITIVE = 2, TB_IDEMPOTENT = 4, TB_CLOSED_WORLD = 8, TB_ALWAYS_INCLUDE = 16,
+  TB_UNTRUSTED_OUTPUT = 32, TB_NEEDS_APPROVAL = 64, TB_DEFERRED = 128,
+} tb_traits;
+
+/* `kind`: fs-read, fs-write, net, process, secret, kv, env, attachments; clock and random have no target. */
+typedef struct { const char *kind, *target, *reason; bool optional; } tb_need;
+
+typedef struct {
+  const char *name, *title, *description;
+  const char *input;  /* JSON Schema of the arguments; NULL: none */
+  const char *output; /* JSON Schema of the structured result; NULL: none */
+  const char *meta;   /* a JSON object; "examples" in it are calls that `toolbay test` tries */
+  const char *toolset;
+  const char *tags[8];
+  int traits;
+  uint32_t max_result_chars, timeout_ms; /* 0: not said */
+  tb_need needs[8];
+  tb_result (*run)(tb_json args);
+} tb_tool;
+
+typedef struct { const char *name, *version, *description, *authors, *license, *homepage, *source; } tb_about;
+
+/* A result that a reducer may make shorter. `error_code` is NULL if the tool went well. */
+typedef struct {
+  tb_str tool_name;
+  tb_json args;
+  uint32_t turn_count, budget_chars;
+  const char *error_code;
+  tb_str value; /* the text, or the error's message */
+  tb_json structured;
+} tb_reducible;
+
+/* Returns a shorter text; a text without data leaves the result as it is. */
+typedef struct {
+  const char *tool_name, *description;
+  tb_str (*reduce)(const tb_reducible *result);
+} tb_reducer;
+
+#define TB_EXPORT(name) __attribute__((export_name(name), used))
+#define TB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+void *tb_list_tools(const tb_tool *tools, size_t count);
+void *tb_call(const tb_tool *tools, size_t count, char *name, size_t name_len, char *args, size_t args_len);
+void *tb_describe(const tb_about *about);
+void *tb_check(const char *(*check)(tb_str tool), char *tool, size_t tool_len);
+void *tb_list_reducers(const tb_reducer *reducers, size_t count);
+void *tb_reduce(const tb_reducer *reducers, size_t count, void *params);
+
+/* Exports an array of tools. */
+#define TB_TOOLS(tools) \
+  TB_EXPORT("toolbay:plugin/tools@0.1.0#list-tools") void *tb_export_list_tools(void) { \
+    return tb_list_tools((tools), TB_COUNT(tools)); \
+  } \
+  TB_EXPORT("toolbay:plugin/tools@0.1.0#call") \
+  void *tb_export_call(char *name, size_t name_len, char *args, size_t args_len) { \
+    return tb_call((tools), TB_COUNT(tools), name, name_len, args, args_len); \
+  }
+
+/* Exports who made it: TB_ABOUT(.name = "…", .version = "…"). */
+#define TB_ABOUT(...) \
+  TB_EXPORT("toolbay:plugin/about@0.1.0#describe") void *tb_export_describe(void) { \
+    static const tb_about about = {__VA_ARGS__}; \
+    return tb_describe(&about); \
+  }
+
+/* Exports a function that tells why a tool is not available; NULL: it is. It sees the settings and nothing else. */
+#define TB_AVAILABLE(check) \
+  TB_EXPORT("toolbay:plugin/availability@0.1.0#check") void *tb_export_check(char *tool, size_t tool_len) { \
+    return tb_check((check), tool, tool_len); \
+  }
+
+/* Exports an array of reducers. */
+#define TB_REDUCERS(reducers) \
+  TB_EXPORT("toolbay:plugin/reducers@0.1.0#list-reducers") void *tb_export_list_reducers(void) { \
+    return tb_list_reducers((reducers), TB_COUNT(reducers)); \
+  } \
+  TB_EXPORT("toolbay:plugin/reducers@0.1.0#reduce") void *tb_export_reduce(void *params) { \
+    return tb_reduce((reducers), TB_COUNT(reducers), params); \
+  }
+
+/* ---- The host. What returns false was refused or failed: `return tb_host_error();` ---- */
+
+/* The call that is running. */
+void tb_progress(float percent, const char *format, ...); /* 0 to 100; below 0: not said */
+bool tb_cancelled(void);
+uint32_t tb_budget_chars(void);
+bool tb_remaining_ms(uint64_t *ms); /* false: not known */
+bool tb_dry_run(void);
+tb_str tb_call_id(void);
+/* The texts below are of length 0 if they are not known. */
+tb_str tb_session_id(void);
+tb_str tb_session_key(void);
+tb_str tb_platform(void);
+tb_str tb_working_dir(void);
+tb_str tb_agent_id(void);
+tb_str tb_personality_id(void);
+tb_str tb_team_id(void);
+bool tb_turn(uint32_t *turn);
+bool tb_message_count(uint32_t *count);
+tb_json tb_attribute(const char *name);
+
+typedef enum { TB_TRACE, TB_DEBUG, TB_INFO, TB_WARN, TB_ERROR } tb_level;
+void tb_log(tb_level level, const char *format, ...);
+
+/* The operator's settings: JSON texts; `.data` is NULL if it is not set. */
+tb_json tb_config(const char *key);
+size_t tb_config_keys(tb_str **keys);
+
+typedef enum { TB_OF_TOOL, TB_OF_PLUGIN, TB_OF_SESSION, TB_OF_AGENT } tb_scope;
+bool tb_kv_get(tb_scope scope, tb_str key, tb_bytes *value); /* `.data` is NULL if there is none */
+bool tb_kv_set(tb_scope scope, tb_str key, tb_bytes value, uint32_t ttl_seconds); /* 0: for good */
+bool tb_kv_remove(tb_scope scope, tb_str key);
+bool tb_kv_keys(tb_scope scope, tb_str prefix, tb_str after, uint32_t limit, tb_str **keys, size_t *count);
+bool tb_kv_increment(tb_scope scope, tb_str key, int64_t by, int64_t *sum);
+/* Sets it only if it holds `expected` (`.data` NULL: nothing). */
+bool tb_kv_replace(tb_scope scope, tb_str key, tb_bytes expected, tb_bytes value, bool *replaced);
+
+bool tb_secret(const char *name, tb_str *text, bool *revealed); /* `revealed` may be NULL */
+
+typedef struct { tb_str name, value; } tb_pair;
+typedef struct {
+  const char *method; /* NULL: GET */
+  tb_str url;
+  const tb_pair *headers;
+  size_t header_count;
+  tb_bytes body; /* `.data` NULL: none */
+  uint32_t timeout_ms;         /* 0: as long as the call may take */
+  uint64_t max_response_bytes; /* 0: as many as the operator allows */
+} tb_request;
+typedef struct {
+  uint16_t status;
+  tb_str url;
+  tb_pair *headers;
+  size_t header_count;
+  tb_bytes body;
+  bool truncated;
+} tb_response;
+bool tb_fetch(const tb_request *request, tb_response *response);
+
+typedef enum { TB_FILE, TB_DIRECTORY, TB_SYMLINK, TB_OTHER } tb_file_kind;
+typedef struct { tb_file_kind kind; uint64_t size, modified_ms; tb_str version; } tb_stat;
+typedef struct { tb_str name; tb_file_kind kind; } tb_entry;
+bool tb_file_read(tb_str path, tb_bytes *data);
+bool tb_file_read_text(tb_str path, tb_str *text); /* must be UTF-8 */
+bool tb_file_read_part(tb_str path, uint64_t offset, uint64_t max_bytes, tb_bytes *data, tb_stat *stat);
+/* `expected_version` of length 0: refused if it changed since this session read it. `stat` may be NULL. */
+bool tb_file_write(tb_str path, tb_bytes data, tb_str expected_version, tb_stat *stat);
+bool tb_file_stat(tb_str path, tb_stat *stat);
+bool tb_file_list(tb_str path, tb_entry **entries, size_t *count);
+bool tb_file_make_dir(tb_str path);
+bool tb_file_remove(tb_str path);
+
+typedef struct {
+  tb_str program;
+  const tb_str *args;
+  size_t arg_count;
+  tb_str cwd; /* of length 0: the operator's */
+  const tb_pair *env;
+  size_t env_count;
+  tb_bytes input; /* `.data` NULL: none */
+  uint32_t timeout_ms, max_output_bytes; /* 0: as the operator allows */
+} tb_command;
+typedef struct { bool exited; int32_t exit_code; tb_bytes output, errors; bool truncated; } tb_completed;
+bool tb_run(const tb_command *command, tb_completed *completed);
+
+typedef struct { tb_str id, name, mime_type; uint64_t size; } tb_attachment;
+size_t tb_attachments(tb_attachment **all);
+bool tb_attachment_read(tb_str id, tb_bytes *data);
+bool tb_attachment_create(tb_str name, tb_str mime_type, tb_bytes data, tb_attachment *made);
+
+#endif

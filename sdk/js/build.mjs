@@ -1,0 +1,154 @@
+#!/usr/bin/env node
+// Makes a component of a plugin: `toolbay-js plugin.js -o plugin.wasm`.
+//
+// The module and what it imports become one file; it is run once here, so that what is wrong with it is said now; then
+// it is put into a QuickJS that has already loaded it when a call comes.
+
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+const SDK = dirname(fileURLToPath(import.meta.url));
+const USAGE = 'usage: toolbay-js PLUGIN.js -o PLUGIN.wasm [--fast]';
+
+/** Interfaces that a plugin may export beside what it must. */
+const EXPORTS = {
+  tools: (made) => made.tools.length > 0,
+  reducers: (made) => made.reducers.length > 0,
+  availability: (made) => made.available !== null && made.tools.length > 0,
+  about: () => true,
+};
+
+const folder = mkdtempSync(join(tmpdir(), 'toolbay-js-'));
+try {
+  const { file, output, fast } = options(process.argv.slice(2));
+  const bytes = await build(file, fast);
+  mkdirSync(dirname(output), { recursive: true });
+  writeFileSync(output, bytes);
+  console.error(`${output}: ${Math.ceil(bytes.length / 1024)} KiB`);
+} catch (error) {
+  console.error(`error: ${error.message}`);
+  process.exitCode = 1;
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function options(args) {
+  const named = args.indexOf('-o');
+  const output = named >= 0 ? args.splice(named, 2)[1] : undefined;
+  const fast = args.includes('--fast');
+  const [file, ...more] = args.filter((arg) => arg !== '--fast');
+  if (!file || !output || more.length > 0) throw new Error(USAGE);
+  if (!existsSync(file)) throw new Error(`\`${file}\` does not exist\n${USAGE}`);
+  return { file: resolve(file), output: resolve(output), fast };
+}
+
+async function build(file, fast) {
+  const { esbuild, componentize } = await toolchain();
+  const made = await evaluated(esbuild, file);
+  const names = Object.keys(EXPORTS).filter((name) => EXPORTS[name](made));
+  // What only reduces is not to import anything.
+  const sealed = made.tools.length === 0;
+  const source = await bundled(esbuild, entry(file, names), dirname(file), sealed);
+  const script = join(folder, 'plugin.js');
+  writeFileSync(script, source);
+  try {
+    const { component } = await componentize({
+      witPath: contract(names, sealed), world: 'built', jsSource: source, jsPath: script, moduleRoot: folder, sync: true,
+      optSize: !fast, stubWasi: sealed,
+    });
+    return component;
+  } catch (error) {
+    throw new Error(`componentize-qjs: ${error.message}`);
+  }
+}
+
+async function toolchain() {
+  try {
+    const [esbuild, { componentize }] = await Promise.all([import('esbuild'), import('componentize-qjs')]);
+    return { esbuild, componentize };
+  } catch (error) {
+    if (error.code !== 'ERR_MODULE_NOT_FOUND' && error.code !== 'MODULE_NOT_FOUND') throw error;
+    throw new Error(`a package is missing (${error.message.split('\n')[0]}): run \`npm install\` in the plugin's folder`);
+  }
+}
+
+/** The plugin as Node sees it, with a host that grants nothing. */
+async function evaluated(esbuild, file) {
+  const outfile = join(folder, 'evaluated.mjs');
+  await esbuild.build(common({ entryPoints: [file], outfile, platform: 'node', conditions: ['node'] })).catch(explain);
+  const made = (await import(pathToFileURL(outfile))).default;
+  if (!Array.isArray(made?.tools) || !Array.isArray(made?.reducers)) {
+    throw new Error(`\`${file}\` has no plugin: write \`export default plugin({ tools: [ … ] })\``);
+  }
+  return made;
+}
+
+function entry(file, names) {
+  const about = JSON.stringify(aboutOf(dirname(file)));
+  return [
+    `import made from ${JSON.stringify(file)};`,
+    `import { exported } from ${JSON.stringify(join(SDK, 'src/plugin.js'))};`,
+    `export const { ${names.join(', ')} } = exported(made, ${about});`,
+  ].join('\n');
+}
+
+/** What the nearest `package.json` says, for people to read. */
+function aboutOf(start) {
+  let at = start;
+  while (!existsSync(join(at, 'package.json')) && dirname(at) !== at) at = dirname(at);
+  const path = join(at, 'package.json');
+  const json = existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : {};
+  const text = (value) => (typeof value === 'string' && value !== '' ? value : null);
+  return {
+    name: text(json.name) ?? 'plugin', version: text(json.version) ?? '0.0.0', description: text(json.description),
+    authors: text(json.author?.name ?? json.author), license: text(json.license), homepage: text(json.homepage),
+    source: text(json.repository?.url ?? json.repository), configSchema: json.toolbay?.config ? JSON.stringify(json.toolbay.config) : null,
+    meta: null,
+  };
+}
+
+async function bundled(esbuild, contents, resolveDir, sealed) {
+  const alias = sealed ? { '#host': join(SDK, 'src/no-host.js') } : {};
+  const made = await esbuild.build(common({
+    stdin: { contents, resolveDir }, write: false, platform: 'neutral', mainFields: ['module', 'main'], target: 'es2023',
+    minify: true, keepNames: true, external: ['toolbay:*', 'wasi:*'], alias,
+  })).catch(explain);
+  return made.outputFiles[0].text;
+}
+
+/** One SDK, wherever the plugin has it from. */
+function common(more) {
+  const own = {
+    name: 'toolbay',
+    setup({ onResolve }) {
+      onResolve({ filter: /^@toolbay\/sdk$/ }, () => ({ path: join(SDK, 'src/index.js') }));
+    },
+  };
+  return { bundle: true, format: 'esm', logLevel: 'silent', plugins: [own], ...more };
+}
+
+function explain(error) {
+  const lines = (error.errors ?? []).map(({ text, location }) =>
+    `${location ? `${location.file}:${location.line}: ` : ''}${text}${hint(text)}`);
+  throw new Error(lines.length > 0 ? lines.join('\n') : error.message);
+}
+
+function hint(text) {
+  const [, name] = text.match(/^Could not resolve "(.*)"/) ?? [];
+  if (name === undefined || name.startsWith('.')) return '';
+  if (name.startsWith('node:')) return ': a component has nothing of Node; files, http and programs come from `@toolbay/sdk`';
+  return `: install it with \`npm install ${name}\`; it must need nothing of Node`;
+}
+
+/** The contract with one more world, which has what this plugin exports and nothing else. */
+function contract(names, sealed) {
+  const path = join(folder, 'wit');
+  cpSync(join(SDK, 'wit'), join(path, 'deps/toolbay'), { recursive: true });
+  const of = (name) => `toolbay:plugin/${name}@0.1.0`;
+  const lines = names.map((name) => `  export ${of(name)};`);
+  if (!sealed) lines.unshift(`  include ${of('imports')};`);
+  writeFileSync(join(path, 'built.wit'), `package toolbay:built;\n\nworld built {\n${lines.join('\n')}\n}\n`);
+  return path;
+}

@@ -1,0 +1,286 @@
+/** Write Toolbay plugins in JavaScript or TypeScript. */
+
+/** A JSON value. Integers that a number can not hold are BigInts. */
+export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
+
+/** What a result may be besides an {@link Output}: text as it is, anything else as JSON. */
+export type Result = void | undefined | null | boolean | number | bigint | string | object;
+
+/** A JSON Schema (2020-12). `optional` only for a property of `input`: it may be left out. */
+export interface Schema {
+  readonly type?: string | readonly string[];
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly optional?: boolean;
+  readonly enum?: readonly unknown[];
+  readonly items?: Schema;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: boolean | Schema;
+  readonly [key: string]: unknown;
+}
+
+type Simple = { string: string; integer: number; number: number; boolean: boolean; null: null };
+
+/** What a value of a schema is, as far as its `type`, `enum`, `items` and `properties` tell. */
+export type Value<S extends Schema> =
+  S extends { enum: readonly (infer E)[] } ? E
+    : S extends { type: keyof Simple } ? Simple[S['type']]
+      : S extends { type: 'array'; items: infer I extends Schema } ? Value<I>[]
+        : S extends { type: 'object'; properties: infer P extends Record<string, Schema> } ? { [K in keyof P]: Value<P[K]> }
+          // Whatever the schema allows.
+          : any;
+
+/** The arguments of a tool: what is `optional` may be missing. */
+export type Args<I> = I extends { type: 'object' } ? any
+  : I extends Record<string, Schema>
+    ? { [K in keyof I as I[K] extends { optional: true } ? never : K]: Value<I[K]> }
+      & { [K in keyof I as I[K] extends { optional: true } ? K : never]?: Value<I[K]> }
+    : Record<string, never>;
+
+type Targets = string | readonly string[];
+
+/** Capabilities that a tool asks for, with why. Without a grant of the operator there is none of them. */
+export interface Needs {
+  /** The tool also works without. */
+  optional?: boolean;
+  /** Shown to the operator who decides. */
+  reason?: string;
+  fsRead?: Targets;
+  fsWrite?: Targets;
+  /** `GET https://api.example.com`, `https://*.example.com` */
+  net?: Targets;
+  /** `git status *` */
+  process?: Targets;
+  secret?: Targets;
+  kv?: kv.Scope | readonly kv.Scope[];
+  env?: Targets;
+  attachments?: Targets;
+  clock?: true;
+  random?: true;
+}
+
+/** The author's claims about a tool. Without any the host assumes the worst. */
+export interface Traits {
+  /** Does not change its environment. */
+  readOnly?: boolean;
+  /** Changes only by adding. */
+  additive?: boolean;
+  /** Repeating the call changes nothing more. */
+  idempotent?: boolean;
+  /** Touches only things the host knows of. */
+  closedWorld?: boolean;
+  alwaysInclude?: boolean;
+  /** The output holds text others wrote. */
+  untrustedOutput?: boolean;
+  /** A person should confirm each call. */
+  needsApproval?: boolean;
+  /** Left out of the first list of tools; found by search. */
+  deferred?: boolean;
+}
+
+export interface ToolOptions<I> extends Traits {
+  /** 1 to 48 letters, digits, `_` or `-`. */
+  name: string;
+  title?: string;
+  /** What the model reads to decide whether to call the tool. */
+  description: string;
+  /** The properties of the arguments, required unless they have a `default` or are `optional`; or a schema of an object. */
+  input?: I;
+  /** A schema of the structured result; what is not an object comes under `result`. */
+  output?: Schema;
+  toolset?: string;
+  tags?: readonly string[];
+  maxResultChars?: number;
+  timeoutMs?: number;
+  needs?: Needs | readonly Needs[];
+  /** Calls that `toolbay test` tries: the whole text, a part of it, the structured result, or the error's code. */
+  examples?: readonly { args: object; value?: string; contains?: string; structured?: object; error?: ErrorCode }[];
+  meta?: object;
+  /** Not `async`: calls of the host are not asynchronous here. */
+  run(args: Args<I>, call: typeof context): Result;
+}
+
+export interface Tool { readonly definition: object }
+export interface Reducer { readonly definition: object }
+export interface Plugin { readonly tools: readonly Tool[]; readonly reducers: readonly Reducer[] }
+
+export interface ReduceContext {
+  readonly toolName: string;
+  readonly args: any;
+  readonly turnCount: number;
+  readonly budgetChars: number;
+}
+
+/** Describes a tool. */
+export function tool<const I extends Record<string, Schema> | Schema = {}>(options: ToolOptions<I>): Tool;
+/** Describes a reducer: it makes results of one tool shorter; null leaves a result as it is. */
+export function reducer(options: {
+  tool: string;
+  description?: string;
+  reduce(result: Output | ToolError, context: ReduceContext): Output | ToolError | string | null | undefined;
+}): Reducer;
+/** Puts a plugin together; the module exports it as its default. `available` tells why a tool is not available. */
+export function plugin(parts: {
+  tools?: readonly Tool[];
+  reducers?: readonly Reducer[];
+  available?(tool: string): string | null | undefined | void;
+}): Plugin;
+
+export type ErrorCode = 'input-invalid' | 'not-available' | 'execution-failed' | 'stale-write';
+
+/** An error of a tool; its message goes back to the model as it is. */
+export class ToolError extends Error {
+  constructor(code: ErrorCode, message: string, subject?: string | null, options?: { costUsd?: number });
+  readonly code: ErrorCode;
+  readonly subject: string | null;
+  readonly costUsd: number | null;
+}
+/** The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument. */
+export function inputError(message: string, subject?: string | null): ToolError;
+/** The tool can not run here and now; `subject` is a short machine-readable reason. */
+export function notAvailable(message: string, subject?: string | null): ToolError;
+/** The tool ran and failed; `subject` is a cause, if known. */
+export function failed(message: string, subject?: string | null): ToolError;
+/** What the call wanted to overwrite changed since it was read; `subject` is the path or key. */
+export function stale(message: string, subject?: string | null): ToolError;
+
+/** A result put together by hand. */
+export class Output {
+  constructor(value?: string);
+  value: string;
+  data: unknown;
+  /** Sets the structured result for programs; what is not an object is wrapped as `{result: …}`. */
+  structured(data: unknown): this;
+  text(text: string): this;
+  image(bytes: Uint8Array, mimeType: string): this;
+  audio(bytes: Uint8Array, mimeType: string): this;
+  link(uri: string, name: string, more?: { title?: string; description?: string; mimeType?: string; size?: number }): this;
+  /** Says what the call cost, in US dollars. */
+  cost(usd: number): this;
+  /** Adds metadata for the host; the model never sees it. */
+  metadata(meta: object): this;
+}
+/** A result that reads differently for the model and for programs. */
+export function rendered(text: string, data: unknown): Output;
+
+/** The call that is running. */
+export namespace context {
+  type Audience = 'internal' | 'user' | 'dashboard';
+  function progress(message: string, percent?: number | null, audience?: Audience): void;
+  function cancelled(): boolean;
+  function checkCancelled(): void;
+  function budgetChars(): number;
+  function remainingMs(): number | null;
+  function dryRun(): boolean;
+  function callId(): string;
+  function sessionId(): string | null;
+  function sessionKey(): string | null;
+  function platform(): string | null;
+  function workingDir(): string | null;
+  function agentId(): string | null;
+  function personalityId(): string | null;
+  function teamId(): string | null;
+  function turn(): number | null;
+  function messageCount(): number | null;
+  function attribute(name: string): any;
+}
+
+/** Lines for the operator. */
+export namespace log {
+  type Fields = Readonly<Record<string, unknown>>;
+  function trace(message: string, fields?: Fields): void;
+  function debug(message: string, fields?: Fields): void;
+  function info(message: string, fields?: Fields): void;
+  function warn(message: string, fields?: Fields): void;
+  function error(message: string, fields?: Fields): void;
+}
+
+/** Settings the operator wrote for this plugin. */
+export namespace config {
+  function get(key: string, otherwise?: any): any;
+  function require(key: string): any;
+  function keys(): string[];
+}
+
+/** State that outlives a call. */
+export namespace kv {
+  type Scope = 'tool' | 'plugin' | 'session' | 'agent';
+  function get(scope: Scope, key: string): Uint8Array | null;
+  function getText(scope: Scope, key: string): string | null;
+  function getJson(scope: Scope, key: string): any;
+  function set(scope: Scope, key: string, value: string | Uint8Array, options?: { ttlSeconds?: number | null }): void;
+  function setJson(scope: Scope, key: string, value: unknown, options?: { ttlSeconds?: number | null }): void;
+  function remove(scope: Scope, key: string): void;
+  function keys(scope: Scope, prefix?: string, options?: { after?: string | null; limit?: number }): string[];
+  /** Adds to a number, atomically. Exact up to 2 to the 53rd. */
+  function increment(scope: Scope, key: string, by?: number): number;
+  /** Sets a key only if it holds `expected` (null: nothing); tells whether it did. */
+  function replace(scope: Scope, key: string, expected: string | Uint8Array | null, value: string | Uint8Array): boolean;
+}
+
+/** Credentials by name. */
+export namespace secrets {
+  function get(name: string): { text: string; revealed: boolean };
+}
+
+/** HTTP through the host's policy, one buffered exchange at a time. */
+export namespace http {
+  interface Options {
+    headers?: Readonly<Record<string, string>>;
+    body?: string | Uint8Array | null;
+    /** Sets the body, and says so. */
+    json?: unknown;
+    timeoutMs?: number | null;
+    maxResponseBytes?: number | null;
+  }
+  class Response {
+    readonly status: number;
+    readonly url: string;
+    readonly headers: [string, string][];
+    readonly body: Uint8Array;
+    readonly truncated: boolean;
+    /** Returns the response if its status is 2xx, otherwise throws an error that names it. */
+    ok(): this;
+    header(name: string): string | null;
+    text(): string;
+    json(): any;
+  }
+  function request(method: string, url: string, options?: Options): Response;
+  function get(url: string, options?: Options): Response;
+  function post(url: string, options?: Options): Response;
+}
+
+/** Files under the operator's globs, with a guard against blind overwrites. */
+export namespace files {
+  type Kind = 'file' | 'directory' | 'symlink' | 'other';
+  interface Stat { kind: Kind; size: number; modifiedMs: number; version: string }
+  function read(path: string, options?: { offset?: number; maxBytes?: number | null }): { data: Uint8Array; stat: Stat };
+  function readText(path: string): string;
+  function write(path: string, data: string | Uint8Array, expectedVersion?: string | null): Stat;
+  function stat(path: string): Stat;
+  function readDir(path: string): { name: string; kind: Kind }[];
+  function makeDir(path: string): void;
+  function remove(path: string): void;
+}
+
+/** Programs on the operator's list. */
+export namespace process {
+  interface Options {
+    cwd?: string | null;
+    env?: Readonly<Record<string, string>>;
+    stdin?: string | Uint8Array | null;
+    timeoutMs?: number | null;
+    maxOutputBytes?: number | null;
+  }
+  function run(program: string, args?: readonly string[], options?: Options):
+    { exitCode: number | null; stdout: string; stderr: string; truncated: boolean };
+}
+
+/** Files that came with the conversation turn, and files to hand back. */
+export namespace attachments {
+  interface Attachment { id: string; name: string; mimeType: string; size: number }
+  function all(): Attachment[];
+  function read(id: string): Uint8Array;
+  function create(name: string, mimeType: string, data: string | Uint8Array): Attachment;
+}

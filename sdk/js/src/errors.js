@@ -1,0 +1,61 @@
+// The four ways in which a tool says no. Any other exception becomes `execution-failed` with its message.
+
+export const CODES = Object.freeze(['input-invalid', 'not-available', 'execution-failed', 'stale-write']);
+
+/** An error of a tool; its message goes back to the model as it is. */
+export class ToolError extends Error {
+  constructor(code, message, subject = null, options = {}) {
+    super(message);
+    if (!CODES.includes(code)) {
+      throw new TypeError(`unknown error code ${JSON.stringify(code)}; known are ${CODES.join(', ')}`);
+    }
+    this.name = 'ToolError';
+    this.code = code;
+    this.subject = subject;
+    this.costUsd = options.costUsd ?? null;
+  }
+}
+
+/** The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument. */
+export const inputError = (message, subject) => new ToolError('input-invalid', message, subject);
+
+/** The tool can not run here and now; `subject` is a short machine-readable reason. */
+export const notAvailable = (message, subject) => new ToolError('not-available', message, subject);
+
+/** The tool ran and failed; `subject` is a cause, if known. */
+export const failed = (message, subject) => new ToolError('execution-failed', message, subject);
+
+/** What the call wanted to overwrite changed since it was read; `subject` is the path or key. */
+export const stale = (message, subject) => new ToolError('stale-write', message, subject);
+
+/** The record of the contract for whatever was thrown. */
+export function toRecord(error) {
+  if (error instanceof ToolError) {
+    const { code, message, subject, costUsd } = error;
+    return { code, message: message.toWellFormed(), subject: subject ?? null, costUsd };
+  }
+  return { code: 'execution-failed', message: messageOf(error).toWellFormed(), subject: null, costUsd: null };
+}
+
+/** Whether the engine had no memory left. Such an error is not told to the model: the host says which limit it was. */
+export function isOutOfMemory(error) {
+  return error instanceof Error && error.name === 'InternalError' && error.message === 'out of memory';
+}
+
+function messageOf(error) {
+  if (!(error instanceof Error)) return typeof error === 'string' ? error : `the tool threw ${shown(error)}`;
+  let message = error.message || error.name;
+  for (let cause = error.cause, depth = 0; cause instanceof Error && depth < 8; cause = cause.cause, depth++) {
+    // Many errors already print their cause.
+    if (!message.includes(cause.message)) message += `: ${cause.message}`;
+  }
+  return message;
+}
+
+function shown(value) {
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return typeof value;
+  }
+}

@@ -1,0 +1,67 @@
+// HTTP through the host's policy, one buffered exchange at a time:
+// `http.get(url, { headers: { accept: 'application/json' } }).ok().json()`.
+
+import { host } from '#host';
+import { asked } from './asked.js';
+import * as utf8 from './bytes.js';
+import { failed, notAvailable } from './errors.js';
+import { parse, stringify } from './json.js';
+
+/** What a server answered, of whatever status. */
+export class Response {
+  constructor({ status, url, headers, body, truncated }) {
+    this.status = status;
+    /** After redirects. */
+    this.url = url;
+    this.headers = headers;
+    this.body = body;
+    /** Whether the body was cut at `maxResponseBytes`. */
+    this.truncated = truncated;
+  }
+
+  /** Returns the response if its status is 2xx, otherwise throws an error that names it. */
+  ok() {
+    if (this.status >= 200 && this.status < 300) return this;
+    throw failed(`\`${this.url}\` answered with status ${this.status}`, String(this.status));
+  }
+
+  /** Returns the first header of that name, or null. */
+  header(name) {
+    const found = this.headers.find(([key]) => key.toLowerCase() === name.toLowerCase());
+    return found ? found[1] : null;
+  }
+
+  /** Returns the body as text; what is not UTF-8 is replaced. */
+  text() {
+    return utf8.text(this.body);
+  }
+
+  /** Reads the body as JSON. */
+  json() {
+    return parse(this.text());
+  }
+}
+
+/** Sends a request. `json` sets the body and says so; `body` is text or bytes. */
+export function request(method, url, { headers = {}, body = null, json, timeoutMs = null, maxResponseBytes = null } = {}) {
+  const all = Object.entries(headers).map(([key, value]) => [key, String(value)]);
+  if (json !== undefined) all.push(['content-type', 'application/json']);
+  const data = json !== undefined ? utf8.bytes(stringify(json)) : body === null ? null : utf8.bytes(body);
+  const asRecord = { method, url, headers: all, body: data, timeoutMs, maxResponseBytes };
+  return new Response(asked(() => host.http.fetch(asRecord), describe(url)));
+}
+
+/** Sends a `GET` request. */
+export const get = (url, options) => request('GET', url, options);
+/** Sends a `POST` request. */
+export const post = (url, options) => request('POST', url, options);
+
+const describe = (url) => (tag, val) => {
+  switch (tag) {
+    case 'denied': return notAvailable(`no access to \`${url}\`: ${val}`, 'denied');
+    case 'invalid-request': return failed(`the request to \`${url}\` is invalid: ${val}`);
+    case 'timeout': return failed(`\`${url}\` did not answer in time`, 'timeout');
+    case 'cancelled': return failed('the call was cancelled', 'cancelled');
+    default: return failed(`\`${url}\`: ${val}`, 'transport');
+  }
+};

@@ -1,0 +1,57 @@
+// State that outlives a call; instances do not. `scope` is `tool`, `plugin`, `session` or `agent`.
+//
+// Calls run side by side: what several of them may change goes through `increment` or `replace`.
+
+import { host } from '#host';
+import { asked } from './asked.js';
+import * as utf8 from './bytes.js';
+import { failed, notAvailable } from './errors.js';
+import { parse, stringify } from './json.js';
+
+/** Returns the bytes under a key, or null. */
+export const get = (scope, key) => asked(() => host.kv.get(scope, key) ?? null, describe(key));
+
+/** Returns the text under a key, or null. */
+export function getText(scope, key) {
+  const data = get(scope, key);
+  return data === null ? null : utf8.text(data);
+}
+
+/** Returns the JSON under a key, or null. */
+export function getJson(scope, key) {
+  const text = getText(scope, key);
+  return text === null ? null : parse(text);
+}
+
+/** Sets a key to text or bytes, for a while or for good. */
+export const set = (scope, key, value, { ttlSeconds = null } = {}) =>
+  asked(() => host.kv.set(scope, key, utf8.bytes(value), ttlSeconds), describe(key));
+
+/** Sets a key to JSON, for a while or for good. */
+export const setJson = (scope, key, value, options) => set(scope, key, stringify(value), options);
+
+/** Removes a key. */
+export const remove = (scope, key) => asked(() => host.kv.remove(scope, key), describe(key));
+
+/** Returns keys with a prefix, sorted, that come after `after`. */
+export const keys = (scope, prefix = '', { after = null, limit = 1000 } = {}) =>
+  asked(() => host.kv.keys(scope, prefix, after, limit), describe(prefix));
+
+/** Adds to a number, atomically, and returns the sum; an absent key counts as 0. Exact up to 2 to the 53rd. */
+export const increment = (scope, key, by = 1) => asked(() => host.kv.increment(scope, key, by), describe(key));
+
+/** Sets a key only if it holds `expected` (null: nothing); tells whether it did. */
+export const replace = (scope, key, expected, value) =>
+  asked(() => host.kv.replace(scope, key, expected === null ? null : utf8.bytes(expected), utf8.bytes(value)), describe(key));
+
+const describe = (key) => (tag, val) => {
+  switch (tag) {
+    case 'denied': return notAvailable(`no access to the store: ${val}`, 'denied');
+    case 'too-large':
+      return failed(`the value of \`${key}\` is too large: ${val} bytes; the operator can raise \`kv_value_bytes\``, 'too-large');
+    case 'quota-exceeded':
+      return notAvailable('the store of the plugin is full: remove something, or ask the operator to raise `kv_bytes` or `kv_keys`', 'quota');
+    case 'not-a-number': return failed(`\`${key}\` does not hold a number`);
+    default: return failed(`the store failed: ${val}`);
+  }
+};

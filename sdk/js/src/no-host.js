@@ -1,0 +1,9 @@
+// What a plugin without tools has in place of a host: reducers are pure.
+
+const nobody = new Proxy({}, {
+  get(_, name) {
+    throw new TypeError(`a reducer has no host to ask (\`${String(name)}\`)`);
+  },
+});
+
+export const host = new Proxy({}, { get: () => nobody });

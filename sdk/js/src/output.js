@@ -1,0 +1,86 @@
+// What a tool may return, and the record that becomes of it.
+
+import { stringify } from './json.js';
+
+/** A result put together by hand: text for the model, data for programs, images, links, what it cost. */
+export class Output {
+  constructor(value = '') {
+    this.value = value;
+    this.data = undefined;
+    this.content = [];
+    this.costUsd = null;
+    this.meta = null;
+  }
+
+  /** Sets the structured result for programs; what is not an object is wrapped as `{result: …}`. */
+  structured(data) {
+    this.data = data;
+    return this;
+  }
+
+  /** Adds a block of text. */
+  text(text) {
+    return this.block({ tag: 'text', val: text });
+  }
+
+  /** Adds an image: bytes and their media type. */
+  image(bytes, mimeType) {
+    return this.block({ tag: 'image', val: { data: bytes, mimeType } });
+  }
+
+  /** Adds sound: bytes and their media type. */
+  audio(bytes, mimeType) {
+    return this.block({ tag: 'audio', val: { data: bytes, mimeType } });
+  }
+
+  /** Adds a link to a resource. */
+  link(uri, name, { title = null, description = null, mimeType = null, size = null } = {}) {
+    return this.block({ tag: 'link', val: { uri, name, title, description, mimeType, size } });
+  }
+
+  /** Adds a block as the contract has it (`content-block.body`). */
+  block(body) {
+    this.content.push({ body, annotations: null });
+    return this;
+  }
+
+  /** Says what the call cost, in US dollars. */
+  cost(usd) {
+    this.costUsd = usd;
+    return this;
+  }
+
+  /** Adds metadata for the host, an object; the model never sees it. */
+  metadata(meta) {
+    this.meta = meta;
+    return this;
+  }
+}
+
+/** A result that reads differently for the model and for programs. */
+export const rendered = (text, data) => new Output(text).structured(data);
+
+/** The record of the contract for what `run` returned: text as it is, everything else as JSON. */
+export function toRecord(result) {
+  if (result === undefined || result === null) return record(new Output());
+  if (result instanceof Output) return record(result);
+  if (typeof result === 'string') return record(new Output(result));
+  if (typeof result.then === 'function') {
+    throw new TypeError('`run` returned a promise: calls of the host are not asynchronous here, so leave `async` out');
+  }
+  const text = stringify(result);
+  return record(Object.assign(new Output(text), { data: result }), text);
+}
+
+function record(output, text) {
+  const { value, data, content, costUsd, meta } = output;
+  return {
+    value: String(value).toWellFormed(),
+    structured: data === undefined ? null : object(text ?? stringify(data)),
+    content,
+    costUsd,
+    meta: meta === null ? null : object(stringify(meta)),
+  };
+}
+
+const object = (json) => (json.startsWith('{') ? json : `{"result":${json}}`);

@@ -1,0 +1,155 @@
+// Plays the host in Node, so that tools can be tested as they are: `new Fake({ files: { 'a.csv': '…' } }).call(plugin, 'sum', {…})`.
+
+import { exported } from './plugin.js';
+import * as utf8 from './bytes.js';
+import { ToolError } from './errors.js';
+
+const NO_FAKE = 'not granted: this is a native test without `Fake`, or without this in the fake';
+
+let current = null;
+
+const refusal = (tag, val) => ({ tag, val });
+const denied = () => {
+  throw refusal('denied', NO_FAKE);
+};
+
+/** A host for tests. What it is not given, it does not grant. */
+export class Fake {
+  constructor({ files, kv, config = {}, secrets, http, process, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
+    this.files = files && new Map(Object.entries(files).map(([path, data]) => [path, { data: utf8.bytes(data), version: 1 }]));
+    this.kv = kv && new Map(Object.entries(kv).map(([key, data]) => [key, utf8.bytes(data)]));
+    Object.assign(this, { config, secrets, http, process, cancelAfter, budgetChars, dryRun, attributes });
+    /** What was reported: `{message, percent, audience}`. */
+    this.progress = [];
+    /** What was logged: `{level, message, fields}`. */
+    this.log = [];
+  }
+
+  /** Runs code with this host. */
+  run(code) {
+    const before = current;
+    current = this;
+    try {
+      return code();
+    } finally {
+      current = before;
+    }
+  }
+
+  /** Calls a tool of a plugin as the host does: returns `{value, structured, content, …}` or throws a ToolError. */
+  call(plugin, name, args = {}) {
+    const { tools } = exported(plugin, null);
+    try {
+      const output = this.run(() => tools.call(name, JSON.stringify(args)));
+      return { ...output, structured: output.structured === null ? null : JSON.parse(output.structured) };
+    } catch (error) {
+      throw error instanceof Error ? error : new ToolError(error.code, error.message, error.subject, error);
+    }
+  }
+}
+
+/** The definition of a tool as the host gets it, with its schemas parsed. */
+export function describe(plugin, name) {
+  const found = exported(plugin, null).tools.listTools().find((definition) => definition.name === name);
+  if (!found) throw new Error(`no tool \`${name}\``);
+  const { inputSchema, outputSchema } = found;
+  return { ...found, inputSchema: JSON.parse(inputSchema), outputSchema: outputSchema && JSON.parse(outputSchema) };
+}
+
+const none = () => null;
+
+function file(path) {
+  const found = (current?.files ?? denied()).get(path);
+  if (!found) throw refusal('not-found');
+  return found;
+}
+
+const statOf = ({ data, version }) => ({ kind: 'file', size: data.length, modifiedMs: 0, version: `v${version}` });
+
+/** The interfaces, answered by the fake that runs. */
+export const host = {
+  context: {
+    progress: (message, percent, audience) => current?.progress.push({ message, percent, audience }),
+    cancelled: () => current !== null && current.cancelAfter !== null && current.cancelAfter-- <= 0,
+    budgetChars: () => current?.budgetChars ?? 0xffff_ffff,
+    dryRun: () => current?.dryRun ?? false,
+    callId: () => 'fake-call',
+    attribute: (name) => (name in (current?.attributes ?? {}) ? JSON.stringify(current.attributes[name]) : null),
+    remainingMs: none, sessionId: none, sessionKey: none, platform: none, workingDir: none, agentId: none,
+    personalityId: none, teamId: none, turn: none, messageCount: none,
+  },
+  log: { write: (level, message, fields) => current?.log.push({ level, message, fields: Object.fromEntries(fields) }) },
+  config: {
+    get: (key) => (key in (current?.config ?? {}) ? JSON.stringify(current.config[key]) : null),
+    keys: () => Object.keys(current?.config ?? {}),
+  },
+  kv: {
+    get: (_, key) => (current?.kv ?? denied()).get(key) ?? null,
+    set: (_, key, value) => void (current?.kv ?? denied()).set(key, value),
+    remove: (_, key) => void (current?.kv ?? denied()).delete(key),
+    keys: (_, prefix, after, limit) => [...(current?.kv ?? denied()).keys()].sort()
+      .filter((key) => key.startsWith(prefix) && (after === null || key > after)).slice(0, limit),
+    increment(_, key, by) {
+      const kv = current?.kv ?? denied();
+      const sum = Number(utf8.text(kv.get(key) ?? utf8.bytes('0'))) + by;
+      if (!Number.isInteger(sum)) throw refusal('not-a-number');
+      kv.set(key, utf8.bytes(String(sum)));
+      return sum;
+    },
+    replace(_, key, expected, value) {
+      const kv = current?.kv ?? denied();
+      const found = kv.get(key);
+      const same = expected === null ? found === undefined : found !== undefined && utf8.text(found) === utf8.text(expected);
+      if (same) kv.set(key, value);
+      return same;
+    },
+  },
+  secrets: {
+    get(name) {
+      const secrets = current?.secrets ?? denied();
+      if (!(name in secrets)) throw refusal('not-found');
+      return { text: secrets[name], revealed: false };
+    },
+  },
+  http: {
+    fetch(request) {
+      const answer = (current?.http ?? denied)(request);
+      const { status = 200, url = request.url, headers = {}, body = '', truncated = false } = answer;
+      return { status, url, headers: Object.entries(headers), body: utf8.bytes(body), truncated };
+    },
+  },
+  files: {
+    read(path, offset, maxBytes) {
+      const found = file(path);
+      const end = maxBytes === null ? undefined : offset + maxBytes;
+      return { data: found.data.slice(offset, end), stat: statOf(found) };
+    },
+    write(path, data, expected) {
+      const before = (current?.files ?? denied()).get(path);
+      if (expected !== null && (!before || statOf(before).version !== expected)) throw refusal('stale');
+      const made = { data, version: (before?.version ?? 0) + 1 };
+      current.files.set(path, made);
+      return statOf(made);
+    },
+    stat: (path) => statOf(file(path)),
+    readDir(path) {
+      const prefix = path === '.' || path === '' ? '' : `${path}/`;
+      const names = [...(current?.files ?? denied()).keys()].filter((name) => name.startsWith(prefix))
+        .map((name) => name.slice(prefix.length).split('/'));
+      const kinds = new Map(names.map(([name, ...below]) => [name, below.length > 0 ? 'directory' : 'file']));
+      return [...kinds].map(([name, kind]) => ({ name, kind }));
+    },
+    makeDir: () => void (current?.files ?? denied()),
+    remove(path) {
+      file(path);
+      current.files.delete(path);
+    },
+  },
+  process: {
+    run(command) {
+      const { exitCode = 0, stdout = '', stderr = '', truncated = false } = (current?.process ?? denied)(command);
+      return { exitCode, stdout: utf8.bytes(stdout), stderr: utf8.bytes(stderr), truncated };
+    },
+  },
+  attachments: { all: () => [], read: denied, create: denied },
+};

@@ -1,0 +1,179 @@
+// What `tool` makes of its options, and what a call does.
+
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { config, context, failed, files, http, inputError, kv, log, Output, plugin, process, reducer, rendered, secrets, tool } from '@toolbay/sdk';
+import { describe, Fake } from '@toolbay/sdk/testing';
+import { exported } from '../src/plugin.js';
+
+const forecast = tool({
+  name: 'forecast',
+  description: 'Forecast the weather.',
+  toolset: 'web', tags: ['a'], readOnly: true, untrustedOutput: true, maxResultChars: 500,
+  examples: [{ args: { place: 'Bern' }, value: '[4,1,0]' }], meta: { a: 1 },
+  needs: [{ net: ['https://a.example', 'https://b.example'], reason: 'asks both' }, { clock: true, optional: true }],
+  input: {
+    place: { type: 'string', minLength: 1 },
+    days: { type: 'integer', default: 1 },
+    scale: { type: 'string', enum: ['c', 'f'], optional: true },
+  },
+  output: { type: 'array', items: { type: 'number' } },
+  run: ({ place, days, scale }) => [place.length, days, scale === 'f' ? 1 : 0],
+});
+
+const simple = (run, more = {}) => plugin({ tools: [tool({ name: 't', description: 'T.', run, ...more })] });
+
+test('the definition says what the options say', () => {
+  const definition = describe(plugin({ tools: [forecast] }), 'forecast');
+  assert.deepEqual(definition.inputSchema, {
+    type: 'object', additionalProperties: false, required: ['place'],
+    properties: {
+      place: { type: 'string', minLength: 1 }, days: { type: 'integer', default: 1 }, scale: { type: 'string', enum: ['c', 'f'] },
+    },
+  });
+  assert.deepEqual(definition.outputSchema, {
+    type: 'object', properties: { result: { type: 'array', items: { type: 'number' } } }, required: ['result'],
+  });
+  assert.deepEqual(JSON.parse(definition.meta), { a: 1, examples: [{ args: { place: 'Bern' }, value: '[4,1,0]' }] });
+  assert.deepEqual(definition.capabilities, [
+    { kind: 'net', target: 'https://a.example', optional: false, reason: 'asks both' },
+    { kind: 'net', target: 'https://b.example', optional: false, reason: 'asks both' },
+    { kind: 'clock', target: 'wall', optional: true, reason: null },
+  ]);
+  assert.deepEqual(Object.keys(definition.traits).filter((name) => definition.traits[name]), ['readOnly', 'untrustedOutput']);
+  assert.deepEqual([definition.toolset, definition.tags, definition.maxResultChars, definition.title], ['web', ['a'], 500, null]);
+});
+
+test('a whole schema stays as it is', () => {
+  const input = { type: 'object', properties: { a: { type: 'string' } }, required: ['a'], additionalProperties: true };
+  const { inputSchema } = describe(simple(() => '', { input }), 't');
+  assert.deepEqual(inputSchema, input);
+});
+
+test('what is wrong with a tool is said where it is written', () => {
+  const cases = [
+    [{ name: 'a b' }, /`name` must be/],
+    [{ description: ' ' }, /`description` is missing/],
+    [{ run: undefined }, /`run` must be a function/],
+    [{ run: async () => '' }, /must not be `async`/],
+    [{ readonly: true }, /unknown option `readonly`; known are .*`readOnly`/],
+    [{ needs: { files: '**' } }, /unknown need `files`; known are `fsRead`/],
+    [{ needs: { kv: 'global' } }, /unknown kv scope `global`/],
+    [{ needs: { clock: 'wall' } }, /has no target: write `clock: true`/],
+    [{ input: { a: 'string' } }, /`input.a` must be a JSON Schema/],
+  ];
+  for (const [options, expected] of cases) {
+    assert.throws(() => tool({ name: 't', description: 'T.', run: () => '', ...options }), expected);
+  }
+  assert.throws(() => plugin({ tools: [forecast, forecast] }), /two tools have the name "forecast"/);
+  assert.throws(() => plugin({}), /no tools and no reducers/);
+});
+
+test('every kind of result becomes an output', () => {
+  const value = (result) => new Fake().call(simple(() => result), 't');
+  assert.deepEqual([value(undefined).value, value('x').value, value('x').structured], ['', 'x', null]);
+  assert.deepEqual([value({ a: 1 }).value, value({ a: 1 }).structured], ['{"a":1}', { a: 1 }]);
+  assert.deepEqual([value([1]).value, value([1]).structured], ['[1]', { result: [1] }]);
+  assert.deepEqual([value(0).value, value(false).structured], ['0', { result: false }]);
+  const both = value(rendered('text', { a: 1 }));
+  assert.deepEqual([both.value, both.structured], ['text', { a: 1 }]);
+  const rich = value(new Output('x').image(Uint8Array.of(1), 'image/png').cost(0.5).metadata({ b: 2 }));
+  assert.deepEqual([rich.content.length, rich.costUsd, rich.meta], [1, 0.5, '{"b":2}']);
+  assert.equal(value('\ud800').value, '\ufffd', 'half of a pair is no text');
+});
+
+test('a result that is no JSON is an error that says what it is', () => {
+  const circle = {};
+  circle.self = circle;
+  const cases = [
+    [{ a: NaN }, /NaN at `a`, which JSON has not/], [() => 1, /a function, which JSON has not/],
+    [new Map(), /a Map, which JSON has not/], [circle, /circular/], [Promise.resolve(1), /returned a promise/],
+  ];
+  for (const [result, expected] of cases) {
+    assert.throws(() => new Fake().call(simple(() => result), 't'), (error) => {
+      assert.equal(error.code, 'execution-failed');
+      assert.match(error.message, expected);
+      return true;
+    });
+  }
+});
+
+test('whatever is thrown is an error of the contract', () => {
+  const thrown = (what) => {
+    try {
+      new Fake().call(simple(() => { throw what; }), 't');
+      return null;
+    } catch ({ code, message, subject }) {
+      return [code, message, subject];
+    }
+  };
+  assert.deepEqual(thrown(new RangeError('too far')), ['execution-failed', 'too far', null]);
+  assert.deepEqual(thrown(new Error('no page', { cause: new Error('status 404') })), ['execution-failed', 'no page: status 404', null]);
+  assert.deepEqual(thrown('text'), ['execution-failed', 'text', null]);
+  assert.deepEqual(thrown({ a: 1n }), ['execution-failed', 'the tool threw object', null]);
+  assert.deepEqual(thrown(null), ['execution-failed', 'the tool threw null', null]);
+  assert.deepEqual(thrown(inputError('bad', '/a')), ['input-invalid', 'bad', '/a']);
+  assert.throws(() => new Fake().call(simple(() => ''), 'other'), /no tool `other`/);
+});
+
+test('out of memory is not told to the model: it ends the instance', () => {
+  const error = Object.assign(new Error('out of memory'), { name: 'InternalError' });
+  const { tools } = exported(simple(() => { throw error; }), null);
+  assert.throws(() => tools.call('t', '{}'), (thrown) => thrown === error);
+});
+
+test('defaults fill in what is left out, afresh for each call', () => {
+  const made = simple(({ list, n }) => { list.push(n); return list; }, {
+    input: { list: { type: 'array', default: [] }, n: { type: 'integer', default: 7 } },
+  });
+  assert.equal(new Fake().call(made, 't').value, '[7]');
+  assert.equal(new Fake().call(made, 't', { n: 8 }).value, '[8]');
+});
+
+test('a fake host plays and remembers', () => {
+  const made = simple(({ path }) => {
+    context.progress('reading', 10);
+    log.info('reading', { path });
+    kv.setJson('plugin', 'last', { path });
+    context.checkCancelled();
+    return `${config.require('greeting')} ${files.readText(path)} ${kv.increment('plugin', 'n')} ${kv.keys('plugin').join()}`;
+  }, { input: { path: { type: 'string' } } });
+  const fake = new Fake({ files: { a: 'wörld' }, kv: {}, config: { greeting: 'hello' } });
+  assert.equal(fake.call(made, 't', { path: 'a' }).value, 'hello wörld 1 last,n');
+  assert.deepEqual(fake.progress, [{ message: 'reading', percent: 10, audience: 'user' }]);
+  assert.deepEqual(fake.log, [{ level: 'info', message: 'reading', fields: { path: 'a' } }]);
+  assert.throws(() => fake.call(made, 't', { path: 'b' }), { code: 'execution-failed', subject: 'not-found' });
+  const given = { kv: {}, cancelAfter: 0 };
+  assert.throws(() => new Fake(given).call(made, 't', { path: 'a' }), { subject: 'cancelled' });
+});
+
+test('without a fake nothing is granted', () => {
+  const asks = [
+    () => files.read('a'), () => kv.get('tool', 'a'), () => secrets.get('a'), () => http.get('https://a.example'),
+    () => process.run('ls'),
+  ];
+  for (const ask of asks) assert.throws(ask, { code: 'not-available', subject: 'denied' });
+});
+
+test('a response knows its status', () => {
+  const fake = new Fake({ http: ({ url }) => ({ status: url.endsWith('x') ? 404 : 200, body: '{"n": 9007199254740993}', headers: { 'X-A': '1' } }) });
+  fake.run(() => {
+    const response = http.get('https://a.example/', { json: undefined });
+    assert.deepEqual([response.ok().json(), response.header('x-a'), response.header('y')], [{ n: 9007199254740993n }, '1', null]);
+    assert.throws(() => http.post('https://a.example/x', { json: { a: 1 } }).ok(), { subject: '404' });
+  });
+});
+
+test('a reducer gets what the tool gave and returns less', () => {
+  const made = plugin({
+    tools: [forecast],
+    reducers: [reducer({ tool: 'forecast', reduce: (result) => (result instanceof Error ? failed('short') : result.value.slice(0, 1)) })],
+  });
+  const { reducers } = exported(made, null);
+  const ctx = { toolName: 'forecast', args: '{}', turnCount: 1, budgetChars: 10 };
+  const output = { value: 'long', structured: '{"a":1}', content: [], costUsd: null, meta: null };
+  assert.deepEqual(reducers.reduce({ tag: 'ok', val: output }, ctx), { tag: 'ok', val: { ...output, value: 'l' } });
+  const error = { code: 'not-available', message: 'm', subject: null, costUsd: null };
+  assert.equal(reducers.reduce({ tag: 'err', val: error }, ctx).val.message, 'short');
+});

@@ -1,0 +1,36 @@
+/** Plays the host in Node, so that tools can be tested as they are. */
+
+import type { Plugin } from './index.d.ts';
+
+type Bytes = string | Uint8Array;
+
+export interface Answer { status?: number; url?: string; headers?: Record<string, string>; body?: Bytes; truncated?: boolean }
+export interface Request { method: string; url: string; headers: [string, string][]; body: Uint8Array | null }
+export interface Command { program: string; args: string[]; cwd: string | null; env: [string, string][]; stdin: Uint8Array | null }
+export interface Completed { exitCode?: number; stdout?: Bytes; stderr?: Bytes; truncated?: boolean }
+
+/** A host for tests. What it is not given, it does not grant. */
+export class Fake {
+  constructor(given?: {
+    files?: Record<string, Bytes>;
+    kv?: Record<string, Bytes>;
+    config?: Record<string, unknown>;
+    secrets?: Record<string, string>;
+    http?(request: Request): Answer;
+    process?(command: Command): Completed;
+    /** After so many looks the call counts as given up. */
+    cancelAfter?: number;
+    budgetChars?: number;
+    dryRun?: boolean;
+    attributes?: Record<string, unknown>;
+  });
+  readonly progress: { message: string; percent: number | null; audience: string }[];
+  readonly log: { level: string; message: string; fields: Record<string, string> }[];
+  /** Runs code with this host. */
+  run<T>(code: () => T): T;
+  /** Calls a tool as the host does, but for the check against the schema. */
+  call(plugin: Plugin, name: string, args?: object): { value: string; structured: any; content: any[]; costUsd: number | null };
+}
+
+/** The definition of a tool as the host gets it, with its schemas parsed. */
+export function describe(plugin: Plugin, name: string): any;

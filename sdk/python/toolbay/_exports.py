@@ -1,0 +1,133 @@
+"""The exports of the contract. Only a component has what this imports."""
+
+import traceback
+from typing import Any
+
+from componentize_py_types import Err, Ok
+from wit_world import exports
+from wit_world.imports import types
+
+from . import _json
+from ._output import Output, output_of
+from ._tool import PLUGIN
+from .errors import ToolError, of_exception
+
+
+def _code(name: str) -> Any:
+    return types.ErrorCode[name.replace("-", "_").upper()]
+
+
+def _text(text: str) -> str:
+    """Without halves of surrogate pairs, which are no text."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _error(error: ToolError) -> Any:
+    return types.ToolError(_code(error.code), _text(error.message), error.subject, error.cost_usd)
+
+
+def _block(kind: str, value: Any) -> Any:
+    match kind:
+        case "text":
+            body = types.BlockBody_Text(value)
+        case "image":
+            body = types.BlockBody_Image(types.Blob(*value))
+        case "audio":
+            body = types.BlockBody_Audio(types.Blob(*value))
+        case "link":
+            body = types.BlockBody_Link(types.ResourceLink(*value))
+        case _:
+            # Handed through by a reducer.
+            return value
+    return types.ContentBlock(body, None)
+
+
+def _output(output: Output) -> Any:
+    content = [_block(kind, value) for kind, value in output.content]
+    return types.ToolOutput(_text(output.value), output.structured_json(), content, output.cost_usd, output.meta_json())
+
+
+def _traits(names: tuple[str, ...]) -> Any:
+    traits = types.ToolTraits(0)
+    for name in names:
+        traits |= types.ToolTraits[name.upper()]
+    return traits
+
+
+def _definition(tool: Any) -> Any:
+    needs = [types.Capability(need.kind, need.target, need.optional, need.reason) for need in tool.needs]
+    return types.ToolDef(
+        tool.name, tool.title, tool.description, tool.input_schema, tool.output_schema, tool.toolset, list(tool.tags),
+        _traits(tool.traits), tool.max_result_chars, tool.timeout_ms, needs, tool.meta,
+    )
+
+
+class Tools:
+    """Interface ``tools``."""
+
+    def list_tools(self) -> list[Any]:
+        return [_definition(tool) for tool in PLUGIN.tools.values()]
+
+    def call(self, name: str, args: str) -> Any:
+        try:
+            return _output(PLUGIN.call(name, args))
+        except MemoryError:
+            # Ends the instance: the host says which limit it was.
+            raise
+        except (Exception, SystemExit) as error:
+            if not isinstance(error, ToolError):
+                # For the operator's log: where it was.
+                traceback.print_exception(error)
+            raise Err(_error(of_exception(error))) from None
+
+
+class Availability:
+    """Interface ``availability``."""
+
+    def check(self, tool: str) -> None:
+        reason = PLUGIN.available(tool) if PLUGIN.available else None
+        if reason:
+            raise Err(reason)
+
+
+class Reducers:
+    """Interface ``reducers``."""
+
+    def list_reducers(self) -> list[Any]:
+        of = exports.reducers.ReducerDef
+        return [of(reducer.tool_name, reducer.description) for reducer in PLUGIN.reducers.values()]
+
+    def reduce(self, input: Any, ctx: Any) -> Any:
+        result = _from_output(input.value) if isinstance(input, Ok) else _from_error(input.value)
+        shorter = PLUGIN.reducers[ctx.tool_name].function(result, ctx)
+        if shorter is None:
+            return None
+        if isinstance(shorter, ToolError):
+            return Err(_error(shorter))
+        if isinstance(shorter, str) and isinstance(result, Output):
+            result.value = shorter
+            shorter = result
+        return Ok(_output(output_of(shorter)))
+
+
+def _from_output(record: Any) -> Output:
+    output = Output(record.value, cost_usd=record.cost_usd)
+    if record.structured is not None:
+        output.data = _json.parse(record.structured)
+    output.content = [("as it is", block) for block in record.content]
+    output.meta = None if record.meta is None else _json.parse(record.meta)
+    return output
+
+
+def _from_error(record: Any) -> ToolError:
+    code = record.code.name.lower().replace("_", "-")
+    return ToolError(code, record.message, record.subject, cost_usd=record.cost_usd)
+
+
+class About:
+    """Interface ``about``; the build sets what it says."""
+
+    info: dict[str, str | None] = {}
+
+    def describe(self) -> Any:
+        return exports.about.PluginInfo(**self.info)

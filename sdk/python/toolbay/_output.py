@@ -1,0 +1,84 @@
+"""What a tool may return, and what becomes of it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._json import dump, plain
+
+_NOTHING = object()
+
+
+@dataclass
+class Output:
+    """A result put together by hand: text for the model, data for programs, images, links, what it cost."""
+
+    value: str = ""
+    data: Any = _NOTHING
+    content: list[tuple[str, Any]] = field(default_factory=list)
+    cost_usd: float | None = None
+    meta: dict[str, Any] | None = None
+
+    def structured(self, data: Any) -> "Output":
+        """Sets the structured result for programs; what is not an object is wrapped as ``{"result": …}``."""
+        self.data = data
+        return self
+
+    def text(self, text: str) -> "Output":
+        """Adds a block of text."""
+        self.content.append(("text", text))
+        return self
+
+    def image(self, data: bytes, mime_type: str) -> "Output":
+        """Adds an image."""
+        self.content.append(("image", (bytes(data), mime_type)))
+        return self
+
+    def audio(self, data: bytes, mime_type: str) -> "Output":
+        """Adds sound."""
+        self.content.append(("audio", (bytes(data), mime_type)))
+        return self
+
+    def link(self, uri: str, name: str, *, title: str | None = None, description: str | None = None,
+             mime_type: str | None = None, size: int | None = None) -> "Output":
+        """Adds a link to a resource."""
+        self.content.append(("link", (uri, name, title, description, mime_type, size)))
+        return self
+
+    def cost(self, usd: float) -> "Output":
+        """Says what the call cost, in US dollars."""
+        self.cost_usd = usd
+        return self
+
+    def metadata(self, meta: dict[str, Any]) -> "Output":
+        """Adds metadata for the host; the model never sees it."""
+        self.meta = meta
+        return self
+
+    def structured_json(self) -> str | None:
+        """The structured result as a JSON object."""
+        return None if self.data is _NOTHING else _object(dump(self.data))
+
+    def meta_json(self) -> str | None:
+        """The metadata as a JSON object."""
+        return None if self.meta is None else dump(self.meta)
+
+
+def rendered(text: str, data: Any) -> Output:
+    """A result that reads differently for the model and for programs."""
+    return Output(text, data)
+
+
+def output_of(result: Any) -> Output:
+    """The output for what a function returned: text as it is, everything else as JSON."""
+    if isinstance(result, Output):
+        return result
+    if result is None:
+        return Output()
+    if isinstance(result, str):
+        return Output(result)
+    data = plain(result)
+    return Output(dump(data), data)
+
+
+def _object(text: str) -> str:
+    return text if text.startswith("{") else f'{{"result":{text}}}'

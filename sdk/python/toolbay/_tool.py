@@ -1,0 +1,235 @@
+"""``@tool`` and ``@reducer``: what they write down about a function."""
+
+import inspect
+import re
+import typing
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from . import _json
+from ._output import Output, output_of
+from ._schema import Unsupported, output_schema_of, reader_of, schema_of
+from .errors import input_error, not_available
+
+TRAITS = (
+    "read_only", "additive", "idempotent", "closed_world", "always_include", "untrusted_output", "needs_approval",
+    "deferred",
+)
+KINDS = ("fs_read", "fs_write", "net", "process", "secret", "kv", "env", "attachments", "clock", "random")
+# The kinds that are granted or not, with what stands where others have a target.
+SWITCHES = {"clock": "wall", "random": "bytes"}
+KV_SCOPES = ("tool", "plugin", "session", "agent")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One capability that a tool asks for."""
+
+    kind: str
+    target: str
+    optional: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A tool as the host gets it, and how it is called."""
+
+    name: str
+    title: str | None
+    description: str
+    input_schema: str
+    output_schema: str | None
+    toolset: str | None
+    tags: tuple[str, ...]
+    traits: tuple[str, ...]
+    max_result_chars: int | None
+    timeout_ms: int | None
+    needs: tuple[Need, ...]
+    meta: str | None
+    function: Callable[..., Any]
+    readers: dict[str, Callable[[Any, str], Any]]
+
+    def call(self, args: str) -> Output:
+        """Calls the function with arguments as JSON."""
+        try:
+            given = _json.parse(args)
+        except ValueError as error:
+            raise input_error(f"invalid arguments: {error}") from None
+        for name in given:
+            if name not in self.readers:
+                raise input_error(f"invalid arguments: unknown field `{name}`", f"/{name}")
+        values = {name: self.readers[name](value, f"/{name}") for name, value in given.items()}
+        try:
+            bound = inspect.signature(self.function).bind(**values)
+        except TypeError as error:
+            raise input_error(f"invalid arguments: {error}") from None
+        return output_of(self.function(*bound.args, **bound.kwargs))
+
+
+@dataclass(frozen=True)
+class ReducerDefinition:
+    """A reducer as the host gets it, and how it is called."""
+
+    tool_name: str
+    description: str | None
+    function: Callable[..., Any]
+
+
+class Plugin:
+    """All that was decorated, in the order in which it was."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Definition] = {}
+        self.reducers: dict[str, ReducerDefinition] = {}
+        self.available: Callable[[str], str | None] | None = None
+
+    def call(self, name: str, args: str) -> Output:
+        """Calls a tool by its name."""
+        found = self.tools.get(name)
+        if found is None:
+            raise not_available(f"no tool `{name}` in this plugin", "unknown-tool")
+        return found.call(args)
+
+
+PLUGIN = Plugin()
+
+
+def tool(
+    function: Callable[..., Any] | None = None, *, name: str | None = None, title: str | None = None,
+    description: str | None = None, toolset: str | None = None, tags: typing.Sequence[str] = (),
+    max_result_chars: int | None = None, timeout_ms: int | None = None,
+    needs: dict[str, Any] | typing.Sequence[dict[str, Any]] = (), output: dict[str, Any] | None = None,
+    examples: typing.Sequence[dict[str, Any]] = (), meta: dict[str, Any] | None = None, **traits: bool,
+) -> Any:
+    """Makes a tool of a function, which stays what it is.
+
+    The name, the description and the schemas come from the function. Options beside the named ones are the traits:
+    `read_only`, `additive`, `idempotent`, `closed_world`, `always_include`, `untrusted_output`, `needs_approval`,
+    `deferred`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
+    calls that `toolbay test` tries: ``{"args": {…}, "value": "…"}``, or `contains`, `structured`, `error` in place of `value`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        called = name or function.__name__
+
+        def fail(what: str) -> typing.NoReturn:
+            raise TypeError(f"tool `{called}`: {what}")
+
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,48}", called):
+            fail("its name must be 1 to 48 letters, digits, `_` or `-`")
+        if called in PLUGIN.tools:
+            fail("two tools have this name")
+        for trait in traits:
+            if trait not in TRAITS:
+                fail(f"unknown option `{trait}`; the traits are `{'`, `'.join(TRAITS)}`")
+        if inspect.iscoroutinefunction(function):
+            fail("it must not be `async`: calls of the host are not asynchronous here, so write them without `await`")
+        text, of_arguments = _docstring(function)
+        if not (description or text):
+            fail("it needs a docstring: a model can not choose what it can not read about")
+        try:
+            schema, readers = _arguments(function, of_arguments)
+            result = output or _result(function)
+        except Unsupported as error:
+            fail(str(error))
+        more = (meta or {}) | ({"examples": list(examples)} if examples else {})
+        PLUGIN.tools[called] = Definition(
+            called, title, description or text, _json.dump(schema), None if result is None else _json.dump(result),
+            toolset, tuple(tags), tuple(trait for trait in TRAITS if traits.get(trait)), max_result_chars, timeout_ms,
+            tuple(_needs(needs, fail)), _json.dump(more) if more else None, function, readers,
+        )
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
+def reducer(tool_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a reducer of ``function(result, context)``, for results of the tool of that name.
+
+    `result` is an `Output` or a `ToolError`. It returns an `Output`, a text or None, which leaves the result as it is.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        PLUGIN.reducers[tool_name] = ReducerDefinition(tool_name, _docstring(function)[0] or None, function)
+        return function
+
+    return decorate
+
+
+def available(function: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """Asks ``function(tool)`` whether a tool can be used: a text is the reason why not."""
+    PLUGIN.available = function
+    return function
+
+
+def _arguments(function: Callable[..., Any], described: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    properties, required, readers = {}, [], {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise Unsupported(f"`{parameter.name}` has no name by which a model could give it: write plain arguments")
+        if parameter.name not in hints:
+            raise Unsupported(f"the argument `{parameter.name}` has no type hint")
+        hint = hints[parameter.name]
+        schema = schema_of(hint)
+        if parameter.name in described:
+            schema.setdefault("description", described[parameter.name])
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        elif parameter.default is not None:
+            schema["default"] = _json.plain(parameter.default)
+        properties[parameter.name], readers[parameter.name] = schema, reader_of(hint)
+    for name in described:
+        if name not in properties:
+            raise Unsupported(f"its docstring describes `{name}`, which is none of its arguments")
+    schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    return schema | ({"required": required} if required else {}), readers
+
+
+def _result(function: Callable[..., Any]) -> dict[str, Any] | None:
+    hint = typing.get_type_hints(function, include_extras=True).get("return")
+    if hint in (None, type(None), str, dict, list, Any, Output):
+        return None
+    return output_schema_of(hint)
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The text of a docstring, and what its section `Args:` says of each argument."""
+    text = inspect.cleandoc(function.__doc__ or "")
+    head, found, section = text.partition("\nArgs:\n")
+    if not found:
+        return text, {}
+    described: dict[str, str] = {}
+    last, rest = None, ""
+    lines = section.split("\n")
+    for index, line in enumerate(lines):
+        if line and not line[0].isspace():
+            rest = "\n".join(lines[index:])
+            break
+        begins = re.match(r"\s{2,4}(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line)
+        if begins:
+            last = begins[1]
+            described[last] = begins[2]
+        elif last and line.strip():
+            described[last] = f"{described[last]} {line.strip()}".strip()
+    return f"{head.strip()}\n\n{rest.strip()}".strip(), described
+
+
+def _needs(needs: Any, fail: Callable[[str], typing.NoReturn]) -> typing.Iterator[Need]:
+    for need in [needs] if isinstance(needs, dict) else needs:
+        optional, reason = bool(need.get("optional", False)), need.get("reason")
+        for key, targets in need.items():
+            if key in ("optional", "reason"):
+                continue
+            if key not in KINDS:
+                fail(f"unknown need `{key}`; known are `{'`, `'.join(KINDS)}`")
+            kind = key.replace("_", "-")
+            if key in SWITCHES:
+                if targets is not True:
+                    fail(f"`{key}` has no target: write `\"{key}\": True`")
+                targets = SWITCHES[key]
+            for target in [targets] if isinstance(targets, str) else targets:
+                if key == "kv" and target not in KV_SCOPES:
+                    fail(f"unknown kv scope `{target}`; known are `{'`, `'.join(KV_SCOPES)}`")
+                yield Need(kind, target, optional, reason)

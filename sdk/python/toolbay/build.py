@@ -1,0 +1,161 @@
+"""Makes a component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
+
+The module is run once here, so that what is wrong with it is said now; then it is put into a CPython that has already
+imported it when a call comes.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+SDK = Path(__file__).resolve().parent
+COMPONENTIZE = "componentize-py==0.25.1"
+
+# The package has no `__main__`; its command may not be on the path.
+RUN = "import sys, componentize_py; sys.exit(componentize_py.script())"
+
+ENTRY = """\
+import toolbay._preload
+import {module}
+from toolbay._exports import {classes}
+
+About.info = {info!r}
+"""
+
+
+def main() -> int:
+    """Builds what the command line names; 0 if that went well."""
+    parser = argparse.ArgumentParser(prog="python -m toolbay.build", description="Make a component of a plugin.")
+    parser.add_argument("plugin", type=Path, help="the plugin's module, PLUGIN.py")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
+    parser.add_argument("-p", "--path", type=Path, action="append", default=[], help="a folder with packages it imports")
+    options = parser.parse_args()
+    try:
+        build(options.plugin.resolve(), options.output.resolve(), [path.resolve() for path in options.path])
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.output}: {-(-options.output.stat().st_size // 1024)} KiB", file=sys.stderr)
+    return 0
+
+
+class Failed(Exception):
+    """What is wrong, for the author."""
+
+
+def build(plugin: Path, output: Path, paths: list[Path]) -> None:
+    """Builds one component."""
+    if not plugin.is_file():
+        raise Failed(f"`{plugin}` does not exist")
+    if not plugin.stem.isidentifier():
+        raise Failed(f"`{plugin.name}` can not be imported: let its name be letters, digits and `_`")
+    made = evaluated(plugin, paths)
+    names = ["about"]
+    names += ["tools"] if made.tools else []
+    names += ["reducers"] if made.reducers else []
+    names += ["availability"] if made.available and made.tools else []
+    if len(names) == 1:
+        raise Failed(f"`{plugin.name}` has no tools: decorate a function with `@tool`")
+    with tempfile.TemporaryDirectory(prefix="toolbay-py-") as folder:
+        componentize(Path(folder), plugin, output, paths, sorted(names), about_of(plugin))
+
+
+def evaluated(plugin: Path, paths: list[Path]) -> Any:
+    """The plugin as this Python sees it, with a host that grants nothing."""
+    sys.path[:0] = [str(plugin.parent), *map(str, paths)]
+    from toolbay import _tool
+
+    try:
+        importlib.import_module(plugin.stem)
+    except Exception as error:
+        at = next((frame for frame in reversed(traceback.extract_tb(error.__traceback__))
+                   if Path(frame.filename).resolve() == plugin), None)
+        where = f"{plugin.name}:{at.lineno}: " if at else ""
+        raise Failed(f"{where}{type(error).__name__}: {error}") from error
+    return _tool.PLUGIN
+
+
+def componentize(
+    folder: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], info: dict[str, str | None]
+) -> None:
+    """Runs componentize-py on an entry that exports what the plugin has, in a world that has nothing else."""
+    if not has_componentize():
+        raise Failed(f"componentize-py is missing: install it with `{Path(sys.executable).name} -m pip install {COMPONENTIZE}`")
+    sealed = "tools" not in names
+    wit = folder / "wit"
+    shutil.copytree(SDK / "wit", wit / "deps/toolbay")
+    (wit / "built.wit").write_text(world(names, sealed))
+    classes = ", ".join(name.capitalize() for name in names)
+    code = folder / "code"
+    code.mkdir()
+    (code / "toolbay_entry.py").write_text(ENTRY.format(module=plugin.stem, classes=classes, info=info))
+    command = [sys.executable, "-c", RUN, "--quiet", "--wit-path", str(wit), "--world", "built", "componentize"]
+    command += ["--stub-wasi"] if sealed else []
+    for path in (code, plugin.parent, SDK.parent, *paths):
+        command += ["--python-path", str(path)]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    run([*command, "toolbay_entry", "--output", str(output)])
+
+
+def run(command: list[str]) -> None:
+    """Runs componentize-py; what it says is told only if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"componentize-py: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def has_componentize() -> bool:
+    """Whether this Python has componentize-py."""
+    return importlib.util.find_spec("componentize_py") is not None
+
+
+def world(names: list[str], sealed: bool) -> str:
+    """A world with what a plugin exports; what only reduces is not to import anything."""
+    lines = [] if sealed else ["  include toolbay:plugin/imports@0.1.0;"]
+    lines += [f"  export toolbay:plugin/{name}@0.1.0;" for name in names]
+    return "package toolbay:built;\n\nworld built {\n" + "\n".join(lines) + "\n}\n"
+
+
+def about_of(plugin: Path) -> dict[str, str | None]:
+    """What the nearest `pyproject.toml` says, for people to read."""
+    project: dict[str, Any] = {}
+    config = None
+    for folder in plugin.parents:
+        if (folder / "pyproject.toml").is_file():
+            project, config = read_project(folder / "pyproject.toml")
+            break
+    urls = {key.lower(): value for key, value in project.get("urls", {}).items()}
+    licence = project.get("license")
+    return {
+        "name": project.get("name", plugin.stem), "version": project.get("version", "0.0.0"),
+        "description": project.get("description"),
+        "authors": ", ".join(author.get("name", "") for author in project.get("authors", [])) or None,
+        "license": licence.get("text") if isinstance(licence, dict) else licence,
+        "homepage": urls.get("homepage"), "source": urls.get("source") or urls.get("repository"),
+        "config_schema": None if config is None else json.dumps(config), "meta": None,
+    }
+
+
+def read_project(path: Path) -> tuple[dict[str, Any], Any]:
+    """The table `project` of a `pyproject.toml`, and `tool.toolbay.config`: a schema of the operator's settings."""
+    try:
+        import tomllib
+    except ImportError:
+        raise Failed("Python 3.11 or later is needed") from None
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise Failed(f"`{path}`: {error}") from error
+    return document.get("project", {}), document.get("tool", {}).get("toolbay", {}).get("config")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""The four ways in which a tool says no. Any other exception becomes ``execution-failed`` with its message."""
+
+CODES = ("input-invalid", "not-available", "execution-failed", "stale-write")
+
+
+class ToolError(Exception):
+    """An error of a tool; its message goes back to the model as it is."""
+
+    def __init__(self, code: str, message: str, subject: str | None = None, *, cost_usd: float | None = None):
+        if code not in CODES:
+            raise ValueError(f"unknown error code {code!r}; known are {', '.join(CODES)}")
+        super().__init__(message)
+        self.code = code
+        self.message = str(message)
+        self.subject = subject
+        self.cost_usd = cost_usd
+
+
+def input_error(message: str, subject: str | None = None) -> ToolError:
+    """The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument."""
+    return ToolError("input-invalid", message, subject)
+
+
+def not_available(message: str, subject: str | None = None) -> ToolError:
+    """The tool can not run here and now; `subject` is a short machine-readable reason."""
+    return ToolError("not-available", message, subject)
+
+
+def failed(message: str, subject: str | None = None) -> ToolError:
+    """The tool ran and failed; `subject` is a cause, if known."""
+    return ToolError("execution-failed", message, subject)
+
+
+def stale(message: str, subject: str | None = None) -> ToolError:
+    """What the call wanted to overwrite changed since it was read; `subject` is the path or key."""
+    return ToolError("stale-write", message, subject)
+
+
+def of_exception(error: BaseException) -> ToolError:
+    """The error of the contract for whatever was raised."""
+    if isinstance(error, ToolError):
+        return error
+    if isinstance(error, SystemExit):
+        return failed(f"the tool ended itself (`sys.exit({error.code!r})`)")
+    message, cause, depth = _message(error), error.__cause__, 0
+    while cause is not None and depth < 8:
+        # Many errors already print their cause.
+        if _message(cause) not in message:
+            message += f": {_message(cause)}"
+        cause, depth = cause.__cause__, depth + 1
+    return failed(message)
+
+
+def _message(error: BaseException) -> str:
+    # A KeyError's text is the key alone.
+    if isinstance(error, LookupError) and not isinstance(error, UnicodeError):
+        return f"{type(error).__name__}: {error}"
+    return str(error) or type(error).__name__

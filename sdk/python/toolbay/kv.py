@@ -1,0 +1,88 @@
+"""State that outlives a call; instances do not. `scope` is ``tool``, ``plugin``, ``session`` or ``agent``.
+
+Calls run side by side: what several of them may change goes through `increment` or `replace`.
+"""
+
+from typing import Any
+
+from . import _host, _json
+from .errors import ToolError, failed, not_available
+
+
+def get(scope: str, key: str) -> bytes | None:
+    """Returns the bytes under a key."""
+    return _ask(key, lambda: _host.kv.get(_scope(scope), key))
+
+
+def get_text(scope: str, key: str) -> str | None:
+    """Returns the text under a key."""
+    data = get(scope, key)
+    return None if data is None else data.decode()
+
+
+def get_json(scope: str, key: str) -> Any:
+    """Returns the JSON under a key, or None."""
+    text = get_text(scope, key)
+    return None if text is None else _json.parse(text)
+
+
+def set(scope: str, key: str, value: str | bytes, ttl_seconds: int | None = None) -> None:
+    """Sets a key to text or bytes, for a while or for good."""
+    _ask(key, lambda: _host.kv.set(_scope(scope), key, _bytes(value), ttl_seconds))
+
+
+def set_json(scope: str, key: str, value: Any, ttl_seconds: int | None = None) -> None:
+    """Sets a key to JSON, for a while or for good."""
+    set(scope, key, _json.dump(value), ttl_seconds)
+
+
+def remove(scope: str, key: str) -> None:
+    """Removes a key."""
+    _ask(key, lambda: _host.kv.remove(_scope(scope), key))
+
+
+def keys(scope: str, prefix: str = "", after: str | None = None, limit: int = 1000) -> list[str]:
+    """Returns keys with a prefix, sorted, that come after `after`."""
+    return _ask(prefix, lambda: _host.kv.keys(_scope(scope), prefix, after, limit))
+
+
+def increment(scope: str, key: str, by: int = 1) -> int:
+    """Adds to a number, atomically, and returns the sum; an absent key counts as 0."""
+    return _ask(key, lambda: _host.kv.increment(_scope(scope), key, by))
+
+
+def replace(scope: str, key: str, expected: str | bytes | None, value: str | bytes) -> bool:
+    """Sets a key only if it holds `expected` (None: nothing); tells whether it did."""
+    before = None if expected is None else _bytes(expected)
+    return _ask(key, lambda: _host.kv.replace(_scope(scope), key, before, _bytes(value)))
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _scope(name: str) -> Any:
+    try:
+        return _host.kv.Scope[name.upper()]
+    except KeyError:
+        raise ValueError(f"unknown kv scope `{name}`; known are `tool`, `plugin`, `session`, `agent`") from None
+
+
+def _ask(key: str, question: Any) -> Any:
+    return _host.asked(question, lambda case, value: _describe(key, case, value))
+
+
+def _describe(key: str, case: str, value: Any) -> ToolError:
+    match case:
+        case "Denied":
+            return not_available(f"no access to the store: {value}", "denied")
+        case "TooLarge":
+            more = "the operator can raise `kv_value_bytes`"
+            return failed(f"the value of `{key}` is too large: {value} bytes; {more}", "too-large")
+        case "QuotaExceeded":
+            more = "remove something, or ask the operator to raise `kv_bytes` or `kv_keys`"
+            return not_available(f"the store of the plugin is full: {more}", "quota")
+        case "NotANumber":
+            return failed(f"`{key}` does not hold a number")
+        case _:
+            return failed(f"the store failed: {value}")

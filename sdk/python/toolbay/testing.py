@@ -1,0 +1,58 @@
+"""Plays the host in an ordinary Python, so that tools can be tested as they are.
+
+    with Fake(files={"a.csv": "1,2"}) as fake:
+        assert fake.call("total", {"path": "a.csv"}).value == "3"
+"""
+
+import json
+from typing import Any, Callable
+
+from . import _fake
+from ._output import Output
+from ._tool import PLUGIN
+
+HttpResponse = _fake.http.HttpResponse
+Completed = _fake.process.Completed
+
+
+class Fake:
+    """A host for tests. What it is not given, it does not grant."""
+
+    def __init__(
+        self, *, files: dict[str, str | bytes] | None = None, kv: dict[str, bytes] | None = None,
+        config: dict[str, Any] | None = None, secrets: dict[str, str] | None = None,
+        http: Callable[[Any], Any] | None = None, process: Callable[[Any], Any] | None = None,
+        cancel_after: int | None = None, budget_chars: int = 80_000, dry_run: bool = False,
+        attributes: dict[str, Any] | None = None,
+    ):
+        encoded = {path: (data.encode() if isinstance(data, str) else data, 1) for path, data in (files or {}).items()}
+        self.files = None if files is None else encoded
+        self.kv, self.secrets, self.http, self.process = kv, secrets, http, process
+        self.config, self.attributes = config or {}, attributes or {}
+        self.cancel_after, self.budget_chars, self.dry_run = cancel_after, budget_chars, dry_run
+        #: What was reported: message, percent, audience.
+        self.progress: list[tuple[str, float | None, str]] = []
+        #: What was logged: level, message, fields.
+        self.log: list[tuple[str, str, dict[str, str]]] = []
+        self._before: list[Any] = []
+
+    def __enter__(self) -> "Fake":
+        self._before.append(_fake.current)
+        _fake.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _fake.current = self._before.pop()
+
+    def call(self, name: str, args: dict[str, Any] | None = None) -> Output:
+        """Calls a tool as the host does, but for the check against the schema; raises what it raises."""
+        with self:
+            return PLUGIN.call(name, json.dumps(args or {}))
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The definition of a tool, with its schemas parsed."""
+    tool = PLUGIN.tools[name]
+    described = {key: getattr(tool, key) for key in ("name", "title", "description", "toolset", "tags", "traits", "needs")}
+    output = None if tool.output_schema is None else json.loads(tool.output_schema)
+    return described | {"input_schema": json.loads(tool.input_schema), "output_schema": output}

@@ -1,0 +1,222 @@
+"""The plugin that the contract suite is run against, in Python. `api_contract.rs` is what it is compared with."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Literal
+
+from toolbay import (
+    Arg, Output, ToolError, available, config, context, files, http, input_error, kv, log, process, reducer, secrets, tool,
+)
+from toolbay.errors import CODES
+
+
+@dataclass
+class Sum:
+    """The sum of two numbers."""
+
+    sum: Annotated[int, "It."]
+
+
+class Mode(Enum):
+    FAST = "fast"
+    SLOW = "slow"
+
+
+@dataclass
+class Place:
+    """Where it is."""
+
+    name: Annotated[str, "Its name."]
+    zip: int | None = None
+
+
+@tool(read_only=True)
+def add(a: Annotated[int, "The first."], b: Annotated[int, "The second."] = 1) -> Sum:
+    """Add two numbers."""
+    if not -(2**63) <= a + b < 2**63:
+        raise input_error("the sum is too large", "/b")
+    return Sum(a + b)
+
+
+@tool(needs={"kv": "plugin", "optional": True})
+def count(key: str, by: int) -> str:
+    """Count up."""
+    return str(kv.increment("plugin", key, by))
+
+
+@tool
+def crash(message: str) -> str:
+    """Fail as code of others fails."""
+    raise RuntimeError(message)
+
+
+@tool(title="Echo", toolset="contract", tags=["a", "b"], read_only=True, idempotent=True, closed_world=True,
+      max_result_chars=50_000, timeout_ms=20_000)
+def echo(text: str) -> str:
+    """Return a text as it is.
+
+    Args:
+        text: The text.
+    """
+    return text
+
+
+@tool
+def facts() -> str:
+    """Say where the call is."""
+    session, turn = context.session_id() or "none", context.turn() or "none"
+    return f"budget {context.budget_chars()}, session {session}, turn {turn}, scope {context.attribute('memory-scope') or 'none'}"
+
+
+@tool(needs={"net": ["http://*", "http://127.0.0.1:1"], "optional": True})
+def fetch(url: str) -> str:
+    """Fetch a page."""
+    response = http.get(url, headers={"x-test": "yes"})
+    return f"{response.status} {response.text()}"
+
+
+@tool
+def hog() -> str:
+    """Take memory for ever."""
+    everything = []
+    while True:
+        everything.append(bytearray(b"\1") * (1 << 20))
+
+
+@tool(read_only=True)
+def kinds(
+    word: Annotated[str, Arg("A text that is not long.", min_length=1, max_length=20)],
+    words: Annotated[list[str], "Texts."],
+    mode: Annotated[Mode, "How."],
+    place: Place | None = None,
+    count: Annotated[int, Arg(ge=1, le=10)] = 3,
+    ratio: float = 0.5,
+    flag: bool = False,
+) -> str:
+    """Take arguments of every kind."""
+    where = " ".join(str(part) for part in (place.name, place.zip) if part is not None) if place else "nowhere"
+    large = "more" if ratio > 1 else "less"
+    return f"{word}, {'+'.join(words)} words, {mode.value}, {where}, {count}, {large}, {str(flag).lower()}"
+
+
+@tool
+def lines(count: int) -> str:
+    """Return so many lines."""
+    return "".join(f"line {line + 1}\n" for line in range(count))
+
+
+@tool(needs={"fs_read": "$workspace/**"}, name="list")
+def list_folder(path: str) -> str:
+    """List a folder."""
+    return ",".join(sorted(entry.name for entry in files.read_dir(path)))
+
+
+@tool
+def note(text: str) -> None:
+    """Write a line for the operator."""
+    log.info(text)
+
+
+@tool
+def nothing() -> None:
+    """Return nothing."""
+
+
+@tool(needs={"fs_read": "$workspace/**", "reason": "reads the file you name"})
+def read(path: str) -> str:
+    """Read a file."""
+    return files.read_text(path)
+
+
+@tool
+def refuse(
+    code: Annotated[Literal["input-invalid", "not-available", "execution-failed", "stale-write"], "How."],
+    message: str,
+    subject: str | None = None,
+) -> str:
+    """Say no."""
+    assert code in CODES
+    raise ToolError(code, message, subject)
+
+
+@tool(needs={"kv": ["tool", "plugin"], "optional": True})
+def remember(key: str, text: str) -> str:
+    """Remember a text, and say what was there."""
+    before = kv.get_text("plugin", key) or "nothing"
+    kv.set("plugin", key, text)
+    same = kv.replace("plugin", key, text, text)
+    return f"{before}, {str(same).lower()}, {'+'.join(kv.keys('plugin', limit=10))}"
+
+
+@tool
+def rich() -> Output:
+    """Return all that a result can have."""
+    output = Output("text").structured([1, "zwei"]).image(b"\x01\x02\xff", "image/png")
+    return output.link("https://a.example/x", "x").cost(0.25).metadata({"a": 1})
+
+
+@tool(needs={"process": "echo *", "optional": True})
+def run(program: str, args: list[str]) -> str:
+    """Run a program."""
+    done = process.run(program, args)
+    return f"{-1 if done.exit_code is None else done.exit_code}: {done.stdout.rstrip()}"
+
+
+@tool(needs={"secret": "KEY", "optional": True})
+def secret(name: str) -> str:
+    """Use a secret."""
+    return "the value" if secrets.get(name).revealed else "a stand-in"
+
+
+@tool
+def setting(key: str) -> str:
+    """Return a setting."""
+    return config.require(key)
+
+
+@tool
+def sometimes() -> str:
+    """Be there only with a setting."""
+    return "here"
+
+
+@available
+def check(name: str) -> str | None:
+    """Say why a tool is not there."""
+    return "it needs a setting" if name == "sometimes" and not config.keys() else None
+
+
+@tool
+def spin() -> str:
+    """Compute for ever."""
+    while True:
+        pass
+
+
+@tool
+def steps(count: int) -> str:
+    """Report each step."""
+    for step in range(1, count + 1):
+        context.progress(f"step {step} of {count}", 100 * step / count)
+    return "done"
+
+
+@tool
+def wait() -> str:
+    """Wait until the caller gives up."""
+    context.progress("waiting")
+    while True:
+        context.check_cancelled()
+
+
+@tool(needs={"fs_read": "$workspace/**", "fs_write": "$workspace/**"})
+def write(path: str, text: str, version: str | None = None) -> str:
+    """Write a file."""
+    return f"{files.write(path, text, version).size} bytes"
+
+
+@reducer("lines")
+def first_line(result: Output, _context: object) -> str | None:
+    """Keeps the first line."""
+    first, found, _ = result.value.partition("\n")
+    return f"{first}…" if found else None

@@ -1,0 +1,116 @@
+//! The contract suite: one plugin in four languages, and cases that must end the same in each.
+//!
+//! `cargo xtask languages` builds the plugins and runs this with the folder they are in. Each `.toml` here is a policy
+//! and cases under it. What a case says must be so; and whatever it says, all languages must give what Rust gives: the
+//! definitions, the results, the errors with their texts, the progress. Afterwards it measures calls, one fresh instance
+//! each.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test, which clippy does not see"
+)]
+
+mod cases;
+mod measure;
+mod outcome;
+mod samples;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use integration_tests::TestHost;
+
+use cases::Suite;
+
+/// The plugin's id in every language, so that texts with it in them are the same.
+const ID: &str = "contract";
+
+/// A plugin that was built.
+struct Language {
+    name: &'static str,
+    component: PathBuf,
+    /// Most that a call may take, as a multiple of Rust's.
+    goal: f64,
+}
+
+fn languages(folder: &Path) -> Vec<Language> {
+    let language = |name, goal, file: PathBuf| Language { name, component: file, goal };
+    let built = |file: &str| folder.join(file).with_extension("wasm");
+    vec![
+        language("Rust", 1.0, PathBuf::from(guest_artifacts::API_CONTRACT)),
+        language("C", 1.0, built("contract_c")),
+        language("JavaScript", 6.0, built("contract_js")),
+        language("Python", 60.0, built("contract_python")),
+    ]
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder =
+        std::env::args_os().nth(1).map(PathBuf::from).context("name the folder with the components")?;
+    let suites = cases::suites(Path::new(env!("CARGO_MANIFEST_DIR")).join("contract").as_path())?;
+    let languages = languages(&folder);
+    load_all(&languages).await?;
+    let (mut passed, mut failed) = (0, 0);
+    for suite in &suites {
+        let mut expected = None;
+        for language in &languages {
+            let host = host(suite, language).await?;
+            let seen = suite.run(&host).await;
+            let rust = expected.get_or_insert_with(|| seen.clone());
+            for (problem, name) in suite.compare(&seen, rust) {
+                match problem {
+                    None => passed += 1,
+                    Some(problem) => {
+                        failed += 1;
+                        println!("{}, {}: {name}: {problem}", language.name, suite.name);
+                    }
+                }
+            }
+        }
+    }
+    samples::run(&folder).await?;
+    measure::run(&languages).await?;
+    println!("{passed} passed, {failed} failed");
+    ensure!(failed == 0, "the languages differ");
+    ensure!(passed > 100, "there are too few cases: were the files read?");
+    Ok(())
+}
+
+/// Loads each plugin once, which compiles it, and tells how long that took.
+async fn load_all(languages: &[Language]) -> Result<()> {
+    for language in languages {
+        let file = &language.component;
+        let bytes = std::fs::metadata(file).with_context(|| format!("`{}`", file.display()))?.len();
+        let start = Instant::now();
+        TestHost::empty("").load(ID, &file.to_string_lossy()).await;
+        println!(
+            "{:<12}{:>8} KiB, loaded in {:.2} s",
+            language.name,
+            bytes / 1024,
+            start.elapsed().as_secs_f32()
+        );
+    }
+    Ok(())
+}
+
+async fn host(suite: &Suite, language: &Language) -> Result<TestHost> {
+    let host = TestHost::built(&suite.policy, |builder, _| builder);
+    for (path, text) in &suite.files {
+        let path = host.root().join(path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(path, text)?;
+    }
+    host.load(ID, &language.component.to_string_lossy()).await;
+    if host.host.plugin(ID).is_none() {
+        bail!("{} was not loaded", language.name);
+    }
+    Ok(host)
+}

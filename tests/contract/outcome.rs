@@ -1,0 +1,55 @@
+//! Results and definitions as JSON that can be compared.
+
+use serde_json::{Value, json};
+use toolbay::Delivered;
+use toolbay::core::invoke::Failure;
+use toolbay::core::tool::ToolDef;
+
+/// A result. Of a fault, what happened and which limit it was: what else it says is the engine's.
+pub(crate) fn of(delivered: &Delivered, progress: Vec<Value>) -> Value {
+    let outcome = integration_tests::outcome(delivered);
+    let mut seen = match &delivered.result {
+        Ok(output) => json!({
+            "value": output.value,
+            "structured": output.structured.as_ref().map(|raw| parsed(raw.get())),
+            "content": output.content.iter().map(|block| format!("{:?}", block.body)).collect::<Vec<_>>(),
+            "cost_usd": output.cost_usd,
+            "meta": output.meta.as_ref().map(|raw| parsed(raw.get())),
+        }),
+        Err(Failure::Refused(error)) => json!({
+            "code": error.code.as_str(),
+            "message": error.message,
+            "subject": error.subject,
+            "cost_usd": error.cost_usd,
+        }),
+        Err(Failure::Fault(fault)) => json!({
+            "limit": fault.limit.as_ref().map(|limit| limit.name),
+            "setting": fault.limit.as_ref().map(|limit| limit.setting.clone()),
+        }),
+        Err(other) => json!({"host": other.to_string()}),
+    };
+    seen["outcome"] = json!(outcome);
+    seen["progress"] = Value::Array(progress);
+    seen
+}
+
+/// A definition, without where it comes from.
+pub(crate) fn definition(def: &ToolDef) -> Value {
+    json!({
+        "title": def.title,
+        "description": def.description,
+        "input": def.input_schema.value(),
+        "output": def.output_schema.as_ref().map(|schema| schema.value().clone()),
+        "toolset": def.toolset,
+        "tags": def.tags,
+        "traits": def.traits,
+        "max_result_chars": def.max_result_chars,
+        "timeout": def.timeout.map(|timeout| timeout.as_millis() as u64),
+        "capabilities": def.capabilities,
+        "meta": def.meta.as_ref().map(|raw| parsed(raw.get())),
+    })
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}

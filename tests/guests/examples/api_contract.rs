@@ -1,0 +1,280 @@
+//! The plugin that the contract suite (`tests/contract`) is run against, in Rust. What it is in the other languages is
+//! beside the suite: they have the same tools, word for word.
+
+use toolbay_sdk::kv::{self, Scope};
+use toolbay_sdk::prelude::*;
+use toolbay_sdk::process::Command;
+use toolbay_sdk::{config, context, files, http, log, secrets};
+
+/// The sum of two numbers.
+#[data]
+pub struct Sum {
+    /// It.
+    sum: i64,
+}
+
+#[data]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    InputInvalid,
+    NotAvailable,
+    ExecutionFailed,
+    StaleWrite,
+}
+
+#[data]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Fast,
+    Slow,
+}
+
+/// Where it is.
+#[data]
+pub struct Place {
+    /// Its name.
+    name: String,
+    zip: Option<i64>,
+}
+
+/// Return a text as it is.
+#[tool(title = "Echo", toolset = "contract", tags = ["a", "b"], read_only, idempotent, closed_world,
+       max_result_chars = 50_000, timeout_ms = 20_000)]
+fn echo(
+    /// The text.
+    text: String,
+) -> String {
+    text
+}
+
+/// Add two numbers.
+#[tool(read_only)]
+fn add(
+    /// The first.
+    a: i64,
+    /// The second.
+    #[arg(default = 1)]
+    b: i64,
+) -> Result<Json<Sum>> {
+    let sum = a.checked_add(b).ok_or_else(|| Error::input("the sum is too large").at("/b"))?;
+    Ok(Json(Sum { sum }))
+}
+
+/// Take arguments of every kind.
+#[tool(read_only)]
+#[allow(clippy::too_many_arguments, reason = "a tool's arguments")]
+fn kinds(
+    /// A text that is not long.
+    #[arg(length(min = 1, max = 20))]
+    word: String,
+    /// Texts.
+    words: Vec<String>,
+    /// How.
+    mode: Mode,
+    place: Option<Place>,
+    #[arg(default = 3, range(min = 1, max = 10))] count: i64,
+    #[arg(default = 0.5)] ratio: f64,
+    #[arg(default = false)] flag: bool,
+) -> String {
+    let mode = match mode {
+        Mode::Fast => "fast",
+        Mode::Slow => "slow",
+    };
+    let place = match place {
+        Some(Place { name, zip: Some(zip) }) => format!("{name} {zip}"),
+        Some(Place { name, zip: None }) => name,
+        None => "nowhere".to_owned(),
+    };
+    let large = if ratio > 1.0 { "more" } else { "less" };
+    format!("{word}, {} words, {mode}, {place}, {count}, {large}, {flag}", words.join("+"))
+}
+
+/// Say no.
+#[tool]
+fn refuse(
+    /// How.
+    code: Code,
+    message: String,
+    subject: Option<String>,
+) -> Result<String> {
+    let error = match code {
+        Code::InputInvalid => Error::input(message),
+        Code::NotAvailable => Error::not_available(message),
+        Code::ExecutionFailed => Error::failed(message),
+        Code::StaleWrite => Error::stale(message),
+    };
+    Err(match subject {
+        Some(subject) => error.at(subject),
+        None => error,
+    })
+}
+
+/// Fail as code of others fails.
+#[tool]
+fn crash(message: String) -> Result<String> {
+    Err(std::io::Error::other(message))?
+}
+
+/// Return nothing.
+#[tool]
+fn nothing() {}
+
+/// Return all that a result can have.
+#[tool]
+fn rich() -> Result<Output> {
+    Output::new("text")
+        .structured(&json!([1, "zwei"]))?
+        .image(vec![1, 2, 255], "image/png")
+        .link("https://a.example/x", "x")
+        .cost_usd(0.25)
+        .meta(&json!({"a": 1}))
+}
+
+/// Report each step.
+#[tool]
+fn steps(count: i64) -> String {
+    for step in 1..=count {
+        context::progress(&format!("step {step} of {count}"), 100.0 * step as f32 / count as f32);
+    }
+    "done".to_owned()
+}
+
+/// Wait until the caller gives up.
+#[tool]
+fn wait() -> Result<String> {
+    context::progress("waiting", None);
+    loop {
+        context::check_cancelled()?;
+    }
+}
+
+/// Compute for ever.
+#[tool]
+fn spin() -> String {
+    loop {
+        std::hint::black_box(0);
+    }
+}
+
+/// Take memory for ever.
+#[tool]
+fn hog() -> String {
+    let mut all = Vec::new();
+    loop {
+        all.push(vec![1_u8; 1 << 20]);
+        std::hint::black_box(&all);
+    }
+}
+
+/// Say where the call is.
+#[tool]
+fn facts() -> String {
+    let turn = context::turn().map_or("none".to_owned(), |turn| turn.to_string());
+    let session = context::session_id().unwrap_or_else(|| "none".to_owned());
+    let scope: String = context::attribute("memory-scope").unwrap_or_else(|| "none".to_owned());
+    format!("budget {}, session {session}, turn {turn}, scope {scope}", context::budget_chars())
+}
+
+/// Return a setting.
+#[tool]
+fn setting(key: String) -> Result<String> {
+    config::require(&key)
+}
+
+/// Write a line for the operator.
+#[tool]
+fn note(text: String) {
+    log::info(text);
+}
+
+/// Read a file.
+#[tool(fs_read = "$workspace/**", reason = "reads the file you name")]
+fn read(path: String) -> Result<String> {
+    files::read_text(&path)
+}
+
+/// Write a file.
+#[tool(fs_read = "$workspace/**", fs_write = "$workspace/**")]
+fn write(path: String, text: String, version: Option<String>) -> Result<String> {
+    let stat = files::write(&path, text, version.as_deref())?;
+    Ok(format!("{} bytes", stat.size))
+}
+
+/// List a folder.
+#[tool(fs_read = "$workspace/**")]
+fn list(path: String) -> Result<String> {
+    let mut names: Vec<_> = files::read_dir(&path)?.into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    Ok(names.join(","))
+}
+
+/// Remember a text, and say what was there.
+#[tool(optional(kv = ["tool", "plugin"]))]
+fn remember(key: String, text: String) -> Result<String> {
+    let before = kv::get(Scope::Plugin, &key)?;
+    kv::set(Scope::Plugin, &key, &text, None)?;
+    let same = kv::replace(Scope::Plugin, &key, Some(text.as_bytes()), &text)?;
+    let keys = kv::keys(Scope::Plugin, "", None, 10)?;
+    let before = before.map_or("nothing".to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok(format!("{before}, {same}, {}", keys.join("+")))
+}
+
+/// Count up.
+#[tool(optional(kv = "plugin"))]
+fn count(key: String, by: i64) -> Result<String> {
+    Ok(kv::increment(Scope::Plugin, &key, by)?.to_string())
+}
+
+/// Fetch a page.
+#[tool(optional(net = ["http://*", "http://127.0.0.1:1"]))]
+fn fetch(url: String) -> Result<String> {
+    let response = http::get(url).header("x-test", "yes").send()?;
+    Ok(format!("{} {}", response.status, response.text()))
+}
+
+/// Use a secret.
+#[tool(optional(secret = "KEY"))]
+fn secret(name: String) -> Result<String> {
+    Ok(if secrets::get(&name)?.revealed { "the value" } else { "a stand-in" }.to_owned())
+}
+
+/// Run a program.
+#[tool(optional(process = "echo *"))]
+fn run(program: String, args: Vec<String>) -> Result<String> {
+    let done = Command::new(program).args(args).run()?;
+    Ok(format!("{}: {}", done.exit_code.unwrap_or(-1), done.stdout_text().trim_end()))
+}
+
+/// Be there only with a setting.
+#[tool]
+fn sometimes() -> String {
+    "here".to_owned()
+}
+
+fn available(tool: &str) -> std::result::Result<(), String> {
+    if tool == "sometimes" && config::keys().is_empty() {
+        return Err("it needs a setting".to_owned());
+    }
+    Ok(())
+}
+
+/// Return so many lines.
+#[tool]
+fn lines(count: i64) -> String {
+    (1..=count).map(|line| format!("line {line}\n")).collect()
+}
+
+/// Keeps the first line.
+#[reducer("lines")]
+fn first_line(input: &ToolResult, _ctx: &ReduceContext) -> Option<ToolResult> {
+    let output = input.as_ref().ok()?;
+    let (first, _rest) = output.value.split_once('\n')?;
+    Some(Ok(Output { value: format!("{first}…"), ..output.clone() }))
+}
+
+plugin! {
+    tools: [add, count, crash, echo, facts, fetch, hog, kinds, lines, list, note, nothing, read, refuse, remember,
+            rich, run, secret, setting, sometimes, spin, steps, wait, write],
+    reducers: [first_line],
+    available: available,
+}

@@ -1,0 +1,336 @@
+//! `languages`: the SDKs for JavaScript, Python and C. Their own tests, a plugin in each with which the contract suite is
+//! run (`tests/contract`), and the sample plugins.
+//!
+//! Toolchains come from the registries at the versions of the lists in `tests/contract`. A component is built again when
+//! something changes of which it is made.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use xtask::wasm;
+
+use crate::foreign::{Node, python_with, shell};
+use crate::test;
+
+/// Sources of a component: what belongs to the plugin, and how the component is called.
+struct Component {
+    name: &'static str,
+    /// Below the workspace.
+    source: &'static str,
+    language: Language,
+}
+
+#[derive(Clone, Copy)]
+enum Language {
+    JavaScript,
+    Python,
+    C,
+}
+
+const COMPONENTS: [Component; 6] = [
+    Component { name: "contract_js", source: "tests/contract/contract.js", language: Language::JavaScript },
+    Component { name: "contract_python", source: "tests/contract/contract.py", language: Language::Python },
+    Component { name: "contract_c", source: "tests/contract/contract.c", language: Language::C },
+    Component { name: "tables", source: "sdk/js/example/tables.ts", language: Language::JavaScript },
+    Component { name: "numeric", source: "sdk/python/example/numeric.py", language: Language::Python },
+    Component { name: "bytes", source: "sdk/c/example/bytes.c", language: Language::C },
+];
+
+/// The toolchains, installed, with copies of the SDKs beside them.
+struct Toolchains {
+    workspace: PathBuf,
+    /// Where components and copies are.
+    folder: PathBuf,
+    python: PathBuf,
+    node: Node,
+}
+
+/// Builds and tests all of it.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let toolchains = Toolchains::install(workspace)?;
+    toolchains.test_javascript()?;
+    toolchains.test_python()?;
+    for component in &COMPONENTS {
+        toolchains.component(component)?;
+    }
+    toolchains.check_pages()?;
+    toolchains.try_new()?;
+    test::cargo(workspace, &["build", "--example", "contract"])?;
+    let suite = format!("debug/examples/contract{}", std::env::consts::EXE_SUFFIX);
+    shell(Command::new(wasm::target_dir(workspace).join(suite)).arg(&toolchains.folder))
+}
+
+impl Toolchains {
+    fn install(workspace: &Path) -> Result<Self> {
+        let lists = workspace.join("tests/contract");
+        let target = wasm::target_dir(workspace);
+        let toolchains = Self {
+            workspace: workspace.to_path_buf(),
+            folder: target.join("languages"),
+            python: python_with(&target.join("venv-languages"), &lists)?,
+            node: Node::with(workspace, "npm-languages", &lists)?,
+        };
+        fs::create_dir_all(&toolchains.folder)?;
+        toolchains.place_javascript()?;
+        Ok(toolchains)
+    }
+
+    /// Where packages are found from: the SDK and its example as copies beside `node_modules`.
+    fn place_javascript(&self) -> Result<()> {
+        let folder = self.node.folder();
+        replace(&self.workspace.join("sdk/js"), &folder.join("sdk"))?;
+        replace(&self.workspace.join("sdk/js/example"), &folder.join("example"))?;
+        let scope = folder.join("node_modules/@toolbay");
+        fs::create_dir_all(&scope)?;
+        // As npm does it for a package in a folder: packages are looked for from where it really is.
+        let link = scope.join("sdk");
+        if fs::symlink_metadata(&link).is_err() {
+            std::os::unix::fs::symlink(folder.join("sdk"), &link)?;
+        }
+        fs::copy(self.workspace.join("tests/contract/contract.js"), folder.join("contract.js"))?;
+        let config = r#"{"extends": "@toolbay/sdk/tsconfig.json", "include": ["example/*.ts", "sdk/*.d.ts", "sdk/test/types.ts"]}"#;
+        Ok(fs::write(folder.join("tsconfig.json"), config)?)
+    }
+
+    fn test_javascript(&self) -> Result<()> {
+        let folder = self.node.folder();
+        shell(self.node.run("typescript/bin/tsc").arg("--project").arg(folder.join("tsconfig.json")))?;
+        let mut tests = self.node.command();
+        tests.args(["--test", "--test-reporter=dot"]);
+        for part in ["sdk/test", "example"] {
+            tests.args(files(&folder.join(part), ".test.js")?);
+        }
+        shell(tests.current_dir(folder))
+    }
+
+    fn test_python(&self) -> Result<()> {
+        for folder in ["sdk/python/tests", "sdk/python/example", "sdk/c/tests"]
+            .map(|folder| self.workspace.join(folder))
+        {
+            let mut run = self.python();
+            run.args(["-m", "unittest", "discover", "--quiet", "--start-directory"]).arg(&folder);
+            shell(run.arg("--top-level-directory").arg(&folder))?;
+        }
+        Ok(())
+    }
+
+    /// Python, which finds the SDK and leaves nothing beside the sources.
+    fn python(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        command.env("PYTHONPATH", self.workspace.join("sdk/python")).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("zig"));
+        command.current_dir(&self.folder);
+        command
+    }
+
+    /// Builds a component, unless it was built of the same.
+    fn component(&self, component: &Component) -> Result<()> {
+        let built = self.folder.join(component.name).with_extension("wasm");
+        let stamp = built.with_extension("made-of");
+        let made_of = self.digest(component)?;
+        if built.is_file() && fs::read_to_string(&stamp).ok().as_deref() == Some(&made_of) {
+            return Ok(());
+        }
+        shell(self.build(component).arg("-o").arg(&built))?;
+        Ok(fs::write(stamp, made_of)?)
+    }
+
+    fn build(&self, component: &Component) -> Command {
+        let source = self.workspace.join(component.source);
+        match component.language {
+            Language::JavaScript => {
+                let folder = self.node.folder();
+                let name = Path::new(component.source).file_name().unwrap_or(OsStr::new("plugin.js"));
+                let copy =
+                    if component.source.contains("example") { folder.join("example") } else { folder.into() };
+                self.build_of(component.language, &copy.join(name))
+            }
+            Language::Python | Language::C => self.build_of(component.language, &source),
+        }
+    }
+
+    fn build_of(&self, language: Language, source: &Path) -> Command {
+        let mut command = match language {
+            Language::JavaScript => self.node.command(),
+            Language::Python | Language::C => self.python(),
+        };
+        match language {
+            Language::JavaScript => command.arg(self.node.folder().join("sdk/build.mjs")),
+            Language::Python => command.args(["-m", "toolbay.build"]),
+            Language::C => command.arg(self.workspace.join("sdk/c/build.py")),
+        };
+        command.arg(source);
+        command
+    }
+
+    /// Each block of code on the languages' pages of the book is a plugin: those of JavaScript and C are built, those of
+    /// Python run, which tells all but what componentize-py would say, a quarter of a minute sooner.
+    fn check_pages(&self) -> Result<()> {
+        const PAGES: [(&str, &str, Language); 3] = [
+            ("javascript", "js", Language::JavaScript),
+            ("python", "python", Language::Python),
+            ("c", "c", Language::C),
+        ];
+        for (page, fence, language) in PAGES {
+            let file = self.workspace.join("docs/guide").join(page).with_extension("md");
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+            let blocks = blocks(&text, fence);
+            ensure!(!blocks.is_empty(), "`{}` shows no code", file.display());
+            for (number, block) in blocks.iter().enumerate() {
+                let source = self.node.folder().join(format!("page_{page}_{number}")).with_extension(fence);
+                fs::write(&source, block)?;
+                self.check_block(language, &source)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, language: Language, source: &Path) -> Result<()> {
+        const RUN: &str = "import runpy, sys; runpy.run_path(sys.argv[1]); \
+                           from toolbay._tool import PLUGIN; assert PLUGIN.tools";
+        match language {
+            Language::Python => shell(self.python().args(["-c", RUN]).arg(source)),
+            Language::JavaScript | Language::C => {
+                let built = self.folder.join("page.component");
+                shell(self.build_of(language, source).arg("-o").arg(built))
+            }
+        }
+    }
+
+    /// What an author types, with a network for `npm install` and the other toolchains as they are.
+    fn try_new(&self) -> Result<()> {
+        test::cargo(&self.workspace, &["build", "--bin", "toolbay"])?;
+        let folder = self.folder.join("größe 1");
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("toolbay.toml"), "version = 1\n")?;
+        for (lang, named) in [("js", "greets-js"), ("python", "greets-python"), ("c", "greets-c")] {
+            self.toolbay(&folder, &["new", named, "--lang", lang])?;
+            if lang == "js" {
+                let mut install = self.node.npm();
+                install.args(["install", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]);
+                shell(install.args(["--loglevel", "error"]).current_dir(folder.join(named)))?;
+            } else {
+                let environment = wasm::target_dir(&self.workspace).join("venv-languages");
+                std::os::unix::fs::symlink(environment, folder.join(named).join(".venv"))?;
+            }
+            self.toolbay(&folder, &["build", named])?;
+            let call = format!("{named}__hello");
+            let said = self.toolbay(&folder, &["call", &call, r#"{"name": "world", "marks": 2}"#])?;
+            ensure!(said == "Hello, world!!\n", "`{call}` said {said}");
+            self.toolbay(&folder, &["test", named])?;
+        }
+        Ok(())
+    }
+
+    /// Runs the built command, and returns what it prints.
+    fn toolbay(&self, folder: &Path, args: &[&str]) -> Result<String> {
+        println!("    toolbay {}", args.join(" "));
+        let mut path = vec![self.node.bin()];
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let output = Command::new(test::host(&self.workspace))
+            .args(args)
+            .current_dir(folder)
+            .env("PATH", std::env::join_paths(path)?)
+            .env("TOOLBAY_CONFIG", folder.join("toolbay.toml"))
+            .env("TOOLBAY_PLUGINS", folder.join("plugins"))
+            .env("TOOLBAY_STATE", folder.join("state"))
+            .env("TOOLBAY_CACHE", wasm::target_dir(&self.workspace).join("test-cache"))
+            .env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("zig"))
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .context("can not run the built `toolbay`")?;
+        ensure!(output.status.success(), "it ended with {}", output.status);
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// What a component is made of: its sources, the SDK with the contract, the versions of the toolchains.
+    fn digest(&self, component: &Component) -> Result<String> {
+        let source = self.workspace.join(component.source);
+        let own = match source.parent() {
+            Some(folder) if component.source.contains("example") => folder.to_path_buf(),
+            _ => source,
+        };
+        let sdk = match component.language {
+            Language::JavaScript => "sdk/js",
+            Language::Python => "sdk/python/toolbay",
+            Language::C => "sdk/c",
+        };
+        let mut all = Vec::new();
+        for path in [
+            own,
+            self.workspace.join(sdk),
+            self.workspace.join("tests/contract/requirements.txt"),
+            self.workspace.join("tests/contract/package-lock.json"),
+        ] {
+            collect(&path, &mut all)?;
+        }
+        all.sort();
+        let mut digest = String::new();
+        for file in all {
+            let bytes = fs::read(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+            digest.push_str(&format!("{} {:016x}\n", file.display(), checksum(&bytes)));
+        }
+        Ok(digest)
+    }
+}
+
+/// The blocks of a page that are fenced as this language.
+fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
+    let begins = format!("\n```{fence}\n");
+    page.split(begins.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
+}
+
+/// FNV-1a: whether files are the same as before, not whether somebody means harm.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Files below a path, without what Python leaves there.
+fn collect(path: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
+    if !path.is_dir() {
+        all.push(path.to_path_buf());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).with_context(|| format!("can not read `{}`", path.display()))? {
+        let path = entry?.path();
+        if path.file_name() != Some(OsStr::new("__pycache__")) {
+            collect(&path, all)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files of a folder whose names end so.
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    collect(folder, &mut all)?;
+    all.retain(|path| path.to_string_lossy().ends_with(ending));
+    all.sort();
+    Ok(all)
+}
+
+/// Copies a folder over another.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    let mut all = Vec::new();
+    collect(from, &mut all)?;
+    for file in all {
+        let copy = to.join(file.strip_prefix(from)?);
+        if let Some(folder) = copy.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::copy(&file, &copy).with_context(|| format!("can not copy `{}`", file.display()))?;
+    }
+    Ok(())
+}
