@@ -39,7 +39,7 @@ impl Parts {
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {
-                        parts.exports.push(export?.name.0.to_owned());
+                        parts.exports.push(export?.name.name.to_owned());
                     }
                 }
                 _ => {}
@@ -52,7 +52,10 @@ impl Parts {
 
     /// Versions of the contract that it speaks, from the names of what it exports.
     pub(crate) fn contract(&self) -> Option<&str> {
-        self.exports.iter().find_map(|name| name.strip_prefix("toolbay:plugin/")?.split_once('@')).map(|(_, v)| v)
+        self.exports
+            .iter()
+            .find_map(|name| name.strip_prefix("toolbay:plugin/")?.split_once('@'))
+            .map(|(_, v)| v)
     }
 }
 
@@ -62,7 +65,8 @@ fn length(range: &std::ops::Range<usize>) -> u64 {
 
 /// The custom section of this name at the top of a component.
 pub(crate) fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let (_, data) = top(bytes).ok()?.into_iter().filter_map(|part| part.custom).find(|(found, _)| *found == name)?;
+    let (_, data) =
+        top(bytes).ok()?.into_iter().filter_map(|part| part.custom).find(|(found, _)| *found == name)?;
     Some(data)
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
 pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
     let mut found = Vec::new();
     let of_debugging = |name: &str| name == "name" || name.starts_with(".debug_");
-    let debugging: u64 = parts.custom.iter().filter(|(name, _)| of_debugging(name)).map(|(_, bytes)| bytes).sum();
+    let debugging: u64 =
+        parts.custom.iter().filter(|(name, _)| of_debugging(name)).map(|(_, bytes)| bytes).sum();
     if debugging > bytes / 4 {
         found.push(format!(
             "{} of its {} KiB are names and lines for debuggers, which no host reads: build it with \
@@ -58,7 +59,8 @@ pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
         None => found.push("it does not say its name, version and licence (export `about`)".to_owned()),
         Some(about) => {
             let absent = [(&about.description, "what it is for"), (&about.license, "its licence")];
-            let absent: Vec<_> = absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
+            let absent: Vec<_> =
+                absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
             if !absent.is_empty() {
                 found.push(format!("it does not say {} (export `about`)", absent.join(" and ")));
             }

@@ -62,7 +62,8 @@ impl Author {
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.filter(|name| !["toolbay.toml", "state"].contains(&name.as_str())).collect();
+        let mut names: Vec<_> =
+            names.filter(|name| !["toolbay.toml", "state"].contains(&name.as_str())).collect();
         names.sort();
         names
     }

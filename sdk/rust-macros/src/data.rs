@@ -52,18 +52,45 @@ mod tests {
         });
         assert!(plain.contains("\"firstName\"") && plain.contains("take_or"), "{plain}");
         assert!(!plain.contains("read_by_serde"), "{plain}");
-        let choice = expanded(quote!(enum Scale { Celsius, Fahrenheit }));
+        let choice = expanded(quote!(
+            enum Scale {
+                Celsius,
+                Fahrenheit,
+            }
+        ));
         assert!(choice.contains("read_choice") && choice.contains("Shape :: Enum"), "{choice}");
     }
 
     #[test]
     fn what_only_serde_understands_is_left_to_serde() {
         for item in [
-            quote!(enum Shape { Circle(f64), Square { side: f64 } }),
-            quote!(struct Id(u64);),
-            quote!(struct Page { #[serde(flatten)] rest: Rest }),
-            quote!(struct Page { #[serde(alias = "y")] x: u8 }),
-            quote!(#[serde(default)] struct Page { x: u8 }),
+            quote!(
+                enum Shape {
+                    Circle(f64),
+                    Square { side: f64 },
+                }
+            ),
+            quote!(
+                struct Id(u64);
+            ),
+            quote!(
+                struct Page {
+                    #[serde(flatten)]
+                    rest: Rest,
+                }
+            ),
+            quote!(
+                struct Page {
+                    #[serde(alias = "y")]
+                    x: u8,
+                }
+            ),
+            quote!(
+                #[serde(default)]
+                struct Page {
+                    x: u8,
+                }
+            ),
         ] {
             let tokens = expanded(item);
             assert!(tokens.contains("read_by_serde"), "{tokens}");
@@ -83,12 +110,30 @@ mod tests {
     #[test]
     fn what_a_schema_can_not_say_is_an_error_that_tells_the_way_out() {
         for item in [
-            quote!(#[serde(from = "String")] struct Day { x: u8 }),
-            quote!(struct Day { #[serde(rename(serialize = "a"))] x: u8 }),
-            quote!(struct Day { #[schemars(title = "x")] x: u8 }),
+            quote!(
+                #[serde(from = "String")]
+                struct Day {
+                    x: u8,
+                }
+            ),
+            quote!(
+                struct Day {
+                    #[serde(rename(serialize = "a"))]
+                    x: u8,
+                }
+            ),
+            quote!(
+                struct Day {
+                    #[schemars(title = "x")]
+                    x: u8,
+                }
+            ),
         ] {
             let message = expand(TokenStream::new(), item).unwrap_err().to_string();
-            assert!(message.contains("toolbay_sdk::schema::Schema") || message.contains("known are"), "{message}");
+            assert!(
+                message.contains("toolbay_sdk::schema::Schema") || message.contains("known are"),
+                "{message}"
+            );
         }
     }
 }

@@ -28,7 +28,8 @@ impl Parse for Example {
                 "value" | "contains" => Value::String(text.value()),
                 "error" => code(&text)?,
                 _ => {
-                    let message = "known are `args`, and what comes of it: `value`, `contains`, `structured`, `error`";
+                    let message =
+                        "known are `args`, and what comes of it: `value`, `contains`, `structured`, `error`";
                     return Err(syn::Error::new(key.span(), message));
                 }
             };
@@ -40,9 +41,14 @@ impl Parse for Example {
             }
         }
         if !example.contains_key("args") {
-            return Err(syn::Error::new(start, "an example has `args`: write `example(args = \"{}\", value = \"…\")`"));
+            return Err(syn::Error::new(
+                start,
+                "an example has `args`: write `example(args = \"{}\", value = \"…\")`",
+            ));
         }
-        if example.contains_key("error") && ["value", "structured"].iter().any(|key| example.contains_key(*key)) {
+        if example.contains_key("error")
+            && ["value", "structured"].iter().any(|key| example.contains_key(*key))
+        {
             return Err(syn::Error::new(start, "an example has a result or an `error`, not both"));
         }
         Ok(Self(Value::Object(example)))

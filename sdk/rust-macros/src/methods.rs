@@ -9,20 +9,28 @@ use crate::tool_options::ToolOptions;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     if !options.is_empty() {
-        return Err(syn::Error::new_spanned(options, "`#[tools]` takes no options; those of a tool go to `#[tool(…)]`"));
+        return Err(syn::Error::new_spanned(
+            options,
+            "`#[tools]` takes no options; those of a tool go to `#[tool(…)]`",
+        ));
     }
     let mut block: ItemImpl = syn::parse2(item)?;
     if let Some((path, _)) = &block.trait_ {
         return Err(syn::Error::new_spanned(path, "`#[tools]` stands above `impl TYPE`, without a trait"));
     }
     if !block.generics.params.is_empty() {
-        return Err(syn::Error::new_spanned(&block.generics, "the type of tools has no parameters or lifetimes"));
+        return Err(syn::Error::new_spanned(
+            &block.generics,
+            "the type of tools has no parameters or lifetimes",
+        ));
     }
     let ty = block.self_ty.clone();
     let mut specs = Vec::new();
     for item in &mut block.items {
         let ImplItem::Fn(method) = item else { continue };
-        let Some(place) = method.attrs.iter().position(|attribute| attribute.path().is_ident("tool")) else { continue };
+        let Some(place) = method.attrs.iter().position(|attribute| attribute.path().is_ident("tool")) else {
+            continue;
+        };
         let attribute = method.attrs.remove(place);
         let options = match &attribute.meta {
             syn::Meta::Path(_) => ToolOptions::default(),
@@ -35,7 +43,10 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         specs.push(spec(&options, &method.attrs, &mut method.sig, &Caller::Method(&ty))?);
     }
     if specs.is_empty() {
-        return Err(syn::Error::new_spanned(&ty, "there is no tool in here: write `#[tool(…)]` above a method"));
+        return Err(syn::Error::new_spanned(
+            &ty,
+            "there is no tool in here: write `#[tool(…)]` above a method",
+        ));
     }
     Ok(quote! {
         #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
@@ -77,7 +88,12 @@ mod tests {
             (quote!(impl Search { #[doc = "d"] #[tool] fn find() {} }), "takes `&self`"),
             (quote!(impl Search { #[tool] fn find(&self) {} }), "has no description"),
             (quote!(impl Find for Search { #[tool] fn find(&self) {} }), "without a trait"),
-            (quote!(impl<T> Search<T> {}), "no parameters"),
+            (
+                quote!(
+                    impl<T> Search<T> {}
+                ),
+                "no parameters",
+            ),
         ] {
             let message = expand(TokenStream::new(), item).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

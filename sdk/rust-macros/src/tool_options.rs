@@ -83,7 +83,9 @@ impl ToolOptions {
 
     /// Returns the fields of a `ToolSpec` that the options decide.
     pub(crate) fn fields(&self) -> TokenStream {
-        let Self { title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, .. } = self;
+        let Self {
+            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
+        } = self;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
         let max_result_chars = option(max_result_chars.as_ref());

@@ -73,7 +73,8 @@ impl<'a> Members<'a> {
         match self.text(place) {
             Some(text) => self.parsed(place, text),
             None => T::left_out().ok_or_else(|| {
-                Error::input(format!("missing field `{}`", self.name(place))).at(format!("/{}", self.name(place)))
+                Error::input(format!("missing field `{}`", self.name(place)))
+                    .at(format!("/{}", self.name(place)))
             }),
         }
     }

@@ -40,8 +40,9 @@ pub fn all<T: Argument>() -> Result<T> {
         text.push_str(&value);
     }
     text.push('}');
-    T::read(&mut Reader::new(&text))
-        .map_err(|error| Error::not_available(format!("the settings are not usable: {}", error.message())).at("config"))
+    T::read(&mut Reader::new(&text)).map_err(|error| {
+        Error::not_available(format!("the settings are not usable: {}", error.message())).at("config")
+    })
 }
 
 /// Returns the names of the settings.

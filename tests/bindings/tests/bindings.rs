@@ -33,7 +33,11 @@ fn worlds() -> [(&'static str, &'static str, Opts); 5] {
         ("tools_world", "exports-tools", export("export_tools")),
         ("reducers_world", "exports-reducers", export("export_reducers")),
         ("about_world", "exports-about", export("export_about")),
-        ("availability_world", "exports-availability", Opts { with: Vec::new(), ..export("export_availability") }),
+        (
+            "availability_world",
+            "exports-availability",
+            Opts { with: Vec::new(), ..export("export_availability") },
+        ),
     ]
 }
 
@@ -61,5 +65,9 @@ fn the_bindings_are_those_of_the_contract() {
             other.push(name);
         }
     }
-    assert!(other.is_empty(), "the contract or wit-bindgen changed: cp {}/*.rs sdk/rust/src/bindings/ ({other:?})", new.display());
+    assert!(
+        other.is_empty(),
+        "the contract or wit-bindgen changed: cp {}/*.rs sdk/rust/src/bindings/ ({other:?})",
+        new.display()
+    );
 }

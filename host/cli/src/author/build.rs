@@ -19,12 +19,8 @@ pub(crate) fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> 
         return Ok(Verdict::Bad);
     };
     let shown = component.file.display();
-    let bytes = component
-        .file
-        .metadata()
-        .with_context(|| format!("`{shown}` is gone"))
-        .map_err(Stop::Host)?
-        .len();
+    let bytes =
+        component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(Stop::Host)?.len();
     writeln!(
         output::out(),
         "{HEAD}{}{HEAD:#}: {} KiB ({bytes} bytes), {shown}",

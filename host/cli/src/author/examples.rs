@@ -142,7 +142,9 @@ async fn call(host: &Host, entry: &Entry, example: &Example) -> Option<String> {
     let turn = TurnContext { session: Arc::new(session), ..TurnContext::default() };
     let call = ToolCall::new("1", entry.def.name.as_str(), example.args.to_string());
     let results = host.call_all(&host.view(Filter::default()), vec![call], turn).await;
-    let Some(delivered) = results.into_iter().next() else { return Some("the call gave no result".to_owned()) };
+    let Some(delivered) = results.into_iter().next() else {
+        return Some("the call gave no result".to_owned());
+    };
     difference(&delivered, example)
 }
 
@@ -161,14 +163,17 @@ fn difference(delivered: &Delivered, example: &Example) -> Option<String> {
         }
         (Err(Failure::Host(message)), None) => return Some(format!("the host failed: {message}")),
         (Err(failure), None) => return Some(format!("{failure} ({outcome})")),
-        (Ok(output), Some(code)) => return Some(format!("no error {code}, but the result\n{}", output.value)),
+        (Ok(output), Some(code)) => {
+            return Some(format!("no error {code}, but the result\n{}", output.value));
+        }
         (Ok(output), None) => output,
     };
     let mut text = String::new();
     if let Some(value) = example.value.as_ref().filter(|value| **value != output.value) {
         // Writing to a `String` does not fail.
         write!(text, "the result is\n{}\nnot\n{value}", output.value).ok();
-    } else if let Some(part) = example.contains.as_ref().filter(|part| !output.value.contains(part.as_str())) {
+    } else if let Some(part) = example.contains.as_ref().filter(|part| !output.value.contains(part.as_str()))
+    {
         write!(text, "the result does not contain {part:?}:\n{}", output.value).ok();
     } else if let Some(wanted) = &example.structured {
         let found = output.structured.as_deref().map_or("nothing", |found| found.get());

@@ -72,12 +72,12 @@ pub(crate) fn run(args: &PackArgs) -> Result<Verdict, Stop> {
         return Ok(Verdict::Bad);
     };
     let mut sections = described(&metadata);
-    let packed = dependencies(&metadata.dependencies).context("the list of dependencies").map_err(Stop::Host)?;
+    let packed =
+        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(Stop::Host)?;
     sections.push((DEPENDENCIES, packed));
     sections.extend(files(&project.folder)?);
-    let bytes = fs::read(&built.file)
-        .with_context(|| format!("`{}`", built.file.display()))
-        .map_err(Stop::Host)?;
+    let bytes =
+        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(Stop::Host)?;
     let bytes = component::with(&bytes, &sections).map_err(Stop::Host)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
     write(&target, &bytes)?;
@@ -139,7 +139,9 @@ fn put(object: &mut Value, key: &str, value: Value) {
 fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Stop> {
     let mut found = Vec::new();
     for (names, section, most) in FILES {
-        let Some(file) = names.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else { continue };
+        let Some(file) = names.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else {
+            continue;
+        };
         let read = fs::read(&file).with_context(|| format!("`{}` can not be read", file.display()));
         let bytes = read.map_err(Stop::Usage)?;
         if bytes.len() as u64 > most {
@@ -162,8 +164,10 @@ fn write(target: &Path, bytes: &[u8]) -> Result<(), Stop> {
     if done.is_err() {
         fs::remove_file(&part).ok();
     }
-    done.with_context(|| format!("`{}` can not be written: name another file with --out FILE", target.display()))
-        .map_err(Stop::Usage)
+    done.with_context(|| {
+        format!("`{}` can not be written: name another file with --out FILE", target.display())
+    })
+    .map_err(Stop::Usage)
 }
 
 #[cfg(test)]

@@ -65,7 +65,8 @@ mod tests {
         let other = dir.path().join("other");
         let bad = [good, TemplateFile::new("a", "a file where a folder is")];
         assert!(write(&other, &bad).is_err());
-        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["größe 1"]);
     }
 }

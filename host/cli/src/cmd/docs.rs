@@ -23,7 +23,8 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
             return Ok(Verdict::Bad);
         }
     };
-    let pages = super::tools(&host, &id).into_iter().map(|entry| (entry.def.name.bare().to_owned(), page(&entry)));
+    let pages =
+        super::tools(&host, &id).into_iter().map(|entry| (entry.def.name.bare().to_owned(), page(&entry)));
     let Some(folder) = out else {
         for (_, page) in pages {
             writeln!(output::out(), "{page}")?;
@@ -71,7 +72,8 @@ fn page(entry: &Entry) -> String {
 }
 
 fn arguments(page: &mut String, schema: &Value) {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty()) else {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
+    else {
         page.push_str("\nIt takes no arguments.\n");
         return;
     };
@@ -85,7 +87,8 @@ fn arguments(page: &mut String, schema: &Value) {
             None => "optional".to_owned(),
         };
         let about = schema.get("description").and_then(Value::as_str).map(line).unwrap_or_default();
-        let about = [about, limits(schema)].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+        let about =
+            [about, limits(schema)].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
         writeln!(page, "| `{}` | {} | {need} | {about} |", line(name), kind(schema)).ok();
     }
 }
@@ -182,11 +185,14 @@ mod tests {
     #[test]
     fn arguments_say_what_they_take() {
         let mut page = String::new();
-        arguments(&mut page, &json!({"type": "object", "required": ["a"], "properties": {
-            "a": {"type": "string", "description": "Where.", "maxLength": 5},
-            "b": {"type": "array", "items": {"type": ["integer", "null"]}, "default": []},
-            "c": {"oneOf": []},
-        }}));
+        arguments(
+            &mut page,
+            &json!({"type": "object", "required": ["a"], "properties": {
+                "a": {"type": "string", "description": "Where.", "maxLength": 5},
+                "b": {"type": "array", "items": {"type": ["integer", "null"]}, "default": []},
+                "c": {"oneOf": []},
+            }}),
+        );
         assert!(page.contains("| `a` | string | required | Where. (characters at most `5`) |"), "{page}");
         assert!(page.contains("| `b` | array of integer or null | default `[]` |  |"), "{page}");
         assert!(page.contains("| `c` | one of several | optional |  |"), "{page}");

@@ -26,7 +26,8 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Ve
     let parts = parts(&info);
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info, &parts)).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info, &parts))
+            .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         show(&host, &info, &parts)?;

@@ -10,7 +10,8 @@ const BUDGET: usize = 20_000;
 
 /// The policy under which the reducers of a plugin take what they declare.
 pub(crate) fn policy(info: &PluginInfo) -> String {
-    let lines: Vec<String> = info.reducers.iter().map(|name| serde_json::Value::from(name.as_str()).to_string()).collect();
+    let lines: Vec<String> =
+        info.reducers.iter().map(|name| serde_json::Value::from(name.as_str()).to_string()).collect();
     format!("version = 1\n[plugins.{}.grant]\nreduce = [{}]\n", info.id, lines.join(", "))
 }
 
@@ -31,8 +32,10 @@ pub(crate) async fn findings(host: &Host, id: &PluginId) -> Vec<String> {
 
 /// Texts as tools give them: nothing, little, much, lines that repeat, JSON, letters of several bytes.
 fn samples() -> Vec<String> {
-    let lines = |count: usize| (0..count).map(|number| format!("line {number} of {count}\n")).collect::<String>();
-    let json: Vec<_> = (0..300).map(|id| serde_json::json!({"id": id, "name": format!("entry {id}")})).collect();
+    let lines =
+        |count: usize| (0..count).map(|number| format!("line {number} of {count}\n")).collect::<String>();
+    let json: Vec<_> =
+        (0..300).map(|id| serde_json::json!({"id": id, "name": format!("entry {id}")})).collect();
     vec![
         String::new(),
         "one line".to_owned(),
@@ -51,7 +54,9 @@ async fn problem(entry: &ReducerEntry, text: &str) -> Option<String> {
         Err(fault) => return Some(format!("faults: {fault}")),
     };
     if run(entry, text).await.ok() != Some(first.clone()) {
-        return Some("answers the same result differently; a reducer has to be a function of its input".to_owned());
+        return Some(
+            "answers the same result differently; a reducer has to be a function of its input".to_owned(),
+        );
     }
     let reduced = first?;
     if reduced.chars().count() > text.chars().count() {

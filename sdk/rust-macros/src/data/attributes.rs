@@ -35,7 +35,9 @@ impl ContainerOptions {
             attribute.parse_nested_meta(|meta| options.parse(&meta))?;
         }
         for attribute in schemars(attributes) {
-            attribute.parse_nested_meta(|meta| Err(meta.error("`#[schemars(…)]` stands at fields; known are none here")))?;
+            attribute.parse_nested_meta(|meta| {
+                Err(meta.error("`#[schemars(…)]` stands at fields; known are none here"))
+            })?;
         }
         Ok(options)
     }
@@ -156,7 +158,9 @@ impl VariantOptions {
             attribute.parse_nested_meta(|meta| options.parse(&meta))?;
         }
         for attribute in schemars(attributes) {
-            attribute.parse_nested_meta(|meta| Err(meta.error("`#[schemars(…)]` stands at fields; known are none here")))?;
+            attribute.parse_nested_meta(|meta| {
+                Err(meta.error("`#[schemars(…)]` stands at fields; known are none here"))
+            })?;
         }
         Ok(options)
     }

@@ -111,8 +111,16 @@ mod tests {
             Rule::ScreamingKebab,
         ];
         assert_eq!(order.map(|rule| rule.field("x_coord")), fields);
-        let variants =
-            ["verytasty", "very_tasty", "VERYTASTY", "VeryTasty", "veryTasty", "VERY_TASTY", "very-tasty", "VERY-TASTY"];
+        let variants = [
+            "verytasty",
+            "very_tasty",
+            "VERYTASTY",
+            "VeryTasty",
+            "veryTasty",
+            "VERY_TASTY",
+            "very-tasty",
+            "VERY-TASTY",
+        ];
         assert_eq!(order.map(|rule| rule.variant("VeryTasty")), variants);
     }
 }

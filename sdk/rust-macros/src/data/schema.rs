@@ -32,7 +32,8 @@ fn content_shape(container: &Container, content: &Content) -> Result<TokenStream
     match content {
         Content::Unit => Ok(quote!(#shape::Null)),
         Content::Tuple(fields) => {
-            let types: Vec<_> = fields.iter().map(|field| field.options.with.as_ref().unwrap_or(&field.ty)).collect();
+            let types: Vec<_> =
+                fields.iter().map(|field| field.options.with.as_ref().unwrap_or(&field.ty)).collect();
             Ok(match types.as_slice() {
                 [only] => quote!(#shape::Same(::toolbay_sdk::schema::of::<#only>)),
                 types => quote!(#shape::Tuple(&[#(::toolbay_sdk::schema::of::<#types>),*])),
@@ -122,7 +123,8 @@ fn default(container: &Container, field: &Field) -> TokenStream {
 fn enum_shape(container: &Container, variants: &[Variant]) -> Result<TokenStream> {
     let shape = quote!(::toolbay_sdk::schema::Shape);
     let options = &container.options;
-    let is_plain = |variant: &&Variant| matches!(variant.content, Content::Unit) && variant.description.is_empty();
+    let is_plain =
+        |variant: &&Variant| matches!(variant.content, Content::Unit) && variant.description.is_empty();
     let external = options.tag.is_none() && !options.untagged;
     let plain: Vec<_> = variants.iter().filter(|variant| external && is_plain(variant)).collect();
     let names = plain.iter().map(|variant| &variant.name);
@@ -140,7 +142,11 @@ fn enum_shape(container: &Container, variants: &[Variant]) -> Result<TokenStream
             ::toolbay_sdk::schema::Node { name: "", description: #description, shape: #shape }
         });
     }
-    Ok(if options.untagged { quote!(#shape::AnyOf(&[#(#nodes),*])) } else { quote!(#shape::OneOf(&[#(#nodes),*])) })
+    Ok(if options.untagged {
+        quote!(#shape::AnyOf(&[#(#nodes),*]))
+    } else {
+        quote!(#shape::OneOf(&[#(#nodes),*]))
+    })
 }
 
 fn variant_shape(container: &Container, variant: &Variant) -> Result<TokenStream> {
@@ -152,9 +158,7 @@ fn variant_shape(container: &Container, variant: &Variant) -> Result<TokenStream
         }
     };
     let constant = quote!(::toolbay_sdk::schema::Shape::Const(#name));
-    let object_of = |fields: &[TokenStream], closed: bool| {
-        quote!(::toolbay_sdk::schema::Shape::Object { fields: &[#(#fields),*], closed: #closed })
-    };
+    let object_of = |fields: &[TokenStream], closed: bool| quote!(::toolbay_sdk::schema::Shape::Object { fields: &[#(#fields),*], closed: #closed });
     let options = &container.options;
     match (&options.tag, &options.content) {
         _ if options.untagged => content_of(content),

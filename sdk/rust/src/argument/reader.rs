@@ -251,7 +251,10 @@ mod tests {
     #[test]
     fn a_value_ends_where_it_ends() {
         for (json, value) in [
-            (" {\"a\": [1, {\"b\": \"}]\\\"\"}], \"c\": null} x", "{\"a\": [1, {\"b\": \"}]\\\"\"}], \"c\": null}"),
+            (
+                " {\"a\": [1, {\"b\": \"}]\\\"\"}], \"c\": null} x",
+                "{\"a\": [1, {\"b\": \"}]\\\"\"}], \"c\": null}",
+            ),
             ("[[], {}]]", "[[], {}]"),
             ("-1.5e+3,", "-1.5e+3"),
             ("true}", "true"),
@@ -263,7 +266,22 @@ mod tests {
 
     #[test]
     fn nothing_but_an_error_comes_of_what_is_no_json() {
-        for json in ["", " ", "{", "[1", "\"", "\"\\", "{\"a\"", "{\"a\":", "{1:2}", "]", ",", "\"\\x\"", "\"\\u12\"", "\"é\\"] {
+        for json in [
+            "",
+            " ",
+            "{",
+            "[1",
+            "\"",
+            "\"\\",
+            "{\"a\"",
+            "{\"a\":",
+            "{1:2}",
+            "]",
+            ",",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"é\\",
+        ] {
             let mut reader = Reader::new(json);
             let read = reader.object(&mut |_, json| json.value().map(drop));
             assert!(read.is_err(), "{json}");

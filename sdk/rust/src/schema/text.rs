@@ -180,7 +180,9 @@ impl Text {
             Shape::Nullable(other) => self.typed(other, described, true),
             Shape::Same(other) => self.typed(other, described, null),
             Shape::OneOf(_) | Shape::AnyOf(_) if null => {
-                self.or_null(beyond, |text| text.object(node, Beyond::NOTHING.or_description(node.description)));
+                self.or_null(beyond, |text| {
+                    text.object(node, Beyond::NOTHING.or_description(node.description))
+                });
             }
             Shape::Any if described.is_nothing() => self.out.push_str("true"),
             _ => {
@@ -505,10 +507,7 @@ mod tests {
             name: "Tree",
             description: "A tree.",
             shape: Shape::Object {
-                fields: &[
-                    Field::new("children", of::<Vec<Tree>>),
-                    Field::new("parent", of::<Option<Tree>>),
-                ],
+                fields: &[Field::new("children", of::<Vec<Tree>>), Field::new("parent", of::<Option<Tree>>)],
                 closed: false,
             },
         };
@@ -531,7 +530,10 @@ mod tests {
         static FIELDS: &[Field] = &[Field::new("tree", of::<Tree>)];
         let input = parsed(&input_schema(FIELDS));
         assert_eq!(input["properties"]["tree"]["required"], json!(["children"]));
-        assert_eq!(input["$defs"]["Tree"]["properties"]["children"]["items"], json!({"$ref": "#/$defs/Tree"}));
+        assert_eq!(
+            input["$defs"]["Tree"]["properties"]["children"]["items"],
+            json!({"$ref": "#/$defs/Tree"})
+        );
     }
 
     #[test]

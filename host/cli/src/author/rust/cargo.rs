@@ -50,7 +50,8 @@ impl Package {
     pub(super) fn id(&self) -> Result<PluginId, Stop> {
         let id = self.id.as_deref().unwrap_or(&self.name);
         PluginId::new(id).map_err(|error| {
-            let problem = anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"");
+            let problem =
+                anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"");
             Stop::Usage(problem)
         })
     }

@@ -144,8 +144,10 @@ dependencies = [
     #[test]
     fn a_package_is_made_of_what_it_needs() {
         let all = dependencies(LOCK, "sdk");
-        let shown: Vec<_> =
-            all.iter().map(|one| (one.name.as_str(), one.version.as_str(), one.dependencies.as_slice())).collect();
+        let shown: Vec<_> = all
+            .iter()
+            .map(|one| (one.name.as_str(), one.version.as_str(), one.dependencies.as_slice()))
+            .collect();
         assert_eq!(shown, [("sdk", "0.1.0", &[1][..]), ("a", "1.0.0", &[2]), ("c", "2.0.0", &[])]);
         assert_eq!(all[0].source, "local");
     }

@@ -82,7 +82,9 @@ mod tests {
             let manifest: DocumentMut = file.text.parse().unwrap();
             assert!(!file.text.contains("workspace"), "{}", file.text);
             assert_eq!(manifest["package"]["name"].as_str(), Some(name));
-            assert!(manifest["package"]["version"].is_str() && manifest["dependencies"]["serde_json"].is_value());
+            assert!(
+                manifest["package"]["version"].is_str() && manifest["dependencies"]["serde_json"].is_value()
+            );
         }
         let sdk = files.iter().find(|file| file.path == "vendor/toolbay-sdk/Cargo.toml").unwrap();
         assert!(sdk.text.contains(r#"path = "../toolbay-sdk-macros""#), "{}", sdk.text);
