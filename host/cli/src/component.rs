@@ -39,7 +39,7 @@ impl Parts {
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {
-                        parts.exports.push(export?.name.0.to_owned());
+                        parts.exports.push(export?.name.name.to_owned());
                     }
                 }
                 _ => {}

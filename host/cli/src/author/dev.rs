@@ -76,7 +76,10 @@ fn tell(host: &Host, event: &Event) {
     match event {
         Event::Registered { tools, source } => output::note(&format!("{source}: {} tools", tools.len())),
         Event::Replaced { tools, source, diff } => {
-            output::note(&format!("{source}: {} tools, {:?} with those before", tools.len(), diff.impact));
+            output::note(&format!("{source}: {} tools", tools.len()));
+            for change in diff.changes() {
+                output::note(&format!("  {} {}", change.tool, visible(&change.what)));
+            }
         }
         Event::Unregistered { source, .. } => output::note(&format!("{source} is gone")),
         Event::NotLoaded { file, problem, .. } => output::complain(&format!("{file}: {}", visible(problem))),
