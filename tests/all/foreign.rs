@@ -14,6 +14,13 @@ async fn shapes(policy: &str) -> TestHost {
     TestHost::new(&[("shapes", guest_artifacts::FOREIGN_SHAPES)], policy).await
 }
 
+/// The names of the plugin's tools.
+fn names(host: &TestHost) -> Vec<String> {
+    let view = host.host.view(Filter::default());
+    let names = view.definitions().map(|entry| entry.def.name.to_string());
+    names.filter(|name| name.starts_with("shapes__")).collect()
+}
+
 /// The rows of the table of types in the book: type, JSON, an example, what comes back.
 fn table() -> Vec<[String; 4]> {
     let rows = PAGE.lines().skip_while(|line| !line.starts_with("| WIT ")).skip(2);
@@ -170,16 +177,16 @@ async fn functions_run_under_the_same_limits() {
 async fn what_a_component_imports_is_what_it_may_be_granted() {
     let host = shapes("").await;
     std::fs::write(host.root().join("note"), "hello").unwrap();
-    let denied = host.call("shapes__read", json!({"path": "note"})).await;
+    let denied = host.call("shapes__read-file", json!({"path": "note"})).await;
     assert_eq!(refusal(&denied).code, ErrorCode::ExecutionFailed);
     assert_eq!(host.ask("shapes__now", json!({})).await, json!({"result": 1_735_689_600}), "a clock that stands still");
 
     let policy = "[plugins.shapes.grant]\nfs_read = [\"$workspace\"]\nclock = true\n[plugins.shapes.tools.now]\nclock = false";
     let host = shapes(policy).await;
     std::fs::write(host.root().join("note"), "hello").unwrap();
-    assert_eq!(value(&host.call("shapes__read", json!({"path": "note"})).await), "hello");
+    assert_eq!(value(&host.call("shapes__read-file", json!({"path": "note"})).await), "hello");
     assert_eq!(host.ask("shapes__now", json!({})).await, json!({"result": 1_735_689_600}), "narrower for one tool");
-    let explained = host.host.explain("shapes__read", None).unwrap();
+    let explained = host.host.explain("shapes__read-file", None).unwrap();
     let wish = explained.wishes.iter().find(|wish| wish.capability.kind.as_str() == "fs-read").unwrap();
     assert!(!wish.granted.is_empty() && wish.capability.optional);
     assert!(wish.capability.reason.as_ref().unwrap().starts_with("it imports `wasi:filesystem/"), "{wish:?}");
@@ -218,9 +225,7 @@ async fn a_file_beside_it_names_and_describes_the_tools() {
     let info = host.host.plugin("shapes").unwrap();
     let about = info.about.unwrap();
     assert_eq!((about.name.as_str(), about.version.as_str()), ("geometry", "1.2.0"));
-    let view = host.host.view(Filter::default());
-    let names: Vec<String> = view.definitions().map(|entry| entry.def.name.to_string()).collect();
-    assert_eq!(names, ["shapes__mirror", "shapes__quotient"]);
+    assert_eq!(names(&host), ["shapes__mirror", "shapes__quotient"]);
     assert_eq!(value(&host.call("shapes__quotient", json!({"a": 7, "b": 2})).await), "3");
     let refused = host.call("shapes__quotient", json!({"a": 7, "b": 0})).await;
     assert_eq!((refusal(&refused).code, refusal(&refused).subject.as_deref()), (ErrorCode::InputInvalid, Some("/b")));
@@ -258,8 +263,7 @@ async fn the_file_beside_it_is_part_of_the_component() {
     std::fs::write(&beside, tool("two")).unwrap();
     host.host.rescan().await;
     assert_ne!(host.host.plugin("shapes").unwrap().digest, digest);
-    let view = host.host.view(Filter::default());
-    assert_eq!(view.definitions().map(|entry| entry.def.name.to_string()).collect::<Vec<_>>(), ["shapes__two"]);
+    assert_eq!(names(&host), ["shapes__two"]);
     // A plugin that speaks the contract says it itself.
     std::fs::copy(guest_artifacts::API_ECHO, &component).unwrap();
     let report = host.host.rescan().await;

@@ -27,14 +27,14 @@ enum Setting {
 
 /// Why a tool is not available: nobody said what it is to run.
 pub(crate) fn available(tool: &str) -> std::result::Result<(), String> {
-    match config::get::<Setting>(tool) {
-        Ok(Some(setting)) if !setting.commands().is_empty() => Ok(()),
-        Ok(_) => Err(format!(
-            "`{tool}` needs a command; write in the policy, for instance: [plugins.code] config = {{ {tool} = [\"PROGRAM\", \
-             \"ARGUMENT\"] }}"
-        )),
-        Err(error) => Err(error.to_string()),
+    let setting = config::get::<Setting>(tool).map_err(|error| error.to_string())?;
+    if setting.is_some_and(|setting| !setting.commands().is_empty()) {
+        return Ok(());
     }
+    Err(format!(
+        "`{tool}` needs a command; write in the policy, for instance: [plugins.code] config = {{ {tool} = [\"PROGRAM\", \
+         \"ARGUMENT\"] }}"
+    ))
 }
 
 impl Setting {
