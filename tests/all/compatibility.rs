@@ -59,7 +59,8 @@ fn read(text: &str, blocks: &mut Blocks) {
     let mut end = |block: &str, item: &mut String| {
         let words = item.replace(',', " , ").replace('{', " { ").replace('}', " } ");
         // The last of several may have a comma behind it.
-        let words = words.split_whitespace().collect::<Vec<_>>().join(" ").replace(", }", "}").replace(" }", "}");
+        let words =
+            words.split_whitespace().collect::<Vec<_>>().join(" ").replace(", }", "}").replace(" }", "}");
         item.clear();
         if !words.is_empty() {
             blocks.entry(block.to_owned()).or_default().insert(words);
@@ -152,7 +153,11 @@ fn what_breaks_a_plugin_is_found() {
         ("import i;", "", "world w has no import i"),
         ("interface e", "interface d", "interface e is gone"),
     ] {
-        assert!(check(from, to).iter().any(|found| found.replace(" ,", ",") == problem), "{to}: {:?}", check(from, to));
+        assert!(
+            check(from, to).iter().any(|found| found.replace(" ,", ",") == problem),
+            "{to}: {:?}",
+            check(from, to)
+        );
     }
 }
 
@@ -206,7 +211,10 @@ async fn a_guest_of_another_version_is_told_both() {
         ("0.0.9", "rebuild it with an SDK for 0.1.0"),
     ] {
         let problem = load(of_version(version)).await.unwrap_err().to_string();
-        assert!(problem.contains(&format!("speaks version {version} of the contract, this host speaks 0.1.0")), "{problem}");
+        assert!(
+            problem.contains(&format!("speaks version {version} of the contract, this host speaks 0.1.0")),
+            "{problem}"
+        );
         assert!(problem.contains(advice), "{problem}");
     }
     // A newer patch version that uses nothing new is at home.
@@ -218,7 +226,9 @@ async fn a_guest_of_another_version_is_told_both() {
         (core instance $i (instantiate $m))
         (func (export "f") (canon lift (core func $i "f"))))"#;
     let problem = load(wat::parse_str(text).unwrap()).await.unwrap_err().to_string();
-    for part in ["speaks version 0.1.9 of the contract, this host speaks 0.1.0", "compact", "take a newer host"] {
+    for part in
+        ["speaks version 0.1.9 of the contract, this host speaks 0.1.0", "compact", "take a newer host"]
+    {
         assert!(problem.contains(part), "{part}: {problem}");
     }
 }

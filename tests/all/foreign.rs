@@ -14,12 +14,20 @@ async fn shapes(policy: &str) -> TestHost {
     TestHost::new(&[("shapes", guest_artifacts::FOREIGN_SHAPES)], policy).await
 }
 
+/// The names of the plugin's tools.
+fn names(host: &TestHost) -> Vec<String> {
+    let view = host.host.view(Filter::default());
+    let names = view.definitions().map(|entry| entry.def.name.to_string());
+    names.filter(|name| name.starts_with("shapes__")).collect()
+}
+
 /// The rows of the table of types in the book: type, JSON, an example, what comes back.
 fn table() -> Vec<[String; 4]> {
     let rows = PAGE.lines().skip_while(|line| !line.starts_with("| WIT ")).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
     rows.map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let cells: Vec<&str> =
+            row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
         [cells[0], cells[1], cells[2], cells[3]].map(str::to_owned)
     })
     .collect()
@@ -56,7 +64,8 @@ async fn the_table_of_types_is_true() {
         assert!(rows.iter().any(|row| row[0] == ty), "the table has no row for `{ty}`");
     }
     for [ty, _, example, back] in rows {
-        let (_, tool) = tools.iter().find(|(known, _)| *known == ty).unwrap_or_else(|| panic!("`{ty}`: no function"));
+        let (_, tool) =
+            tools.iter().find(|(known, _)| *known == ty).unwrap_or_else(|| panic!("`{ty}`: no function"));
         let given: Value = serde_json::from_str(&example).unwrap_or_else(|e| panic!("{ty}: {example}: {e}"));
         let delivered = host.call(&format!("shapes__shapes-{tool}"), json!({"v": given})).await;
         if back == "refused" {
@@ -133,9 +142,14 @@ async fn a_function_answers_fails_and_faults_as_any_tool() {
     assert_eq!(value(&call("refuse", json!({"code": 0})).await), "done");
     assert_eq!(refusal(&call("fail", json!({})).await).message, "it failed and did not say why");
     assert_eq!(value(&call("nothing", json!({})).await), "done");
-    for (args, at) in [(json!({"a": 1}), ""), (json!({"a": 1, "b": "x"}), "/b"), (json!({"a": 1, "b": 2, "c": 3}), "")] {
+    for (args, at) in
+        [(json!({"a": 1}), ""), (json!({"a": 1, "b": "x"}), "/b"), (json!({"a": 1, "b": 2, "c": 3}), "")]
+    {
         let refused = call("divide", args).await;
-        assert_eq!((refusal(&refused).code, refusal(&refused).subject.as_deref()), (ErrorCode::InputInvalid, Some(at)));
+        assert_eq!(
+            (refusal(&refused).code, refusal(&refused).subject.as_deref()),
+            (ErrorCode::InputInvalid, Some(at))
+        );
     }
 }
 
@@ -170,16 +184,24 @@ async fn functions_run_under_the_same_limits() {
 async fn what_a_component_imports_is_what_it_may_be_granted() {
     let host = shapes("").await;
     std::fs::write(host.root().join("note"), "hello").unwrap();
-    let denied = host.call("shapes__read", json!({"path": "note"})).await;
+    let denied = host.call("shapes__read-file", json!({"path": "note"})).await;
     assert_eq!(refusal(&denied).code, ErrorCode::ExecutionFailed);
-    assert_eq!(host.ask("shapes__now", json!({})).await, json!({"result": 1_735_689_600}), "a clock that stands still");
+    assert_eq!(
+        host.ask("shapes__now", json!({})).await,
+        json!({"result": 1_735_689_600}),
+        "a clock that stands still"
+    );
 
     let policy = "[plugins.shapes.grant]\nfs_read = [\"$workspace\"]\nclock = true\n[plugins.shapes.tools.now]\nclock = false";
     let host = shapes(policy).await;
     std::fs::write(host.root().join("note"), "hello").unwrap();
-    assert_eq!(value(&host.call("shapes__read", json!({"path": "note"})).await), "hello");
-    assert_eq!(host.ask("shapes__now", json!({})).await, json!({"result": 1_735_689_600}), "narrower for one tool");
-    let explained = host.host.explain("shapes__read", None).unwrap();
+    assert_eq!(value(&host.call("shapes__read-file", json!({"path": "note"})).await), "hello");
+    assert_eq!(
+        host.ask("shapes__now", json!({})).await,
+        json!({"result": 1_735_689_600}),
+        "narrower for one tool"
+    );
+    let explained = host.host.explain("shapes__read-file", None).unwrap();
     let wish = explained.wishes.iter().find(|wish| wish.capability.kind.as_str() == "fs-read").unwrap();
     assert!(!wish.granted.is_empty() && wish.capability.optional);
     assert!(wish.capability.reason.as_ref().unwrap().starts_with("it imports `wasi:filesystem/"), "{wish:?}");
@@ -218,12 +240,13 @@ async fn a_file_beside_it_names_and_describes_the_tools() {
     let info = host.host.plugin("shapes").unwrap();
     let about = info.about.unwrap();
     assert_eq!((about.name.as_str(), about.version.as_str()), ("geometry", "1.2.0"));
-    let view = host.host.view(Filter::default());
-    let names: Vec<String> = view.definitions().map(|entry| entry.def.name.to_string()).collect();
-    assert_eq!(names, ["shapes__mirror", "shapes__quotient"]);
+    assert_eq!(names(&host), ["shapes__mirror", "shapes__quotient"]);
     assert_eq!(value(&host.call("shapes__quotient", json!({"a": 7, "b": 2})).await), "3");
     let refused = host.call("shapes__quotient", json!({"a": 7, "b": 0})).await;
-    assert_eq!((refusal(&refused).code, refusal(&refused).subject.as_deref()), (ErrorCode::InputInvalid, Some("/b")));
+    assert_eq!(
+        (refusal(&refused).code, refusal(&refused).subject.as_deref()),
+        (ErrorCode::InputInvalid, Some("/b"))
+    );
     for (text, part) in [
         ("version = 1\n[tools.x]\nexport = \"nothing-like-it\"\n", "exports no function `nothing-like-it`"),
         ("version = 1\n[tools.x]\nrun = {}\ndescription = \"x\"", "is no program"),
@@ -250,7 +273,8 @@ async fn the_file_beside_it_is_part_of_the_component() {
     let component = folder.path().join("shapes.wasm");
     std::fs::copy(guest_artifacts::FOREIGN_SHAPES, &component).unwrap();
     let beside = folder.path().join("shapes.plugin.toml");
-    let tool = |name: &str| format!("version = 1\n[tools.{name}]\nexport = \"divide\"\ndescription = \"Divide.\"\n");
+    let tool =
+        |name: &str| format!("version = 1\n[tools.{name}]\nexport = \"divide\"\ndescription = \"Divide.\"\n");
     std::fs::write(&beside, tool("one")).unwrap();
     let host = TestHost::empty("");
     host.host.load_dir(folder.path()).await.unwrap();
@@ -258,8 +282,7 @@ async fn the_file_beside_it_is_part_of_the_component() {
     std::fs::write(&beside, tool("two")).unwrap();
     host.host.rescan().await;
     assert_ne!(host.host.plugin("shapes").unwrap().digest, digest);
-    let view = host.host.view(Filter::default());
-    assert_eq!(view.definitions().map(|entry| entry.def.name.to_string()).collect::<Vec<_>>(), ["shapes__two"]);
+    assert_eq!(names(&host), ["shapes__two"]);
     // A plugin that speaks the contract says it itself.
     std::fs::copy(guest_artifacts::API_ECHO, &component).unwrap();
     let report = host.host.rescan().await;

@@ -217,7 +217,10 @@ async fn the_operators_provider_is_asked_with_its_key() {
     assert_eq!(value(&delivered), "1. Dogs\n   https://dogs.example/\n   Small ones.\n");
     let sent = web.server.last().to_ascii_lowercase();
     assert!(sent.contains(&format!("x-api-key: {VALUE}")), "{sent}");
-    assert_eq!(refusal(&web.call("web_search", json!({"query": "x"})).await).code, ErrorCode::ExecutionFailed);
+    assert_eq!(
+        refusal(&web.call("web_search", json!({"query": "x"})).await).code,
+        ErrorCode::ExecutionFailed
+    );
     let without = integration_tests::TestHost::new(&[("web", guest_artifacts::PLUGIN_WEB)], "").await;
     let refused = without.call("web__web_search", json!({"query": "x"})).await;
     assert_eq!(refusal(&refused).code, ErrorCode::NotAvailable);

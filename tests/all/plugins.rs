@@ -215,7 +215,8 @@ async fn memory_keeps_lasting_notes_and_those_of_a_session_apart() {
 async fn kanban_moves_tasks_and_its_list_is_what_the_reducer_knows() {
     let policy = "[plugins.kanban.grant]\nkv = [\"plugin\"]\nclock = true\n\
                   [plugins.reducers.grant]\nreduce = [\"kanban__kanban_list\"]\n";
-    let plugins = [("kanban", guest_artifacts::PLUGIN_KANBAN), ("reducers", guest_artifacts::PLUGIN_REDUCERS)];
+    let plugins =
+        [("kanban", guest_artifacts::PLUGIN_KANBAN), ("reducers", guest_artifacts::PLUGIN_REDUCERS)];
     let host = TestHost::new(&plugins, policy).await;
     for n in 1..=10 {
         host.call("kanban__kanban_add", json!({"title": format!("task {n}")})).await;
@@ -226,7 +227,11 @@ async fn kanban_moves_tasks_and_its_list_is_what_the_reducer_knows() {
     host.call("kanban__kanban_add", json!({"title": "task 11", "status": "doing"})).await;
     assert_eq!(value(&host.call("kanban__kanban_done", json!({"id": "t2"})).await), "t2 is in done: task 2");
     let reduced = host.call("kanban__kanban_list", json!({})).await;
-    assert!(value(&reduced).starts_with("Counts by status: todo=9, done=1, doing=1. Top 5 open: "), "{}", value(&reduced));
+    assert!(
+        value(&reduced).starts_with("Counts by status: todo=9, done=1, doing=1. Top 5 open: "),
+        "{}",
+        value(&reduced)
+    );
     let missing = host.call("kanban__kanban_move", json!({"id": "t99", "status": "done"})).await;
     assert_eq!(refusal(&missing).subject.as_deref(), Some("not-found"));
 }
@@ -247,7 +252,8 @@ async fn code_runs_what_the_operator_set_up_and_nothing_else() {
     let host = TestHost::new(&[("code", guest_artifacts::PLUGIN_CODE)], policy).await;
     std::fs::write(host.root().join("lint.txt"), "src/a.rs:1:2: warning: unused\n").unwrap();
     std::fs::write(host.root().join("more.txt"), "b.py:9: error: no\n").unwrap();
-    std::fs::write(host.root().join("tests.txt"), "test result: ok. 4 passed; 0 failed; 1 ignored\n").unwrap();
+    std::fs::write(host.root().join("tests.txt"), "test result: ok. 4 passed; 0 failed; 1 ignored\n")
+        .unwrap();
     let lint = structured(&host.call("code__lint", json!({"paths": ["more.txt"]})).await);
     assert_eq!(lint["problems"].as_array().unwrap().len(), 2, "{lint}");
     assert_eq!(lint["problems"][1], json!({"path": "b.py", "line": 9, "message": "error: no"}));
@@ -261,7 +267,11 @@ async fn code_runs_what_the_operator_set_up_and_nothing_else() {
     let option = host.call("code__lint", json!({"paths": ["--help"]})).await;
     assert_eq!(refusal(&option).code, ErrorCode::InputInvalid);
     // Without a command a tool is not offered.
-    let bare = TestHost::new(&[("code", guest_artifacts::PLUGIN_CODE)], "[plugins.code.grant]\nprocess = [\"cat\"]\n[programs.cat]\npath = \"/bin/cat\"").await;
+    let bare = TestHost::new(
+        &[("code", guest_artifacts::PLUGIN_CODE)],
+        "[plugins.code.grant]\nprocess = [\"cat\"]\n[programs.cat]\npath = \"/bin/cat\"",
+    )
+    .await;
     let refused = bare.call("code__lint", json!({})).await;
     assert!(refusal(&refused).message.contains("config = { lint ="), "{}", refusal(&refused).message);
 }

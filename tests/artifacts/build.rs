@@ -54,7 +54,10 @@ fn constants(folder: &Path) -> Result<String> {
     for name in wasm::component_names(&folder.join("programs"))? {
         let constant = format!("PROGRAM_{}", name.to_uppercase().replace('-', "_"));
         let file = folder.join("programs").join(format!("{name}.wasm"));
-        writeln!(source, "/// The program `{name}` of the registry.\npub const {constant}: &str = {file:?};")?;
+        writeln!(
+            source,
+            "/// The program `{name}` of the registry.\npub const {constant}: &str = {file:?};"
+        )?;
     }
     writeln!(source, "const PLUGINS_DIR: &str = {plugins:?};")?;
     Ok(source)

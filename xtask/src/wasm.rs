@@ -197,7 +197,16 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
     let mut built = Vec::new();
     for (name, version) in PROGRAMS {
         let mut command = cargo(workspace);
-        command.args(["install", "--quiet", "--locked", "--no-track", "--force", "--target", TARGET, "--root"]);
+        command.args([
+            "install",
+            "--quiet",
+            "--locked",
+            "--no-track",
+            "--force",
+            "--target",
+            TARGET,
+            "--root",
+        ]);
         command.arg(&root).args(["--version", &format!("={version}"), name]);
         // A version does not change: what is there is what would be made.
         let file = root.join("bin").join(format!("{name}.wasm"));

@@ -45,8 +45,15 @@ impl Desk {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
         command.args(args).current_dir(self.0.path()).env_remove("TOOLBAY_LOG");
-        command.env("TOOLBAY_PLUGINS", "plugins").env("TOOLBAY_CONFIG", "toolbay.toml").env("TOOLBAY_CACHE", cache);
-        command.env("TOOLBAY_STATE", self.0.path().join("state")).stdin(std::process::Stdio::null()).output().unwrap()
+        command
+            .env("TOOLBAY_PLUGINS", "plugins")
+            .env("TOOLBAY_CONFIG", "toolbay.toml")
+            .env("TOOLBAY_CACHE", cache);
+        command
+            .env("TOOLBAY_STATE", self.0.path().join("state"))
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap()
     }
 
     fn says(&self, args: &[&str]) -> String {
@@ -66,11 +73,20 @@ fn it_is_listed_checked_inspected_explained_and_called_as_any_other() {
         assert!(text.contains(&format!("\"{tool}\"")), "{tool}: {text}");
     }
     let checked = desk.says(&["check", "plugins/shapes.wasm", "plugins/speaker.wasm"]);
-    assert!(checked.contains("plugins/shapes.wasm: loads,") && checked.contains("plugins/speaker.wasm: loads, 1 tools"), "{checked}");
+    assert!(
+        checked.contains("plugins/shapes.wasm: loads,")
+            && checked.contains("plugins/speaker.wasm: loads, 1 tools"),
+        "{checked}"
+    );
     let inspected = desk.says(&["inspect", "speaker"]);
     assert!(inspected.contains("speaker 0.3.0") && inspected.contains("Say something."), "{inspected}");
     let explained = desk.says(&["explain", "shapes__divide"]);
-    for part in ["fs-read", "it imports `wasi:filesystem/", "fs_read = [\"$workspace\"]", "[plugins.shapes.tools.divide.limits]"] {
+    for part in [
+        "fs-read",
+        "it imports `wasi:filesystem/",
+        "written [plugins.shapes.grant] fs_read",
+        "[plugins.shapes.tools.divide.limits]",
+    ] {
         assert!(explained.contains(part), "{part}: {explained}");
     }
     assert_eq!(desk.says(&["call", "shapes__divide", r#"{"a": 9, "b": 2}"#]), "4\n");
@@ -81,7 +97,8 @@ fn it_is_listed_checked_inspected_explained_and_called_as_any_other() {
 #[test]
 fn what_can_not_be_is_said_with_the_name_of_the_file() {
     let desk = Desk::new();
-    std::fs::write(desk.0.path().join("plugins/speaker.plugin.toml"), "version = 1\n[tools.say]\nrum = {}\n").unwrap();
+    std::fs::write(desk.0.path().join("plugins/speaker.plugin.toml"), "version = 1\n[tools.say]\nrum = {}\n")
+        .unwrap();
     let output = desk.run(&["check", "plugins/speaker.wasm"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!output.status.success() && text.contains("plugin.toml") && text.contains("`rum`"), "{text}");

@@ -183,7 +183,9 @@ impl Manifest {
         let head: Head = toml::from_str(text).map_err(|e| e.message().to_owned())?;
         match head.version {
             Some(VERSION) => {}
-            Some(other) => return Err(format!("it is of version {other}; this host reads version {VERSION}")),
+            Some(other) => {
+                return Err(format!("it is of version {other}; this host reads version {VERSION}"));
+            }
             None => return Err(format!("it has no `version`; write `version = {VERSION}`")),
         }
         let manifest: Self = toml::from_str(text).map_err(|error| {
@@ -211,9 +213,11 @@ impl ToolManifest {
                 return Err("`output` is for programs: a function's types say what it returns".to_owned());
             }
             (None, None) => {
-                return Err("it has neither `export`, the name of a function, nor `run`, how the program is \
+                return Err(
+                    "it has neither `export`, the name of a function, nor `run`, how the program is \
                             started"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             _ => {}
         }
@@ -346,7 +350,10 @@ mod tests {
             ("tools = {}", "no `version`".to_owned()),
             ("version = 2\nnew = 1", "version 2; this host reads version 1".to_owned()),
             ("version = 1\n[tools]", "it has no tools".to_owned()),
-            ("version = 1\nname = \"a\"\nnam = \"b\"\n[tools.t]\nexport = \"x\"", "unknown field `nam`".to_owned()),
+            (
+                "version = 1\nname = \"a\"\nnam = \"b\"\n[tools.t]\nexport = \"x\"",
+                "unknown field `nam`".to_owned(),
+            ),
             (&tool(""), "neither `export`".to_owned()),
             (&tool("export = \"a\"\nrun = {}"), "both `export` and `run`".to_owned()),
             (&tool("export = \"a\"\noutput = {}"), "`output` is for programs".to_owned()),

@@ -76,9 +76,12 @@ impl Tools {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_tools().call_call(store, name, call.args()).await
             }
-            (Self::Foreign(foreign), Entry::Function(export)) => foreign.call(store, export, call.parsed()).await,
+            (Self::Foreign(foreign), Entry::Function(export)) => {
+                foreign.call(store, export, call.parsed()).await
+            }
             (Self::Foreign(foreign), Entry::Program(template)) => foreign.run(store, template).await,
-            (Self::Contract(_), Entry::Function(_) | Entry::Program(_)) | (Self::Foreign(_), Entry::Contract) => {
+            (Self::Contract(_), Entry::Function(_) | Entry::Program(_))
+            | (Self::Foreign(_), Entry::Contract) => {
                 Err(wasmtime::format_err!("it is not what it was when it was described"))
             }
         }
@@ -177,7 +180,8 @@ impl Code {
         }
         if sections.has_manifest() {
             return Err(LoadError::Metadata(
-                "says itself what its tools are, and has a `plugin.toml` that says it, too: take that away".to_owned(),
+                "says itself what its tools are, and has a `plugin.toml` that says it, too: take that away"
+                    .to_owned(),
             ));
         }
         let limits = Arc::new(sealed(limits));
@@ -295,7 +299,8 @@ fn of_another_version(interface: &str) -> LoadError {
 
 /// What brings the two together.
 fn advice(spoken: &str) -> String {
-    let parts = |version: &str| -> Vec<u64> { version.split('.').map_while(|part| part.parse().ok()).collect() };
+    let parts =
+        |version: &str| -> Vec<u64> { version.split('.').map_while(|part| part.parse().ok()).collect() };
     if parts(spoken) > parts(VERSION) {
         format!("take a newer host, or rebuild it with an SDK for {VERSION}")
     } else {

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::content::ToolError;
 use toolbay_core::manifest::{CommandLine, Template};
+use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{InstancePre, Val};
-use wasmtime::Store;
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::p2::bindings::CommandPre;
 
@@ -109,7 +109,9 @@ impl Foreign {
     ) -> wasmtime::Result<ToolResult> {
         let component = self.pre.component();
         let interface = match &export.interface {
-            Some(interface) => Some(component.get_export_index(None, interface.as_str()).ok_or_else(|| lost(export))?),
+            Some(interface) => {
+                Some(component.get_export_index(None, interface.as_str()).ok_or_else(|| lost(export))?)
+            }
             None => None,
         };
         let index = component.get_export_index(interface.as_ref(), export.function.as_str());

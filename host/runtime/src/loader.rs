@@ -212,7 +212,8 @@ impl Loader {
         let cancel = tokio_util::sync::CancellationToken::new();
         let place = shared.admission.enter(&origin.id, limits.concurrency, &cancel).await;
         let place = place.map_err(|fault| LoadError::Host(fault.message))?;
-        let descriptor = code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
+        let descriptor =
+            code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
         drop(place);
         let (host, id, digest, known) =
             (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());

@@ -147,7 +147,8 @@ impl Begun {
 fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
     let name = capabilities.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
     wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
-    let is_granted = |name: &str| capabilities.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
+    let is_granted =
+        |name: &str| capabilities.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
     for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
         wasi.env(name, value);
     }

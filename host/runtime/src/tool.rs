@@ -78,9 +78,7 @@ impl PluginTool {
             cancel: &ctx.cancel,
         };
         let name = self.name.as_str();
-        let run = bounds.enter(state, async |store| {
-            tools.call(store, &self.entry, name, call).await
-        });
+        let run = bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await);
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
         drop(place);

@@ -41,7 +41,8 @@ impl Said {
         let room = (context::budget_chars() as usize).saturating_sub(AROUND + first.chars().count());
         let total = self.text.chars().count();
         let text: String = self.text.chars().skip(total.saturating_sub(room)).collect();
-        let cut = if total > room { format!("[{} characters left out]\n", total - room) } else { String::new() };
+        let cut =
+            if total > room { format!("[{} characters left out]\n", total - room) } else { String::new() };
         let how = match self.exit_code {
             Some(code) => format!("[exit code {code}]"),
             None => "[ended by a signal]".to_owned(),
@@ -70,6 +71,11 @@ pub(crate) fn check(command: Command, timeout_ms: Option<u32>) -> Result<Rendere
         (false, n) => format!("Not clean: {n}{} problems with a place.", if more { " or more" } else { "" }),
     };
     let text = said.shown(&first);
-    let data = Checked { clean: said.clean(), exit_code: said.exit_code, problems, truncated: said.truncated || more };
+    let data = Checked {
+        clean: said.clean(),
+        exit_code: said.exit_code,
+        problems,
+        truncated: said.truncated || more,
+    };
     Ok(Rendered { text, data })
 }

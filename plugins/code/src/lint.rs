@@ -74,7 +74,8 @@ mod tests {
         let fake = Fake::new().config("lint", json!(["absent"]));
         let error = fake.run(|| call::<lint>(json!({}))).unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotAvailable);
-        let error = Fake::new().config("lint", json!(["x"])).run(|| call::<lint>(json!({"paths": ["--fix"]})));
+        let error =
+            Fake::new().config("lint", json!(["x"])).run(|| call::<lint>(json!({"paths": ["--fix"]})));
         assert_eq!(error.unwrap_err().subject(), Some("/paths/0"));
         let error = Fake::new().run(|| call::<lint>(json!({}))).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::NotAvailable, Some("config")));

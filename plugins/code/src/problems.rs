@@ -75,8 +75,14 @@ mod tests {
     #[test]
     fn lines_that_begin_with_a_place_are_problems() {
         for (line, place) in [
-            ("src/lib.rs:3:5: error[E0308]: mismatched types", Some(("src/lib.rs", 3, Some(5), "error[E0308]: mismatched types"))),
-            ("app.py:12: error: Name \"x\" is not defined", Some(("app.py", 12, None, "error: Name \"x\" is not defined"))),
+            (
+                "src/lib.rs:3:5: error[E0308]: mismatched types",
+                Some(("src/lib.rs", 3, Some(5), "error[E0308]: mismatched types")),
+            ),
+            (
+                "app.py:12: error: Name \"x\" is not defined",
+                Some(("app.py", 12, None, "error: Name \"x\" is not defined")),
+            ),
             ("C:\\a b\\x.ts:1:2: no", Some(("C:\\a b\\x.ts", 1, Some(2), "no"))),
             ("  x.c:1:1: indented", Some(("x.c", 1, Some(1), "indented"))),
             ("error: aborting due to 1 error", None),

@@ -95,7 +95,8 @@ fn is_summary(line: &str) -> bool {
 
 /// Adds the numbers that stand before words which say what they count.
 fn add(line: &str, counts: &mut Counts) {
-    let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     for pair in words.windows(2) {
         let [number, word] = pair else { continue };
         let Ok(number) = number.parse::<u64>() else { continue };
@@ -136,18 +137,29 @@ mod tests {
         let rust = "test a::b ... ok\ntest a::c ... FAILED\n\ntest result: FAILED. 4 passed; 1 failed; 2 ignored; 0 measured; 9 \
                     filtered out\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
         assert_eq!(counted(rust), (7, 1, 2, vec!["a::c".to_owned()]));
-        let pytest = "FAILED tests/a.py::test_b - assert 1 == 2\n==== 1 failed, 5 passed, 2 skipped in 0.12s ====\n";
+        let pytest =
+            "FAILED tests/a.py::test_b - assert 1 == 2\n==== 1 failed, 5 passed, 2 skipped in 0.12s ====\n";
         assert_eq!(counted(pytest), (5, 1, 2, vec!["tests/a.py::test_b".to_owned()]));
         assert_eq!(counted("Tests:       1 failed, 2 passed, 3 total"), (2, 1, 0, vec![]));
-        assert_eq!(counted("--- FAIL: TestB (0.01s)\n    --- FAIL: TestB/sub (0.00s)\nFAIL").3, ["TestB", "TestB/sub"]);
+        assert_eq!(
+            counted("--- FAIL: TestB (0.01s)\n    --- FAIL: TestB/sub (0.00s)\nFAIL").3,
+            ["TestB", "TestB/sub"]
+        );
         assert_eq!(counted("3 passed the door, in all\nnothing"), (0, 0, 0, vec![]));
     }
 
     #[test]
     fn tests_run_as_the_operator_said() {
-        let fake = Fake::new().config("run_tests", json!(["cargo", "test", "--", "{filter}"])).program("cargo", |_| {
-            Completed::of(101, "test x ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n", "")
-        });
+        let fake = Fake::new().config("run_tests", json!(["cargo", "test", "--", "{filter}"])).program(
+            "cargo",
+            |_| {
+                Completed::of(
+                    101,
+                    "test x ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                    "",
+                )
+            },
+        );
         let output = fake.run(|| call::<run_tests>(json!({"filter": ["x"]}))).unwrap();
         assert!(output.value.starts_with("Failed: 1 passed, 1 failed, 0 left out.\n"), "{}", output.value);
         let data: Value = from_str(&output.structured.unwrap()).unwrap();

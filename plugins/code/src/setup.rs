@@ -9,9 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use toolbay_sdk::config;
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
-use toolbay_sdk::config;
 
 /// Most paths of one call.
 const MAX_PATHS: usize = 200;
@@ -27,14 +27,14 @@ enum Setting {
 
 /// Why a tool is not available: nobody said what it is to run.
 pub(crate) fn available(tool: &str) -> std::result::Result<(), String> {
-    match config::get::<Setting>(tool) {
-        Ok(Some(setting)) if !setting.commands().is_empty() => Ok(()),
-        Ok(_) => Err(format!(
-            "`{tool}` needs a command; write in the policy, for instance: [plugins.code] config = {{ {tool} = [\"PROGRAM\", \
-             \"ARGUMENT\"] }}"
-        )),
-        Err(error) => Err(error.to_string()),
+    let setting = config::get::<Setting>(tool).map_err(|error| error.to_string())?;
+    if setting.is_some_and(|setting| !setting.commands().is_empty()) {
+        return Ok(());
     }
+    Err(format!(
+        "`{tool}` needs a command; write in the policy, for instance: [plugins.code] config = {{ {tool} = [\"PROGRAM\", \
+         \"ARGUMENT\"] }}"
+    ))
 }
 
 impl Setting {
@@ -55,7 +55,8 @@ pub(crate) fn command(tool: &str, of: Option<&str>, given: &[(&str, &[String])])
         None if commands.len() == 1 => commands.values().next(),
         None => return Err(Error::input(format!("say which: {}", names())).at("/of")),
     };
-    let words = words.ok_or_else(|| Error::input(format!("there is no such command; there are: {}", names())).at("/of"))?;
+    let words = words
+        .ok_or_else(|| Error::input(format!("there is no such command; there are: {}", names())).at("/of"))?;
     let mut filled = Vec::new();
     let mut taken = Vec::new();
     for word in words {
@@ -72,7 +73,8 @@ pub(crate) fn command(tool: &str, of: Option<&str>, given: &[(&str, &[String])])
         return Err(Error::input(problem).at(format!("/{name}")));
     }
     let mut words = filled.into_iter();
-    let program = words.next().ok_or_else(|| Error::not_available("the operator's command is empty").at("config"))?;
+    let program =
+        words.next().ok_or_else(|| Error::not_available("the operator's command is empty").at("config"))?;
     Ok(Command::new(program).args(words))
 }
 
@@ -84,7 +86,10 @@ pub(crate) fn check(argument: &str, values: &[String]) -> Result<()> {
     let bad = |value: &String| value.is_empty() || value.starts_with('-') || value.contains('\0');
     match values.iter().position(bad) {
         None => Ok(()),
-        Some(at) => Err(Error::input("is empty or begins with `-`, as an option does").at(format!("/{argument}/{at}"))),
+        Some(at) => {
+            Err(Error::input("is empty or begins with `-`, as an option does")
+                .at(format!("/{argument}/{at}")))
+        }
     }
 }
 
@@ -94,7 +99,11 @@ mod tests {
 
     use super::*;
 
-    fn words(setting: &toolbay_sdk::serde_json::Value, of: Option<&str>, paths: &[&str]) -> Result<Vec<String>> {
+    fn words(
+        setting: &toolbay_sdk::serde_json::Value,
+        of: Option<&str>,
+        paths: &[&str],
+    ) -> Result<Vec<String>> {
         let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
         Fake::new().config("lint", setting).run(|| {
             let command = command("lint", of, &[("paths", &paths)])?;

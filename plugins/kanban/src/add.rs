@@ -48,7 +48,10 @@ mod tests {
         });
         Fake::new().kv(Scope::Plugin).config("columns", ["ideas", "now"]).run(|| {
             assert_eq!(call::<kanban_add>(json!({"title": "a"})).unwrap().value, "Added t1 to ideas.");
-            assert_eq!(call::<kanban_add>(json!({"title": "a", "status": "done"})).unwrap().value, "Added t2 to done.");
+            assert_eq!(
+                call::<kanban_add>(json!({"title": "a", "status": "done"})).unwrap().value,
+                "Added t2 to done."
+            );
         });
     }
 

@@ -59,7 +59,11 @@ mod tests {
     fn what_is_not_there_is_said_so() {
         Fake::new().kv(Scope::Plugin).run(|| {
             for (id, subject) in [("t9", "not-found"), ("9", "/id"), ("t", "/id"), ("tx", "/id")] {
-                assert_eq!(call::<kanban_done>(json!({"id": id})).unwrap_err().subject(), Some(subject), "{id}");
+                assert_eq!(
+                    call::<kanban_done>(json!({"id": id})).unwrap_err().subject(),
+                    Some(subject),
+                    "{id}"
+                );
             }
             let error = call::<kanban_move>(json!({"id": "t1", "status": "nowhere"})).unwrap_err();
             assert!(error.to_string().contains("todo, doing, review, done"), "{error}");

@@ -49,7 +49,8 @@ pub(crate) fn check_column(status: &str, argument: &str) -> Result<()> {
     if columns.iter().any(|column| column == status) {
         return Ok(());
     }
-    Err(Error::input(format!("there is no column `{status}`; the board has {}", columns.join(", "))).at(argument))
+    Err(Error::input(format!("there is no column `{status}`; the board has {}", columns.join(", ")))
+        .at(argument))
 }
 
 fn key(number: u64) -> String {

@@ -68,21 +68,29 @@ pub struct Hits {
 pub(crate) fn available() -> std::result::Result<(), String> {
     match config::get::<Provider>("search") {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err("`web_search` needs a provider; write in the policy: [plugins.web.config.search] url = \
+        Ok(None) => {
+            Err("`web_search` needs a provider; write in the policy: [plugins.web.config.search] url = \
                          \"https://…{query}…\""
-            .to_owned()),
+                .to_owned())
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// Search the web. Answers with titles, addresses and extracts; read a page with fetch_url.
 #[tool(
-    toolset = "web", read_only, idempotent, untrusted_output,
-    net = "https://*:*", reason = "asks the search provider of the operator",
+    toolset = "web",
+    read_only,
+    idempotent,
+    untrusted_output,
+    net = "https://*:*",
+    reason = "asks the search provider of the operator",
     optional(
-        net = "http://*:*", reason = "asks a search provider without TLS",
-        secret = "web/*", reason = "shows the provider the operator's key",
-    ),
+        net = "http://*:*",
+        reason = "asks a search provider without TLS",
+        secret = "web/*",
+        reason = "shows the provider the operator's key",
+    )
 )]
 pub fn web_search(
     /// What to look for.
@@ -107,10 +115,13 @@ pub fn web_search(
         request = request.header(header, if bearer { format!("Bearer {value}") } else { value });
     }
     let response = request.send()?.ok()?;
-    let strange = |problem: String| Error::failed(format!("the search provider's answer {problem}")).at("provider");
-    let answer: Value = serde_json::from_slice(&response.body).map_err(|e| strange(format!("is not JSON: {e}")))?;
-    let results = found(&answer, provider.results.as_deref())
-        .ok_or_else(|| strange("has no list of results; the operator can say where it stands: `results`".to_owned()))?;
+    let strange =
+        |problem: String| Error::failed(format!("the search provider's answer {problem}")).at("provider");
+    let answer: Value =
+        serde_json::from_slice(&response.body).map_err(|e| strange(format!("is not JSON: {e}")))?;
+    let results = found(&answer, provider.results.as_deref()).ok_or_else(|| {
+        strange("has no list of results; the operator can say where it stands: `results`".to_owned())
+    })?;
     let hits: Vec<Hit> = results.iter().filter_map(hit).take(max_results).collect();
     Ok(Rendered { text: rendered(&hits), data: Hits { results: hits } })
 }
@@ -190,10 +201,11 @@ mod tests {
     const URL: &str = "https://api.example.com/search?q=a%20b%26c&n=2";
 
     fn answered(search: Value, url: &str, method: &str, answer: &Value) -> (Result<Output>, Fake) {
-        let fake = Fake::new()
-            .config("search", search)
-            .secret("web/search", "stand-in")
-            .http(method, url, reply(200, "application/json", answer.to_string()));
+        let fake = Fake::new().config("search", search).secret("web/search", "stand-in").http(
+            method,
+            url,
+            reply(200, "application/json", answer.to_string()),
+        );
         let output = fake.run(|| call::<web_search>(json!({"query": "a b&c", "max_results": 2})));
         (output, fake)
     }
@@ -211,7 +223,11 @@ mod tests {
             "1. Title 1\n   https://x/1\n   About it.\n2. Title 2\n   https://x/2\n   About it.\n"
         );
         let [request] = fake.requests().try_into().unwrap();
-        assert!(request.headers.contains(&("X-Api-Key".to_owned(), "stand-in".to_owned())), "{:?}", request.headers);
+        assert!(
+            request.headers.contains(&("X-Api-Key".to_owned(), "stand-in".to_owned())),
+            "{:?}",
+            request.headers
+        );
     }
 
     #[test]
@@ -220,7 +236,8 @@ mod tests {
         let search = json!({
             "url": url, "body": {"q": "{query}", "n": "{count}", "deep": true}, "secret": "search", "results": "/hits",
         });
-        let (output, fake) = answered(search, url, "POST", &json!({"hits": [{"link": "https://x", "snippet": "s"}]}));
+        let (output, fake) =
+            answered(search, url, "POST", &json!({"hits": [{"link": "https://x", "snippet": "s"}]}));
         assert_eq!(output.unwrap().value, "1. https://x\n   https://x\n   s\n");
         let [request] = fake.requests().try_into().unwrap();
         let body: Value = serde_json::from_slice(request.body.as_deref().unwrap()).unwrap();
@@ -233,9 +250,14 @@ mod tests {
         let search = || json!({"url": "https://api.example.com/search?q={query}&n={count}"});
         for answer in [json!({"answer": []}), json!("x"), json!({"results": "none"})] {
             let error = answered(search(), URL, "GET", &answer).0.unwrap_err();
-            assert_eq!((error.code(), error.subject()), (ErrorCode::ExecutionFailed, Some("provider")), "{answer}");
+            assert_eq!(
+                (error.code(), error.subject()),
+                (ErrorCode::ExecutionFailed, Some("provider")),
+                "{answer}"
+            );
         }
-        let nothing = answered(search(), URL, "GET", &json!({"results": [{"title": "no address"}, 7]})).0.unwrap();
+        let nothing =
+            answered(search(), URL, "GET", &json!({"results": [{"title": "no address"}, 7]})).0.unwrap();
         assert_eq!(nothing.value, "Nothing was found.");
         let long = json!([{"url": "u", "content": "é".repeat(10_000)}]);
         let value = answered(search(), URL, "GET", &long).0.unwrap().value;

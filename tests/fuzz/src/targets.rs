@@ -325,7 +325,9 @@ fn manifest(input: &[u8]) -> Result<Verdict, String> {
         let all = |value: Value| tool.args.keys().map(|name| (name.clone(), value.clone())).collect();
         if let Ok(line) = template.fill(&all(Value::from(OPTION))) {
             let options = line.args.iter().take_while(|arg| *arg != "--");
-            must(!options.into_iter().any(|arg| arg == OPTION), || format!("`{name}`: an option: {:?}", line.args))?;
+            must(!options.into_iter().any(|arg| arg == OPTION), || {
+                format!("`{name}`: an option: {:?}", line.args)
+            })?;
         }
         if let Ok(line) = template.fill(&all(Value::from("a\0b"))) {
             let texts = line.args.iter().chain(line.env.iter().map(|(_, value)| value));

@@ -15,7 +15,10 @@ guest::tools!(
 );
 
 guest::reducers!(["fail"], |input, context| {
-    let output = ToolOutput { value: format!("{} of turn {}", input.is_ok(), context.turn_count), ..guest::output("") };
+    let output = ToolOutput {
+        value: format!("{} of turn {}", input.is_ok(), context.turn_count),
+        ..guest::output("")
+    };
     Some(Ok(output))
 });
 

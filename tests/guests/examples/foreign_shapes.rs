@@ -52,7 +52,8 @@ wit_bindgen::generate!({
             export spin: func();
             export trap: func();
             export allocate: func(mebibytes: u32) -> u32;
-            export read: func(path: string) -> result<string, string>;
+            // Not `read`: an export by itself is a symbol of the core module, and there is one of libc of that name.
+            export read-file: func(path: string) -> result<string, string>;
             export now: func() -> u64;
         }
     "#,
@@ -130,7 +131,7 @@ impl Guest for Stranger {
         let block = vec![1u8; (mebibytes as usize) << 20];
         std::hint::black_box(&block).iter().map(|byte| u32::from(*byte)).sum()
     }
-    fn read(path: String) -> Result<String, String> {
+    fn read_file(path: String) -> Result<String, String> {
         std::fs::read_to_string(path).map_err(|error| error.to_string())
     }
     fn now() -> u64 {

@@ -73,7 +73,9 @@ impl Template {
     /// Reads what the file says, for these arguments.
     pub(super) fn new(run: &Run, args: &Map<String, Value>, prints_json: bool) -> Result<Self, String> {
         let known = |name: &str| {
-            args.contains_key(name).then_some(()).ok_or_else(|| format!("`{{{name}}}` is none of its arguments"))
+            args.contains_key(name)
+                .then_some(())
+                .ok_or_else(|| format!("`{{{name}}}` is none of its arguments"))
         };
         let text = |text: &str| {
             let text = Text::parse(text)?;
@@ -104,7 +106,8 @@ impl Template {
         }
         let success = if run.success.is_empty() { vec![0] } else { run.success.clone() };
         let given = args.iter().filter(|(_, schema)| may_be_left_out(schema));
-        let defaults = given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
+        let defaults =
+            given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
         let stdin = run.stdin.as_deref().map(text).transpose()?;
         Ok(Self { parts, stdin, env, success, defaults: defaults.collect(), prints_json })
     }
@@ -126,7 +129,8 @@ impl Template {
     /// # Errors
     /// `input_invalid`, with a pointer to the argument that can not stand on a command line.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<CommandLine, ToolError> {
-        let given = |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());
+        let given =
+            |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());
         let mut line = CommandLine::default();
         let mut options_are_over = false;
         for part in &self.parts {
@@ -191,7 +195,11 @@ impl Text {
                         match rest.next() {
                             Some('}') => break,
                             Some(c) => name.push(c),
-                            None => return Err(format!("`{text}` has no `}}` to its `{{`; write `{{{{` for the character")),
+                            None => {
+                                return Err(format!(
+                                    "`{text}` has no `}}` to its `{{`; write `{{{{` for the character"
+                                ));
+                            }
                         }
                     }
                     if !literal.is_empty() {
@@ -232,7 +240,8 @@ impl Text {
             }
             // At once: a file may name one argument very often.
             if filled.len() > most {
-                let message = format!("the arguments come to more than {most} bytes in one place of the command line");
+                let message =
+                    format!("the arguments come to more than {most} bytes in one place of the command line");
                 return Err(ToolError::new(ErrorCode::InputInvalid, message));
             }
         }
@@ -299,8 +308,10 @@ mod tests {
     use serde_json::json;
 
     fn template(run: &str) -> Template {
-        let args = ["path", "paths", "lines", "quiet", "text", "name"].map(|name| format!("args.{name} = {{ optional = true }}\n"));
-        let text = format!("version = 1\n[tools.t]\n{}args.most = {{ default = 5 }}\nrun = {run}", args.concat());
+        let args = ["path", "paths", "lines", "quiet", "text", "name"]
+            .map(|name| format!("args.{name} = {{ optional = true }}\n"));
+        let text =
+            format!("version = 1\n[tools.t]\n{}args.most = {{ default = 5 }}\nrun = {run}", args.concat());
         let manifest = Manifest::parse(&text).unwrap();
         manifest.tools["t"].template().unwrap().unwrap()
     }

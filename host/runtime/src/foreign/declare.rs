@@ -64,7 +64,9 @@ fn by_types(foreign: &Foreign, functions: &[Function], sections: &Sections) -> R
         };
         match made {
             Ok(tool) => tools.push((tool, Entry::Function(function.export.clone()))),
-            Err(why) => left_out.push(format!("its function `{}` is no tool: {why}", shown(&function.export))),
+            Err(why) => {
+                left_out.push(format!("its function `{}` is no tool: {why}", shown(&function.export)))
+            }
         }
     }
     if tools.is_empty() {
@@ -87,7 +89,8 @@ fn by_file(
 ) -> Result<Declared, LoadError> {
     let mut tools = Vec::new();
     for (name, told) in &manifest.tools {
-        let bad = |problem: String| LoadError::Metadata(format!("its `plugin.toml`: [tools.{name}]: {problem}"));
+        let bad =
+            |problem: String| LoadError::Metadata(format!("its `plugin.toml`: [tools.{name}]: {problem}"));
         tools.push(match told.template().map_err(bad)? {
             Some(_) if !foreign.is_program() => {
                 return Err(bad("the component is no program: it does not export `wasi:cli/run`".to_owned()));
@@ -96,7 +99,8 @@ fn by_file(
             None => {
                 let wanted = told.export.as_deref().unwrap_or_default();
                 let found = functions.iter().find(|function| function.export.is(wanted));
-                let function = found.ok_or_else(|| bad(format!("the component exports no function `{wanted}`")))?;
+                let function =
+                    found.ok_or_else(|| bad(format!("the component exports no function `{wanted}`")))?;
                 let tool = definition(name.clone(), function, sections, Some(told)).map_err(bad)?;
                 (tool, Entry::Function(function.export.clone()))
             }
@@ -121,10 +125,15 @@ fn is_for_tools(export: &Export) -> bool {
 /// A component of which nothing is a tool.
 fn nothing(foreign: &Foreign, left_out: &[String]) -> LoadError {
     let why = match (foreign.is_program(), left_out.split_first()) {
-        (true, _) => "it is a program: write beside it a file NAME.plugin.toml that says which tools it makes \
+        (true, _) => {
+            "it is a program: write beside it a file NAME.plugin.toml that says which tools it makes \
                       (docs/guide/foreign.md)"
-            .to_owned(),
-        (false, None) => "it exports neither `toolbay:plugin/tools` nor `toolbay:plugin/reducers` nor a function".to_owned(),
+                .to_owned()
+        }
+        (false, None) => {
+            "it exports neither `toolbay:plugin/tools` nor `toolbay:plugin/reducers` nor a function"
+                .to_owned()
+        }
         (false, Some((first, []))) => first.clone(),
         (false, Some((first, rest))) => format!("{first}; and {} more", rest.len()),
     };
@@ -156,7 +165,10 @@ fn definition(
 fn bounded(schema: &serde_json::Value) -> Result<String, String> {
     let text = schema.to_string();
     if text.len() > MAX_SCHEMA {
-        return Err(format!("the schema of its types has {} bytes; at most {MAX_SCHEMA} are shown to a model", text.len()));
+        return Err(format!(
+            "the schema of its types has {} bytes; at most {MAX_SCHEMA} are shown to a model",
+            text.len()
+        ));
     }
     Ok(text)
 }
@@ -251,9 +263,9 @@ fn wishes(imports: &[String]) -> Vec<Capability> {
         ("wasi:http/", CapabilityKind::Net, "http://*:*"),
         ("wasi:sockets/tcp", CapabilityKind::Net, "tcp://*:*"),
         ("wasi:sockets/udp", CapabilityKind::Net, "udp://*:*"),
-        ("wasi:clocks/wall-clock@", CapabilityKind::Clock, ""),
-        ("wasi:random/random@", CapabilityKind::Random, ""),
-        ("wasi:random/insecure@", CapabilityKind::Random, ""),
+        ("wasi:clocks/wall-clock@", CapabilityKind::Clock, "wall"),
+        ("wasi:random/random@", CapabilityKind::Random, "bytes"),
+        ("wasi:random/insecure@", CapabilityKind::Random, "bytes"),
     ];
     let mut wishes: Vec<Capability> = Vec::new();
     for (begin, kind, target) in WANTS {
@@ -276,7 +288,8 @@ fn shown(export: &Export) -> String {
 
 /// A description for want of one.
 fn signature(function: &Function) -> String {
-    let params: Vec<String> = function.ty.params().map(|(name, ty)| format!("{name}: {}", kind(&ty))).collect();
+    let params: Vec<String> =
+        function.ty.params().map(|(name, ty)| format!("{name}: {}", kind(&ty))).collect();
     let result = function.ty.results().next().map_or_else(String::new, |ty| format!(" -> {}", kind(&ty)));
     let text = format!("{}({}){result}", function.export, params.join(", "));
     format!("The function {}. Its author gives no description.", one_line(&text, 1000))

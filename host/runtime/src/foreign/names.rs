@@ -15,7 +15,8 @@ pub(super) fn of(exports: &[Export]) -> Vec<Option<String>> {
     let mut steps = vec![0; exports.len()];
     // Each round takes at least one of them a step further.
     loop {
-        let names: Vec<String> = exports.iter().zip(&steps).map(|(export, step)| name(export, *step)).collect();
+        let names: Vec<String> =
+            exports.iter().zip(&steps).map(|(export, step)| name(export, *step)).collect();
         let mut users: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             users.entry(name).or_default().push(index);
@@ -38,8 +39,10 @@ pub(super) fn of(exports: &[Export]) -> Vec<Option<String>> {
 /// The name after so many steps.
 fn name(export: &Export, step: usize) -> String {
     let Some(interface) = &export.interface else { return legal(&export.function) };
-    let (path, version) = interface.split_once('@').map_or((interface.as_str(), None), |(path, v)| (path, Some(v)));
-    let (package, short) = path.rsplit_once('/').map_or((None, path), |(package, short)| (Some(package), short));
+    let (path, version) =
+        interface.split_once('@').map_or((interface.as_str(), None), |(path, v)| (path, Some(v)));
+    let (package, short) =
+        path.rsplit_once('/').map_or((None, path), |(package, short)| (Some(package), short));
     let (space, package) = match package.map(|package| package.rsplit_once(':').unwrap_or(("", package))) {
         Some((space, package)) => (Some(space), Some(package)),
         None => (None, None),

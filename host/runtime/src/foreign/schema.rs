@@ -75,7 +75,11 @@ pub(super) fn of(func: &ComponentFunc) -> Result<(Value, Answer), String> {
                 (Some(Type::String), _) => Answer::Text,
                 (Some(ok), Type::Result(_)) => {
                     let schema = seen.schema(&ok, 0).map_err(|e| format!("its result {e}"))?;
-                    if matches!(ok, Type::Record(_)) { Answer::Object(schema) } else { Answer::Wrapped(schema) }
+                    if matches!(ok, Type::Record(_)) {
+                        Answer::Object(schema)
+                    } else {
+                        Answer::Wrapped(schema)
+                    }
                 }
                 (Some(Type::Record(_)), _) => Answer::Object(whole),
                 _ => Answer::Wrapped(whole),
@@ -181,8 +185,11 @@ impl Seen {
                 let inner = option.ty();
                 let schema = self.schema(&inner, below)?;
                 // `null` is the outer one's; the inner one's needs a name around it.
-                let schema =
-                    if matches!(inner, Type::Option(_)) { object([("some".to_owned(), schema, true)]) } else { schema };
+                let schema = if matches!(inner, Type::Option(_)) {
+                    object([("some".to_owned(), schema, true)])
+                } else {
+                    schema
+                };
                 any_of(vec![schema, json!({"type": "null"})])
             }
             Type::Result(result) => {

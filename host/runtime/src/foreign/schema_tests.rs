@@ -124,7 +124,8 @@ fn bytes_are_counted_before_they_are_decoded() {
     };
     assert!(arguments(4000).is_ok());
     assert!(arguments(4 << 20).unwrap_err().message.contains("more than 67108864 bytes"));
-    let error = values::of_arguments(&ty, values::members(&json!({"x": ["AAAA", "!"]})).unwrap()).unwrap_err();
+    let error =
+        values::of_arguments(&ty, values::members(&json!({"x": ["AAAA", "!"]})).unwrap()).unwrap_err();
     assert_eq!(error.subject.as_deref(), Some("/x/1"), "{error}");
     assert!(error.message.contains("is not base64"), "{error}");
 }

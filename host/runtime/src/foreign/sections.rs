@@ -59,7 +59,8 @@ impl Sections {
         let docs = self.docs.as_ref()?;
         let function = export.function.as_str();
         let of = |functions| comment_of(functions, function);
-        let worlds = || docs.get("worlds").and_then(Value::as_object).into_iter().flat_map(|worlds| worlds.values());
+        let worlds =
+            || docs.get("worlds").and_then(Value::as_object).into_iter().flat_map(|worlds| worlds.values());
         let text = match &export.interface {
             Some(interface) => {
                 let path = interface.split_once('@').map_or(interface.as_str(), |(path, _)| path);
@@ -68,11 +69,15 @@ impl Sections {
                 of(in_package).or_else(|| {
                     worlds().find_map(|world| {
                         let inline = ["interface_exports", "interfaces"].into_iter();
-                        inline.filter_map(|key| world.get(key)?.get(short)?.get("funcs")).find_map(|all| of(Some(all)))
+                        inline
+                            .filter_map(|key| world.get(key)?.get(short)?.get("funcs"))
+                            .find_map(|all| of(Some(all)))
                     })
                 })
             }
-            None => worlds().find_map(|world| of(world.get("func_exports")).or_else(|| of(world.get("funcs")))),
+            None => {
+                worlds().find_map(|world| of(world.get("func_exports")).or_else(|| of(world.get("funcs"))))
+            }
         };
         text.map(str::trim).filter(|text| !text.is_empty())
     }

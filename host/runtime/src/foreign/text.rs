@@ -114,7 +114,9 @@ impl Written {
             (_, Val::S64(value)) => write!(self, "{value}"),
             (_, Val::U64(value)) if *value > EXACT => write!(self, "\"{value}\""),
             (_, Val::U64(value)) => write!(self, "{value}"),
-            (_, Val::Float32(value)) => self.float(value.is_finite(), f64::from(*value), &format!("{value:?}")),
+            (_, Val::Float32(value)) => {
+                self.float(value.is_finite(), f64::from(*value), &format!("{value:?}"))
+            }
             (_, Val::Float64(value)) => self.float(value.is_finite(), *value, &format!("{value:?}")),
             (_, Val::Char(value)) => self.string(value.encode_utf8(&mut [0; 4])),
             (_, Val::String(text) | Val::Enum(text)) => self.string(text),

@@ -25,7 +25,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The arguments of a call, which the pipeline has found to be an object.
 pub(super) fn members(args: &Value) -> Result<&Map<String, Value>, ToolError> {
-    args.as_object().ok_or_else(|| ToolError::new(ErrorCode::InputInvalid, "the arguments are no JSON object"))
+    args.as_object()
+        .ok_or_else(|| ToolError::new(ErrorCode::InputInvalid, "the arguments are no JSON object"))
 }
 
 /// The values of a function's parameters, in their order.
@@ -34,7 +35,8 @@ pub(super) fn members(args: &Value) -> Result<&Map<String, Value>, ToolError> {
 /// `input_invalid`, with a pointer to what does not fit.
 pub(super) fn of_arguments(func: &ComponentFunc, args: &Map<String, Value>) -> Result<Vec<Val>, ToolError> {
     let mut made = Made { left: MAX_BYTES };
-    let values = func.params().map(|(name, ty)| made.field(name, &ty, args.get(name)).map(|(_, value)| value));
+    let values =
+        func.params().map(|(name, ty)| made.field(name, &ty, args.get(name)).map(|(_, value)| value));
     values.collect::<Result<_, Misfit>>().map_err(Misfit::into_error)
 }
 
@@ -56,7 +58,8 @@ impl Misfit {
     }
 
     fn into_error(self) -> ToolError {
-        let steps = self.path.iter().rev().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")));
+        let steps =
+            self.path.iter().rev().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")));
         let pointer: String = steps.collect();
         ToolError::new(ErrorCode::InputInvalid, format!("{pointer}: {}", self.problem)).about(pointer)
     }
@@ -71,7 +74,9 @@ impl Made {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
             None => {
-                return Err(Misfit::new(format!("the arguments come to more than {MAX_BYTES} bytes of the component's values")));
+                return Err(Misfit::new(format!(
+                    "the arguments come to more than {MAX_BYTES} bytes of the component's values"
+                )));
             }
         }
         Ok(())
@@ -121,20 +126,30 @@ impl Made {
                 let bytes = BASE64.decode(text).map_err(|e| Misfit::new(format!("is not base64: {e}")))?;
                 Val::List(bytes.into_iter().map(Val::U8).collect())
             }
-            (Type::List(list), Value::Array(items)) => Val::List(self.items(&mut std::iter::repeat(list.ty()), items)?),
+            (Type::List(list), Value::Array(items)) => {
+                Val::List(self.items(&mut std::iter::repeat(list.ty()), items)?)
+            }
             (Type::Tuple(tuple), Value::Array(items)) => {
                 if items.len() != tuple.types().len() {
-                    return Err(Misfit::new(format!("has {} items, not {}", items.len(), tuple.types().len())));
+                    return Err(Misfit::new(format!(
+                        "has {} items, not {}",
+                        items.len(),
+                        tuple.types().len()
+                    )));
                 }
                 Val::Tuple(self.items(&mut tuple.types(), items)?)
             }
             (Type::Record(record), Value::Object(given)) => {
-                let fields = record.fields().map(|field| self.field(field.name, &field.ty, given.get(field.name)));
+                let fields =
+                    record.fields().map(|field| self.field(field.name, &field.ty, given.get(field.name)));
                 Val::Record(fields.collect::<Result<_, _>>()?)
             }
             (Type::Variant(variant), json) => {
                 let (name, payload) = choice(json)?;
-                let case = variant.cases().find(|case| case.name == name).ok_or_else(|| Misfit::new("is none of its cases"))?;
+                let case = variant
+                    .cases()
+                    .find(|case| case.name == name)
+                    .ok_or_else(|| Misfit::new("is none of its cases"))?;
                 let value = match (&case.ty, payload) {
                     (None, None) => None,
                     (Some(ty), Some(json)) => self.boxed(name, ty, json)?,
@@ -149,7 +164,8 @@ impl Made {
             }
             (Type::Flags(flags), Value::Array(items)) => {
                 let mut set = Vec::new();
-                for name in flags.names().filter(|name| items.iter().any(|item| item.as_str() == Some(name))) {
+                for name in flags.names().filter(|name| items.iter().any(|item| item.as_str() == Some(name)))
+                {
                     set.push(self.name(name)?);
                 }
                 Val::Flags(set)
@@ -191,9 +207,11 @@ impl Made {
 fn choice(json: &Value) -> Result<(&str, Option<&Value>), Misfit> {
     match json {
         Value::String(name) => Ok((name, None)),
-        Value::Object(one) if one.len() == 1 => {
-            one.iter().next().map(|(name, value)| (name.as_str(), Some(value))).ok_or_else(|| Misfit::new("is empty"))
-        }
+        Value::Object(one) if one.len() == 1 => one
+            .iter()
+            .next()
+            .map(|(name, value)| (name.as_str(), Some(value)))
+            .ok_or_else(|| Misfit::new("is empty")),
         _ => Err(Misfit::new("is neither a case's name nor {\"case\": value}")),
     }
 }
@@ -203,11 +221,13 @@ fn integer<N: TryFrom<i128>>(json: &Value) -> Result<N, Misfit> {
     /// Above it a JSON number with a fraction or an exponent may have been rounded.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = match json {
-        Value::Number(number) => number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)).or_else(|| {
-            let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT)?;
-            #[expect(clippy::cast_possible_truncation, reason = "it has no fraction and is small")]
-            Some(float as i128)
-        }),
+        Value::Number(number) => {
+            number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)).or_else(|| {
+                let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT)?;
+                #[expect(clippy::cast_possible_truncation, reason = "it has no fraction and is small")]
+                Some(float as i128)
+            })
+        }
         Value::String(digits) => digits.parse().ok(),
         _ => None,
     };
