@@ -50,6 +50,10 @@ fn main() -> anyhow::Result<()> {
     };
     (0..100).for_each(|_| one());
     let counted = allocation_counter::measure(|| (0..calls).for_each(|_| one()));
-    println!("{:.1} allocations and {:.0} bytes a call", counted.count_total as f64 / calls as f64, counted.bytes_total as f64 / calls as f64);
+    println!(
+        "{:.1} allocations and {:.0} bytes a call",
+        counted.count_total as f64 / calls as f64,
+        counted.bytes_total as f64 / calls as f64
+    );
     Ok(())
 }
