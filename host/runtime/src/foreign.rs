@@ -153,7 +153,7 @@ impl Foreign {
             return Err(TooMuch.into());
         }
         if !template.is_success(status) {
-            let words = state.stderr.tail(LAST_WORDS);
+            let words = state.output().map(|[_, (_, stderr)]| stderr.tail(LAST_WORDS)).unwrap_or_default();
             let words = if words.trim().is_empty() { "it wrote nothing to stderr" } else { words.trim() };
             let message = format!("the program ended with exit status {status}: {words}");
             return Ok(Err(types::ToolError {
