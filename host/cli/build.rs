@@ -9,6 +9,13 @@ use std::{env, fs, io};
 const SDKS: &[(&str, &str, &[&str])] = &[
     ("RUST", "sdk/rust", &["Cargo.toml", "src"]),
     ("RUST_MACROS", "sdk/rust-macros", &["Cargo.toml", "src"]),
+    (
+        "JS",
+        "sdk/js",
+        &["package.json", "tsconfig.json", "build.mjs", "index.d.ts", "testing.d.ts", "src", "wit"],
+    ),
+    ("PYTHON", "sdk/python", &["toolbay"]),
+    ("C", "sdk/c", &["build.py", "include", "src", "wit"]),
     // What the manifests of the SDK inherit, and the versions of other crates it was tested with.
     ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),
 ];
@@ -27,7 +34,7 @@ fn main() -> io::Result<()> {
             collect(&folder.join(part), &mut files)?;
         }
         files.sort();
-        writeln!(source, "pub(super) const {name}: &[(&str, &str)] = &[").map_err(io::Error::other)?;
+        writeln!(source, "pub(crate) const {name}: &[(&str, &str)] = &[").map_err(io::Error::other)?;
         for file in files {
             let path = file.strip_prefix(&folder).map_err(io::Error::other)?;
             let path = path.to_string_lossy().replace('\\', "/");
@@ -44,7 +51,11 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         return Ok(());
     }
     for entry in fs::read_dir(path)? {
-        collect(&entry?.path(), files)?;
+        let path = entry?.path();
+        // Python leaves compiled modules beside its sources.
+        if path.file_name().is_none_or(|name| name != "__pycache__") {
+            collect(&path, files)?;
+        }
     }
     Ok(())
 }

@@ -93,6 +93,18 @@ impl Node {
         &self.folder
     }
 
+    /// npm, which comes with Node.
+    pub(crate) fn npm(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(self.bin().join("../lib/node_modules/npm/bin/npm-cli.js"));
+        command
+    }
+
+    /// The folder of the program `node`.
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.program.parent().map(Path::to_path_buf).unwrap_or_default()
+    }
+
     /// Node, with whatever is to be run.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)

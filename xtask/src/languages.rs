@@ -57,6 +57,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         toolchains.component(component)?;
     }
     toolchains.check_pages()?;
+    toolchains.try_new()?;
     test::cargo(workspace, &["build", "--example", "contract"])?;
     let suite = format!("debug/examples/contract{}", std::env::consts::EXE_SUFFIX);
     shell(Command::new(wasm::target_dir(workspace).join(suite)).arg(&toolchains.folder))
@@ -198,6 +199,55 @@ impl Toolchains {
                 shell(self.build_of(language, source).arg("-o").arg(built))
             }
         }
+    }
+
+    /// What an author types, with a network for `npm install` and the other toolchains as they are.
+    fn try_new(&self) -> Result<()> {
+        test::cargo(&self.workspace, &["build", "--bin", "toolbay"])?;
+        let folder = self.folder.join("größe 1");
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("toolbay.toml"), "version = 1\n")?;
+        for (lang, named) in [("js", "greets-js"), ("python", "greets-python"), ("c", "greets-c")] {
+            self.toolbay(&folder, &["new", named, "--lang", lang])?;
+            if lang == "js" {
+                let mut install = self.node.npm();
+                install.args(["install", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]);
+                shell(install.args(["--loglevel", "error"]).current_dir(folder.join(named)))?;
+            } else {
+                let environment = wasm::target_dir(&self.workspace).join("venv-languages");
+                std::os::unix::fs::symlink(environment, folder.join(named).join(".venv"))?;
+            }
+            self.toolbay(&folder, &["build", named])?;
+            let call = format!("{named}__hello");
+            let said = self.toolbay(&folder, &["call", &call, r#"{"name": "world", "marks": 2}"#])?;
+            ensure!(said == "Hello, world!!\n", "`{call}` said {said}");
+            self.toolbay(&folder, &["test", named])?;
+        }
+        Ok(())
+    }
+
+    /// Runs the built command, and returns what it prints.
+    fn toolbay(&self, folder: &Path, args: &[&str]) -> Result<String> {
+        println!("    toolbay {}", args.join(" "));
+        let mut path = vec![self.node.bin()];
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let output = Command::new(test::host(&self.workspace))
+            .args(args)
+            .current_dir(folder)
+            .env("PATH", std::env::join_paths(path)?)
+            .env("TOOLBAY_CONFIG", folder.join("toolbay.toml"))
+            .env("TOOLBAY_PLUGINS", folder.join("plugins"))
+            .env("TOOLBAY_STATE", folder.join("state"))
+            .env("TOOLBAY_CACHE", wasm::target_dir(&self.workspace).join("test-cache"))
+            .env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("zig"))
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .context("can not run the built `toolbay`")?;
+        ensure!(output.status.success(), "it ended with {}", output.status);
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// What a component is made of: its sources, the SDK with the contract, the versions of the toolchains.

@@ -3,14 +3,19 @@
 //! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
 
 pub(crate) mod build;
+mod c;
 pub(crate) mod dev;
+mod embedded;
 mod examples;
+mod javascript;
 pub(crate) mod language;
 pub(crate) mod new;
 pub(crate) mod pack;
 mod place;
 mod program;
 mod project;
+mod python;
 mod rust;
+mod script;
 mod template;
 pub(crate) mod test;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::pack::Metadata;
 use super::project::{Component, Project};
-use super::rust;
 use super::template::{Plan, TemplateFile};
+use super::{c, javascript, python, rust};
 use crate::Stop;
 
 /// A language that the command knows.
@@ -15,6 +15,12 @@ use crate::Stop;
 pub(crate) enum Language {
     /// Rust, with cargo.
     Rust,
+    /// JavaScript or TypeScript, with Node and npm.
+    Js,
+    /// Python, with componentize-py.
+    Python,
+    /// C, with zig or clang.
+    C,
 }
 
 /// Whether a component is made to be tried or to be given away.
@@ -28,12 +34,15 @@ pub(crate) enum Profile {
 
 impl Language {
     /// All of them, in the order in which a folder is asked whose it is.
-    pub(crate) const ALL: [Self; 1] = [Self::Rust];
+    pub(crate) const ALL: [Self; 4] = [Self::Rust, Self::Js, Self::Python, Self::C];
 
     /// Its name, for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
+            Self::Js => "JavaScript",
+            Self::Python => "Python",
+            Self::C => "C",
         }
     }
 
@@ -41,6 +50,9 @@ impl Language {
     pub(crate) fn marker(self) -> &'static str {
         match self {
             Self::Rust => "Cargo.toml",
+            Self::Js => javascript::MARKER,
+            Self::Python => python::MARKER,
+            Self::C => c::MARKER,
         }
     }
 
@@ -48,6 +60,8 @@ impl Language {
     pub(crate) fn check_name(self, name: &str) -> Result<(), String> {
         match self {
             Self::Rust => rust::check_name(name),
+            Self::Js => javascript::check_name(name),
+            Self::Python | Self::C => Ok(()),
         }
     }
 
@@ -55,6 +69,9 @@ impl Language {
     pub(crate) fn template(self, plan: &Plan<'_>) -> Result<Vec<TemplateFile>, Stop> {
         match self {
             Self::Rust => rust::template(plan),
+            Self::Js => Ok(javascript::template(plan)),
+            Self::Python => Ok(python::template(plan)),
+            Self::C => Ok(c::template(plan)),
         }
     }
 
@@ -62,6 +79,10 @@ impl Language {
     pub(crate) fn build(self, project: &Project, profile: Profile) -> Result<Option<Component>, Stop> {
         match self {
             Self::Rust => rust::build(project, profile),
+            // Their builds know one profile.
+            Self::Js => javascript::build(project),
+            Self::Python => python::build(project),
+            Self::C => c::build(project),
         }
     }
 
@@ -69,6 +90,10 @@ impl Language {
     pub(crate) fn test(self, project: &Project) -> Result<bool, Stop> {
         match self {
             Self::Rust => rust::test(project),
+            Self::Js => javascript::test(project),
+            Self::Python => python::test(project),
+            // No C runs here: its tools are tried by calling them.
+            Self::C => Ok(true),
         }
     }
 
@@ -76,6 +101,9 @@ impl Language {
     pub(crate) fn metadata(self, project: &Project) -> Result<Metadata, Stop> {
         match self {
             Self::Rust => rust::metadata(project),
+            Self::Js => javascript::metadata(project),
+            Self::Python => python::metadata(project),
+            Self::C => Ok(c::metadata()),
         }
     }
 

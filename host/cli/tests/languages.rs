@@ -1,0 +1,124 @@
+//! New plugins in the languages other than Rust, as far as that needs no toolchain; `cargo xtask languages` builds them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder whose name has a space and letters that are not ASCII, with a folder of programs.
+struct Author(tempfile::TempDir);
+
+impl Author {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("größe 1 ").tempdir().unwrap();
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Puts a program on the path, which has no others.
+    fn program(&self, name: &str, script: &str) {
+        let file = self.path("bin").join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn run(&self, code: i32, args: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+            .args(args)
+            .current_dir(self.0.path())
+            .env("PATH", self.path("bin"))
+            .env("HOME", self.0.path())
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .output()
+            .unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        said
+    }
+}
+
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+#[test]
+fn a_new_plugin_has_all_that_it_is_built_from() {
+    let author = Author::new();
+    for (lang, files) in [
+        (
+            "js",
+            &[
+                "package.json",
+                "plugin.js",
+                "vendor/toolbay-sdk/build.mjs",
+                "vendor/toolbay-sdk/wit/tools.wit",
+            ][..],
+        ),
+        (
+            "python",
+            &["pyproject.toml", "plugin.py", "vendor/toolbay/build.py", "vendor/toolbay/wit/tools.wit"],
+        ),
+        (
+            "c",
+            &[
+                "plugin.c",
+                "vendor/toolbay/build.py",
+                "vendor/toolbay/include/toolbay.h",
+                "vendor/toolbay/wit/tools.wit",
+            ],
+        ),
+    ] {
+        let name = format!("hello-{lang}");
+        let said = author.run(0, &["new", &name, "--lang", lang]);
+        assert!(said.contains("toolbay build") && said.contains(&format!("{name}__hello")), "{said}");
+        for file in files {
+            assert!(author.path(&name).join(file).is_file(), "{lang}: no {file}");
+        }
+        let readme = text(&author.path(&name).join("README.md"));
+        assert!(readme.contains(&name) && !readme.contains("{{"), "{readme}");
+        let reducer = format!("shorter-{lang}");
+        author.run(0, &["new", &reducer, "--lang", lang, "--reducer"]);
+        let sources = ["plugin.js", "plugin.py", "plugin.c"].map(|file| author.path(&reducer).join(file));
+        let source = sources.iter().find(|file| file.is_file()).unwrap();
+        assert!(text(source).contains("shell__terminal"));
+    }
+}
+
+#[test]
+fn a_missing_toolchain_says_how_to_get_it() {
+    let author = Author::new();
+    for lang in ["js", "python", "c"] {
+        author.run(0, &["new", lang, "--lang", lang]);
+    }
+    assert!(author.run(2, &["build", "js"]).contains("install Node.js"));
+    assert!(author.run(2, &["build", "python"]).contains("install Python"));
+    assert!(author.run(2, &["build", "c"]).contains("install Python"));
+    author.program("node", "exit 0");
+    assert!(author.run(2, &["build", "js"]).contains("run `npm install` in"));
+    // What the SDK's script says is on the terminal already.
+    author.program("python3", "echo componentize-py is missing >&2; exit 1");
+    let said = author.run(1, &["build", "python"]);
+    assert!(said.contains("componentize-py is missing") && said.contains("it does not compile"), "{said}");
+}
+
+#[test]
+fn a_manifest_that_is_none_says_so() {
+    let author = Author::new();
+    author.run(0, &["new", "notes", "--lang", "js"]);
+    author.program("node", "exit 0");
+    let manifest = author.path("notes/package.json");
+    for (broken, expected) in
+        [("{", "is no JSON"), ("{}", "has no name"), (r#"{"name": "@a/b"}"#, "is no plugin's id")]
+    {
+        fs::write(&manifest, broken).unwrap();
+        assert!(author.run(2, &["build", "notes"]).contains(expected), "{broken}");
+    }
+    assert!(author.run(2, &["new", "Notes", "--lang", "js"]).contains("no capital letters"));
+}
