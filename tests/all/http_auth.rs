@@ -246,10 +246,10 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
     assert!(challenge.contains("/mcp\", scope=\"tools tools:all\""), "{challenge}");
 
     let whole = ["https://tools.example/mcp", "https://tools.example/mcp/few"];
-    let some = issuer.token_for(json!(whole), "alice", "tools", 300);
+    let some = issuer.token_for(&json!(whole), "alice", "tools", 300);
     let all = issuer.token("alice", "tools tools:all", 300);
     assert_eq!(ask(&all, "/mcp/few").send().await.status, 401, "it is for /mcp");
-    let few = issuer.token_for(json!(whole[1]), "alice", "tools tools:all", 300);
+    let few = issuer.token_for(&json!(whole[1]), "alice", "tools tools:all", 300);
     assert_eq!(ask(&few, "/mcp").send().await.status, 401, "it is for /mcp/few");
     assert_eq!(ask(&some, "/mcp/few").send().await.status, 200);
     assert_eq!(ask(&all, "/mcp").send().await.status, 200);
@@ -260,11 +260,11 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
         challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"tools tools:all\""),
         "{challenge}"
     );
-    let other = issuer.token_for(json!("https://tools.example/mcp/other"), "alice", "tools tools:all", 300);
+    let other = issuer.token_for(&json!("https://tools.example/mcp/other"), "alice", "tools tools:all", 300);
     assert_eq!(ask(&other, "/mcp/other").send().await.status, 403, "not named, so not open");
 
-    let stranger = Issuer::new().token_for(json!(whole), "alice", "tools", 300);
-    let expired = issuer.token_for(json!(whole), "alice", "tools", -5);
+    let stranger = Issuer::new().token_for(&json!(whole), "alice", "tools", 300);
+    let expired = issuer.token_for(&json!(whole), "alice", "tools", -5);
     let altered = some.replace(&some[some.len() - 8..], "AAAAAAAA");
     for wrong in [&stranger, &expired, &altered, &"x.y.z".to_owned()] {
         let answer = ask(wrong, "/mcp/few").send().await;

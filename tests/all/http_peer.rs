@@ -357,10 +357,10 @@ impl Issuer {
 
     /// A token for `/mcp`.
     pub(crate) fn token(&self, subject: &str, scope: &str, seconds: i64) -> String {
-        self.token_for(json!("https://tools.example/mcp"), subject, scope, seconds)
+        self.token_for(&json!("https://tools.example/mcp"), subject, scope, seconds)
     }
 
-    pub(crate) fn token_for(&self, audience: Value, subject: &str, scope: &str, seconds: i64) -> String {
+    pub(crate) fn token_for(&self, audience: &Value, subject: &str, scope: &str, seconds: i64) -> String {
         let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
         let claims = json!({"iss": "https://id.example", "aud": audience, "sub": subject,
             "scope": scope, "exp": now + seconds});

@@ -139,7 +139,7 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
         assert_eq!(call.answer().await.status, 401);
         desk.until_running(0, places).await;
     };
-    let token = |issuer: &Issuer, seconds: i64| issuer.token_for(audience(), "alice", "tools", seconds);
+    let token = |issuer: &Issuer, seconds: i64| issuer.token_for(&audience(), "alice", "tools", seconds);
 
     // Its time.
     ended(open(&token(&issuers[0], 4)).await).await;

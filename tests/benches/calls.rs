@@ -116,7 +116,7 @@ fn start_of_list() {
             .output()
             .unwrap();
         assert!(out.status.success(), "{out:?}");
-        assert_eq!(out.stdout.iter().filter(|b| **b == b'\n').count() % 100, 0);
+        assert!(out.stdout.iter().filter(|b| **b == b'\n').count() >= 100);
         start.elapsed().as_secs_f64() * 1e3
     };
     let first = list();

@@ -20,6 +20,7 @@ pub(crate) fn run() {
     let host = runtime.block_on(async {
         let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
         let echo = native_tool("echo")
+            .description("Says the text again.")
             .input_schema(serde_json::json!({"type": "object", "properties": {"text": {"type": "string"}}}))
             .run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) })
             .unwrap();

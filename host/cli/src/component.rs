@@ -63,13 +63,6 @@ fn length(range: &std::ops::Range<usize>) -> u64 {
     range.len() as u64
 }
 
-/// The custom section of this name at the top of a component.
-pub(crate) fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let (_, data) =
-        top(bytes).ok()?.into_iter().filter_map(|part| part.custom).find(|(found, _)| *found == name)?;
-    Some(data)
-}
-
 /// The component with these custom sections at its end, instead of those of the same names that it had at its top.
 pub(crate) fn with(bytes: &[u8], sections: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let Some(head) = bytes.get(..8) else { bail!("the file is too short to be a component") };
@@ -149,6 +142,12 @@ fn read_leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The custom section of this name at the top of a component.
+    fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+        let mut sections = top(bytes).unwrap().into_iter().filter_map(|part| part.custom);
+        sections.find(|(found, _)| *found == name).map(|(_, data)| data)
+    }
 
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::content::ToolOutput;
@@ -36,10 +36,12 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let registry = Arc::new(Registry::default());
     let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
-    let echo = native::tool("echo")
-        .description("Says the text again.")
-        .input_schema(schema)
-        .run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) })?;
+    let echo = native::tool("echo").description("Says the text again.").input_schema(schema).run(
+        |args, _| async move {
+            let text = args.get("text").and_then(Value::as_str);
+            Ok(ToolOutput::text(text.unwrap_or_default()))
+        },
+    )?;
     registry.register(vec![echo])?;
     let pipeline = Pipeline::new(Arc::new(Nobody));
     let view = View::new(registry.current(), Filter::default());

@@ -2,6 +2,8 @@
 //!
 //! Over stdio without an argument, over HTTP at the address that is given; where it listens is told on stderr.
 
+#![allow(clippy::print_stderr, reason = "it tells where it listens")]
+
 use std::convert::Infallible;
 use std::sync::Arc;
 

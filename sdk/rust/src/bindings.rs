@@ -11,6 +11,7 @@
     missing_debug_implementations,
     clippy::all,
     clippy::pedantic,
+    clippy::nursery,
     clippy::restriction,
     reason = "generated code: the calling convention of components is raw pointers"
 )]

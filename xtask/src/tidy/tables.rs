@@ -302,6 +302,7 @@ pub(super) const PACKAGES: Table = &[
     ("plugins/*", &["toolbay-sdk"]),
     ("tests/guests", &["toolbay-sdk"]),
     ("tests/artifacts", &["xtask"]),
+    ("tests/benches", &["toolbay", "guest-artifacts"]),
     ("tests/bindings", &[]),
     ("tests/fuzz", &["toolbay", "guest-artifacts"]),
     ("tests", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-reducers", "fuzz", "guest-artifacts"]),

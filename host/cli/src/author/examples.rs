@@ -18,7 +18,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbay::{Filter, Host, PluginId, Policy, Session, ToolCall, TurnContext};
+use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::registry::Entry;

@@ -51,7 +51,7 @@ fn page(entry: &Entry) -> String {
     if let Some(title) = &def.title {
         write!(page, "**{}**\n\n", line(title)).ok();
     }
-    write!(page, "{}\n", visible(&def.description).trim()).ok();
+    writeln!(page, "{}", visible(&def.description).trim()).ok();
     arguments(&mut page, def.input_schema.value());
     if let Some(schema) = &def.output_schema {
         let schema = serde_json::to_string_pretty(schema.value()).unwrap_or_default();

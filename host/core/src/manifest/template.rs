@@ -316,7 +316,7 @@ mod tests {
         manifest.tools["t"].template().unwrap().unwrap()
     }
 
-    fn filled(run: &str, args: Value) -> Vec<String> {
+    fn filled(run: &str, args: &Value) -> Vec<String> {
         template(run).fill(args.as_object().unwrap()).unwrap().args
     }
 
@@ -340,7 +340,7 @@ mod tests {
             (r#"{ args = ["--", "{path}"] }"#, json!({"path": "-rf"}), vec!["--", "-rf"]),
             (r#"{ args = ["{most}"] }"#, json!({}), vec!["5"]),
         ] {
-            assert_eq!(filled(run, args), line, "{run}");
+            assert_eq!(filled(run, &args), line, "{run}");
         }
     }
 
@@ -386,7 +386,7 @@ mod tests {
             assert!(error.message.contains(&format!("more than {most} bytes")), "{error}");
         }
         let exact = json!({"paths": vec!["a"; MAX_ARGUMENTS]});
-        assert_eq!(filled(r#"{ args = ["{paths}"] }"#, exact).len(), MAX_ARGUMENTS);
+        assert_eq!(filled(r#"{ args = ["{paths}"] }"#, &exact).len(), MAX_ARGUMENTS);
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn by_types(foreign: &Foreign, functions: &[Function], sections: &Sections) -> R
         match made {
             Ok(tool) => tools.push((tool, Entry::Function(function.export.clone()))),
             Err(why) => {
-                left_out.push(format!("its function `{}` is no tool: {why}", shown(&function.export)))
+                left_out.push(format!("its function `{}` is no tool: {why}", shown(&function.export)));
             }
         }
     }

@@ -5,7 +5,7 @@
 //! record before, ten times over. So what a function's types come to is counted while it is gone through.
 
 use serde_json::{Map, Value, json};
-use wasmtime::component::types::{ComponentFunc, Type};
+use wasmtime::component::types::{ComponentFunc, Type, Variant};
 
 /// Most types and names that the types of one function come to, each counted where it stands.
 const MAX_PARTS: usize = 2000;
@@ -156,42 +156,13 @@ impl Seen {
                 let count = items.len();
                 json!({"type": "array", "prefixItems": items, "items": false, "minItems": count, "maxItems": count})
             }
-            Type::Variant(variant) => {
-                let mut bare = Vec::new();
-                let mut choices = Vec::new();
-                for case in variant.cases() {
-                    match &case.ty {
-                        None => {
-                            self.name(case.name)?;
-                            bare.push(json!(case.name));
-                        }
-                        Some(ty) => {
-                            let (name, schema, _) = self.field(case.name, ty, below)?;
-                            choices.push(object([(name, schema, true)]));
-                        }
-                    }
-                }
-                if !bare.is_empty() {
-                    choices.insert(0, json!({"enum": bare}));
-                }
-                any_of(choices)
-            }
+            Type::Variant(variant) => self.variant(variant, below)?,
             Type::Enum(names) => json!({"enum": self.names(names.names())?}),
             Type::Flags(flags) => {
                 let names = self.names(flags.names())?;
                 json!({"type": "array", "items": {"enum": names}, "maxItems": names.len()})
             }
-            Type::Option(option) => {
-                let inner = option.ty();
-                let schema = self.schema(&inner, below)?;
-                // `null` is the outer one's; the inner one's needs a name around it.
-                let schema = if matches!(inner, Type::Option(_)) {
-                    object([("some".to_owned(), schema, true)])
-                } else {
-                    schema
-                };
-                any_of(vec![schema, json!({"type": "null"})])
-            }
+            Type::Option(option) => self.option(&option.ty(), below)?,
             Type::Result(result) => {
                 let mut half = |name: &str, ty: Option<Type>| {
                     let schema = match ty {
@@ -210,6 +181,38 @@ impl Seen {
                 return Err("is of a type that this host does not know".to_owned());
             }
         })
+    }
+
+    fn variant(&mut self, variant: &Variant, below: usize) -> Result<Value, String> {
+        let mut bare = Vec::new();
+        let mut choices = Vec::new();
+        for case in variant.cases() {
+            match &case.ty {
+                None => {
+                    self.name(case.name)?;
+                    bare.push(json!(case.name));
+                }
+                Some(ty) => {
+                    let (name, schema, _) = self.field(case.name, ty, below)?;
+                    choices.push(object([(name, schema, true)]));
+                }
+            }
+        }
+        if !bare.is_empty() {
+            choices.insert(0, json!({"enum": bare}));
+        }
+        Ok(any_of(choices))
+    }
+
+    fn option(&mut self, inner: &Type, below: usize) -> Result<Value, String> {
+        let schema = self.schema(inner, below)?;
+        // `null` is the outer one's; the inner one's needs a name around it.
+        let schema = if matches!(inner, Type::Option(_)) {
+            object([("some".to_owned(), schema, true)])
+        } else {
+            schema
+        };
+        Ok(any_of(vec![schema, json!({"type": "null"})]))
     }
 }
 

@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 use toolbay_core::content::{ErrorCode, ToolError};
 use wasmtime::component::Val;
-use wasmtime::component::types::{ComponentFunc, Type};
+use wasmtime::component::types::{ComponentFunc, Type, Variant};
 
 use super::schema::is_bytes;
 
@@ -52,7 +52,7 @@ impl Misfit {
         Self { path: Vec::new(), problem: problem.into() }
     }
 
-    fn under(mut self, step: impl ToString) -> Self {
+    fn under(mut self, step: &(impl ToString + ?Sized)) -> Self {
         self.path.push(step.to_string());
         self
     }
@@ -144,20 +144,7 @@ impl Made {
                     record.fields().map(|field| self.field(field.name, &field.ty, given.get(field.name)));
                 Val::Record(fields.collect::<Result<_, _>>()?)
             }
-            (Type::Variant(variant), json) => {
-                let (name, payload) = choice(json)?;
-                let case = variant
-                    .cases()
-                    .find(|case| case.name == name)
-                    .ok_or_else(|| Misfit::new("is none of its cases"))?;
-                let value = match (&case.ty, payload) {
-                    (None, None) => None,
-                    (Some(ty), Some(json)) => self.boxed(name, ty, json)?,
-                    (Some(_), None) => return Err(Misfit::new("needs a value: write {\"case\": value}")),
-                    (None, Some(_)) => return Err(Misfit::new("has no value: write the case as a text")),
-                };
-                Val::Variant(self.name(name)?, value)
-            }
+            (Type::Variant(variant), json) => self.variant(variant, json)?,
             (Type::Enum(names), Value::String(name)) => {
                 let known = names.names().any(|one| one == name);
                 Val::Enum(known.then(|| self.name(name)).ok_or_else(|| Misfit::new("is none of its names"))??)
@@ -171,17 +158,7 @@ impl Made {
                 Val::Flags(set)
             }
             (Type::Option(_), Value::Null) => Val::Option(None),
-            (Type::Option(option), json) => {
-                let inner = option.ty();
-                match (&inner, json) {
-                    (Type::Option(_), Value::Object(some)) => {
-                        let json = some.get("some").ok_or_else(|| Misfit::new("is not {\"some\": value}"))?;
-                        Val::Option(self.boxed("some", &inner, json)?)
-                    }
-                    (Type::Option(_), _) => return Err(Misfit::new("is not {\"some\": value}")),
-                    _ => Val::Option(Some(Box::new(self.value(&inner, json)?))),
-                }
-            }
+            (Type::Option(option), json) => self.option(&option.ty(), json)?,
             (Type::Result(result), Value::Object(given)) => {
                 let mut half = |name: &str, ty: Option<Type>| match (ty, given.get(name)) {
                     (Some(ty), Some(json)) => self.boxed(name, &ty, json),
@@ -197,9 +174,37 @@ impl Made {
         })
     }
 
+    fn variant(&mut self, variant: &Variant, json: &Value) -> Result<Val, Misfit> {
+        let (name, payload) = choice(json)?;
+        let case = variant
+            .cases()
+            .find(|case| case.name == name)
+            .ok_or_else(|| Misfit::new("is none of its cases"))?;
+        let value = match (&case.ty, payload) {
+            (None, None) => None,
+            (Some(ty), Some(json)) => self.boxed(name, ty, json)?,
+            (Some(_), None) => return Err(Misfit::new("needs a value: write {\"case\": value}")),
+            (None, Some(_)) => return Err(Misfit::new("has no value: write the case as a text")),
+        };
+        Ok(Val::Variant(self.name(name)?, value))
+    }
+
+    /// Of something that is there.
+    fn option(&mut self, inner: &Type, json: &Value) -> Result<Val, Misfit> {
+        let not_wrapped = || Misfit::new("is not {\"some\": value}");
+        match (inner, json) {
+            (Type::Option(_), Value::Object(some)) => {
+                let json = some.get("some").ok_or_else(not_wrapped)?;
+                Ok(Val::Option(self.boxed("some", inner, json)?))
+            }
+            (Type::Option(_), _) => Err(not_wrapped()),
+            _ => Ok(Val::Option(Some(Box::new(self.value(inner, json)?)))),
+        }
+    }
+
     fn items(&mut self, types: &mut dyn Iterator<Item = Type>, items: &[Value]) -> Result<Vec<Val>, Misfit> {
         let pairs = types.zip(items).enumerate();
-        pairs.map(|(at, (ty, json))| self.value(&ty, json).map_err(|misfit| misfit.under(at))).collect()
+        pairs.map(|(at, (ty, json))| self.value(&ty, json).map_err(|misfit| misfit.under(&at))).collect()
     }
 }
 

@@ -181,7 +181,7 @@ impl Text {
             Shape::Same(other) => self.typed(other, described, null),
             Shape::OneOf(_) | Shape::AnyOf(_) if null => {
                 self.or_null(beyond, |text| {
-                    text.object(node, Beyond::NOTHING.or_description(node.description))
+                    text.object(node, Beyond::NOTHING.or_description(node.description));
                 });
             }
             Shape::Any if described.is_nothing() => self.out.push_str("true"),
@@ -507,7 +507,7 @@ mod tests {
             name: "Tree",
             description: "A tree.",
             shape: Shape::Object {
-                fields: &[Field::new("children", of::<Vec<Tree>>), Field::new("parent", of::<Option<Tree>>)],
+                fields: &[Field::new("children", of::<Vec<Self>>), Field::new("parent", of::<Option<Self>>)],
                 closed: false,
             },
         };

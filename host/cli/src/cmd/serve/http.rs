@@ -51,7 +51,7 @@ fn told(result: Result<(), String>) {
     match result {
         Ok(()) => output::note("the files of [serve] were read again"),
         Err(problem) => {
-            output::complain(&format!("[serve] of before holds, until this is mended: {problem}"))
+            output::complain(&format!("[serve] of before holds, until this is mended: {problem}"));
         }
     }
 }
