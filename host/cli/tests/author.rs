@@ -199,5 +199,7 @@ fn another_projects_plugin_stays_in_its_place() {
     author.good(&["build", "notes", "--replace"]);
     author.good(&["build", "notes"]);
     assert!(fs::read(&placed).unwrap().starts_with(b"\0asm"));
-    assert!(author.bad(2, &["build", "state"]).contains("toolbay new NAME"));
+    fs::create_dir(author.path("nothing")).unwrap();
+    let said = author.bad(2, &["build", "nothing"]);
+    assert!(said.contains("toolbay new NAME"), "{said}");
 }

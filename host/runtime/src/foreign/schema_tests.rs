@@ -18,7 +18,8 @@ fn function(types: &str) -> ComponentFunc {
             (core instance $i (instantiate $m))
             {types}
             (func (export "f") (param "x" (list $t))
-                (canon lift (core func $i "f") (memory $i "memory") (realloc (func $i "realloc")))))"#
+                (canon lift (core func $i "f")
+                    (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#
     );
     let engine = Engine::compiling().unwrap();
     let component = Component::new(&engine.wasmtime, wat::parse_str(&text).unwrap()).unwrap();
