@@ -56,7 +56,7 @@ fn a_component_that_imports_what_it_does_not_declare_fails_the_check() {
         let run = command.stdin(Stdio::null()).output().unwrap();
         (run.status.success(), String::from_utf8_lossy(&run.stdout).into_owned())
     };
-    let (good, said) = run(guest_artifacts::CAP_SECRETS);
+    let (good, said) = run(guest_artifacts::CAP_KV);
     assert!(good && !said.contains("error:"), "{said}");
     let (good, said) = run(guest_artifacts::HOSTILE_UNDECLARED);
     assert!(!good && said.contains("error: it imports `toolbay:plugin/secrets@0.1.0`"), "{said}");

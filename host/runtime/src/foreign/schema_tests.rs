@@ -43,12 +43,12 @@ fn types_that_stand_for_many_are_counted() {
     let most = (MAX_PARTS - 3) / 2;
     assert!(wide(most).is_ok());
     assert!(wide(most + 1).unwrap_err().contains("more than 2000 parts"), "{:?}", wide(most + 1));
-    // Ten records of ten of the one before: ten to the tenth.
+    // Records of ten of the one before: ten to the fifth. Of more than a million the engine takes no type at all.
     let mut types = record("r0", &fields(10, "u8"));
-    for level in 1..=6 {
+    for level in 1..=4 {
         types += &record(&format!("r{level}"), &fields(10, &format!("$r{}", level - 1)));
     }
-    types += &record("t", "(field \"a\" $r6)");
+    types += &record("t", "(field \"a\" $r4)");
     let start = std::time::Instant::now();
     assert!(of(&function(&types)).unwrap_err().contains("more than 2000 parts"));
     assert!(start.elapsed() < std::time::Duration::from_secs(30));
