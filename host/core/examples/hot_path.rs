@@ -1,5 +1,5 @@
-//! The way of a call without a guest, again and again: what instruments count. `cargo xtask hot-path` runs it under
-//! callgrind; by itself it prints how many allocations a call takes.
+//! The way of a call without a guest, again and again: what instruments count (`valgrind --tool=callgrind`). By itself it
+//! prints how many allocations a call takes.
 //!
 //! The argument is the number of calls; the first hundred are not counted.
 
