@@ -99,11 +99,19 @@ async fn nothing_stays_after_attacks() {
     for _ in 0..2 {
         attack(&host).await;
     }
-    let before = Process::now();
-    for _ in 0..2 {
-        attack(&host).await;
+    // The allocator's arenas settle, sooner or later; what is lost in each round never does.
+    let (mut before, mut after) = (Process::now(), Process::now());
+    for _ in 0..4 {
+        before = after;
+        for _ in 0..2 {
+            attack(&host).await;
+        }
+        after = Process::now();
+        println!("{before:?}\n{after:?}");
+        if after.resident_mib < before.resident_mib + 64 {
+            break;
+        }
     }
-    let mut after = Process::now();
     // The runtime keeps threads for blocking work ten seconds after they had some; then they go.
     for _ in 0..300 {
         if after.threads <= before.threads + 2 {
@@ -112,7 +120,6 @@ async fn nothing_stays_after_attacks() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         after.threads = Process::now().threads;
     }
-    println!("{before:?}\n{after:?}");
     assert_eq!(host.host.free_places(), 16);
     assert!(after.resident_mib < before.resident_mib + 64, "{before:?}, then {after:?}");
     assert!(after.threads <= before.threads + 2 && after.files <= before.files, "{before:?}, then {after:?}");

@@ -43,7 +43,7 @@ impl Folder {
         let mut command = Command::new(toolbay);
         let at = |name: &str| self.0.path().join(name);
         command.arg("serve").arg("--plugins").arg(at("plugins")).arg("--cache-dir").arg(at("cache"));
-        command.arg("--policy").arg(at("toolbay.toml")).args(more);
+        command.arg("--config").arg(at("toolbay.toml")).args(more);
         command
     }
 }
