@@ -30,6 +30,9 @@ pub const MAX_LINE: usize = 64 << 10;
 pub struct AuditRecord {
     /// The caller's id of the call, cut to [`MAX_TEXT`].
     pub call_id: String,
+    /// The call in the middle of which it was made, if a tool made it; cut to [`MAX_TEXT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer: Option<String>,
     /// The name that was called, cut to [`MAX_TEXT`]; it may name no tool at all.
     pub tool: String,
     /// The tool that was named in its place and only passed the call on (`tool_call`).
@@ -284,6 +287,7 @@ mod tests {
         let some = || Some(cut(text));
         AuditRecord {
             call_id: cut(text),
+            outer: some(),
             tool: cut(text),
             through: None,
             source: None,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -151,6 +152,8 @@ pub struct CallContext {
     redactor: Redactor,
     /// The profile under which it runs: that of the view it was admitted by.
     pub profile: Option<Arc<str>>,
+    /// When it ends at the latest, if it was made in the middle of another call: with that.
+    pub ends: Option<Instant>,
     uses: Mutex<Uses>,
     spent: Mutex<Usage>,
 }
@@ -195,6 +198,7 @@ impl CallContext {
             turn,
             redactor,
             profile,
+            ends: None,
             uses: Mutex::default(),
             spent: Mutex::default(),
         }

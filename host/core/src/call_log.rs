@@ -20,6 +20,8 @@ pub struct CallEntry {
     pub ended: Instant,
     /// The caller's id of the call.
     pub call_id: Arc<str>,
+    /// The call in the middle of which it was made, if a tool made it.
+    pub outer: Option<Arc<str>>,
     /// The name that was called; it may name no tool.
     pub tool: Arc<str>,
     /// Where the tool comes from; `None`: there is no such tool.
@@ -176,6 +178,7 @@ mod tests {
             number: 0,
             ended: Instant::now(),
             call_id: "c".into(),
+            outer: None,
             tool: tool.into(),
             source: None,
             session_id: Some(session.into()),

@@ -40,6 +40,8 @@ pub enum CapabilityKind {
     Clock,
     /// Get unpredictable bytes.
     Random,
+    /// Call other tools.
+    Invoke,
     /// A kind this host does not know; always denied.
     #[serde(untagged)]
     Unknown(String),
@@ -60,6 +62,7 @@ impl CapabilityKind {
             "attachments" => Self::Attachments,
             "clock" => Self::Clock,
             "random" => Self::Random,
+            "invoke" => Self::Invoke,
             other => Self::Unknown(other.chars().take(64).collect()),
         }
     }
@@ -78,6 +81,7 @@ impl CapabilityKind {
             Self::Attachments => "attachments",
             Self::Clock => "clock",
             Self::Random => "random",
+            Self::Invoke => "invoke",
             Self::Unknown(other) => other,
         }
     }
@@ -96,13 +100,14 @@ pub struct Undeclared<'a> {
 
 /// The interfaces that reach something, by how their names begin. Not here: `wasi:cli/environment` and
 /// `wasi:random/insecure-seed`, which every program of some languages imports.
-const REACHING: [(&str, &[CapabilityKind]); 13] = [
+const REACHING: [(&str, &[CapabilityKind]); 14] = [
     ("toolbay:plugin/kv@", &[CapabilityKind::Kv]),
     ("toolbay:plugin/secrets@", &[CapabilityKind::Secret]),
     ("toolbay:plugin/http-client@", &[CapabilityKind::Net]),
     ("toolbay:plugin/files@", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
     ("toolbay:plugin/process@", &[CapabilityKind::Process]),
     ("toolbay:plugin/attachments@", &[CapabilityKind::Attachments]),
+    ("toolbay:plugin/tool-invoke@", &[CapabilityKind::Invoke]),
     ("wasi:filesystem/", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
     ("wasi:sockets/", &[CapabilityKind::Net]),
     ("wasi:http/", &[CapabilityKind::Net]),
@@ -112,7 +117,7 @@ const REACHING: [(&str, &[CapabilityKind]); 13] = [
     ("wasi:random/insecure@", &[CapabilityKind::Random]),
 ];
 
-/// How many interfaces of the contract reach something.
+/// How many interfaces of the world `imports` reach something; they stand first.
 const OF_CONTRACT: usize = 6;
 
 /// What a component imports and no declaration of its tools explains, in the order of the imports.
@@ -149,6 +154,7 @@ mod tests {
         for (import, kind, of_contract) in [
             ("toolbay:plugin/kv@0.1.0", CapabilityKind::Kv, true),
             ("toolbay:plugin/files@0.1.0", CapabilityKind::FsWrite, true),
+            ("toolbay:plugin/tool-invoke@0.1.0", CapabilityKind::Invoke, true),
             ("wasi:filesystem/types@0.2.12", CapabilityKind::FsRead, false),
             ("wasi:sockets/tcp@0.2.0", CapabilityKind::Net, false),
             ("wasi:clocks/wall-clock@0.2.6", CapabilityKind::Clock, false),

@@ -238,6 +238,7 @@ fn lines(grants: &Grants, workspace: &Path) -> Lines {
         attachments,
         clock,
         random,
+        invoke,
         decisions: _,
     } = grants;
     [
@@ -252,6 +253,7 @@ fn lines(grants: &Grants, workspace: &Path) -> Lines {
         (Key::Attachments, shown(attachments, workspace)),
         (Key::Clock, switch(clock)),
         (Key::Random, switch(random)),
+        (Key::Invoke, shown(invoke, workspace)),
     ]
     .into_iter()
     .filter(|(_, lines)| !lines.is_empty())

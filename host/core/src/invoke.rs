@@ -9,6 +9,7 @@ use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::Usage;
+use crate::onward::{MayCall, WayOn};
 
 /// A boxed future, as ports return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -75,6 +76,23 @@ pub trait Invoke: Send + Sync + fmt::Debug {
     fn forward(&self, args: &str) -> Option<Target> {
         let _ = args;
         None
+    }
+
+    /// Which tools it may call while it runs under a profile; `None`: none, which is the rule.
+    fn may_call(&self, profile: Option<&str>) -> Option<Arc<dyn MayCall>> {
+        let _ = profile;
+        None
+    }
+
+    /// Runs an admitted call of a tool that [may call others](Invoke::may_call), with the way to them.
+    fn invoke_with<'a>(
+        &'a self,
+        call: &'a Admitted,
+        ctx: &'a Arc<CallContext>,
+        onward: WayOn,
+    ) -> BoxFuture<'a, Invocation> {
+        drop(onward);
+        self.invoke(call, ctx)
     }
 
     /// Runs an admitted call to its end. Dropping the future ends the call and frees all it held.

@@ -37,6 +37,7 @@ pub mod name;
 pub mod native;
 pub mod net;
 pub mod offer;
+pub mod onward;
 pub mod outside;
 pub mod permission;
 pub mod pipeline;

@@ -72,6 +72,10 @@ pub struct Limits {
     pub attachments: u32,
     /// Bytes of all attachments that one call makes.
     pub attachment_bytes: u64,
+    /// Calls of other tools to which one call may lead, those included that they make themselves.
+    pub invocations: u32,
+    /// Of the calls that it makes together, those that run at once.
+    pub invocations_at_once: u32,
     /// Calls of one plugin that run at once.
     pub concurrency: u32,
     /// Characters of `value` a result may have; `None`: the turn's budget alone decides.
@@ -143,6 +147,9 @@ impl Default for Limits {
             file_entries: 1000,
             attachments: 16,
             attachment_bytes: 32 << 20,
+            // Five times the twenty calls that a program stands for; a program in a loop is noticed.
+            invocations: 100,
+            invocations_at_once: 8,
             // Half of the places: one plugin never keeps all others waiting.
             concurrency: 32,
             result_chars: None,
@@ -208,6 +215,13 @@ impl Default for HostLimits {
 }
 
 impl HostLimits {
+    /// Calls that may call others, on each step into one another, that are under way at once: a quarter of the places,
+    /// beside which they are, since they wait for such.
+    #[must_use]
+    pub fn callers(&self) -> u32 {
+        self.parallel_calls.div_ceil(4)
+    }
+
     /// The keys in which another host's bounds differ that are settled when a host is made. The breaker's are not:
     /// they are read again with the policy.
     #[must_use]
@@ -307,6 +321,8 @@ pub struct LimitsPatch {
     attachments: Option<u32>,
     #[serde(deserialize_with = "read_bytes_option")]
     attachment_bytes: Option<u64>,
+    invocations: Option<u32>,
+    invocations_at_once: Option<u32>,
     concurrency: Option<u32>,
     result_chars: Option<u64>,
 }
@@ -332,7 +348,8 @@ impl LimitsPatch {
               http_connections => http_connections, http_bytes => http_bytes, processes => processes,
               process_bytes => process_bytes, kv_value_bytes => kv_value_bytes, kv_bytes => kv_bytes,
               kv_keys => kv_keys, file_bytes => file_bytes, file_entries => file_entries,
-              attachments => attachments, attachment_bytes => attachment_bytes, concurrency => concurrency);
+              attachments => attachments, attachment_bytes => attachment_bytes, invocations => invocations,
+              invocations_at_once => invocations_at_once, concurrency => concurrency);
         if self.result_chars.is_some() {
             limits.result_chars = self.result_chars;
         }
@@ -366,6 +383,7 @@ impl LimitsPatch {
             (self.file_entries.is_some(), Limit::FileEntries),
             (self.attachments.is_some(), Limit::Attachments),
             (self.attachment_bytes.is_some(), Limit::AttachmentBytes),
+            (self.invocations.is_some(), Limit::Invocations),
         ];
         for (_, limit) in set.into_iter().filter(|(set, _)| *set) {
             limits.origins.push((limit, Origin::Tool(tool.clone())));
@@ -398,6 +416,10 @@ impl LimitsPatch {
         }
         if self.fuel == Some(0) {
             return Err("`fuel` of zero would end every call".to_owned());
+        }
+        if self.invocations_at_once == Some(0) {
+            return Err("`invocations_at_once` of zero would let no call run: `invocations = 0` allows none"
+                .to_owned());
         }
         if self.concurrency == Some(0) {
             return Err("`concurrency` of zero would let no call run".to_owned());
@@ -464,6 +486,8 @@ pub enum Limit {
     Attachments,
     /// `attachment_bytes`
     AttachmentBytes,
+    /// `invocations`
+    Invocations,
     /// `concurrency`
     Concurrency,
 }
@@ -495,6 +519,7 @@ impl Limits {
             Limit::FileEntries => ("file_entries", self.file_entries.to_string()),
             Limit::Attachments => ("attachments", self.attachments.to_string()),
             Limit::AttachmentBytes => ("attachment_bytes", quantity::show_bytes(self.attachment_bytes)),
+            Limit::Invocations => ("invocations", self.invocations.to_string()),
             Limit::Concurrency => ("concurrency", self.concurrency.to_string()),
         };
         let table = self.table.as_deref().map_or_else(|| format!("plugins.{plugin}"), str::to_owned);

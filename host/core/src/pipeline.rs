@@ -9,6 +9,7 @@ mod around;
 mod crew;
 mod deliver;
 mod fit;
+mod inner;
 mod permit;
 mod record;
 mod way;
@@ -22,6 +23,7 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 
 use self::crew::{Crew, Work};
+use self::inner::Outer;
 use self::record::Open;
 use self::way::Way;
 use crate::audit::AuditSink;
@@ -231,8 +233,15 @@ impl Pipeline {
             return Vec::new();
         }
         if count == 1 {
-            let batch =
-                Batch { pipeline: self, view, turn: &turn, gates: &gates, turn_count: &turn_count, count };
+            let batch = Batch {
+                pipeline: self,
+                view,
+                turn: &turn,
+                gates: &gates,
+                turn_count: &turn_count,
+                count,
+                outer: None,
+            };
             let mut results = Vec::with_capacity(1);
             for call in calls {
                 make_room().await;
@@ -241,7 +250,8 @@ impl Pipeline {
             return results;
         }
         let units = units(view, calls);
-        let whole = Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count };
+        let whole =
+            Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count, outer: None };
         // Boxed, so that a single call does not carry it about.
         let mut results = Box::pin(Crew::work_off(whole, units)).await;
         results.sort_unstable_by_key(|(index, _)| *index);
@@ -257,12 +267,14 @@ struct Whole {
     gates: Arc<Gates>,
     turn_count: Option<Arc<TurnCount>>,
     count: usize,
+    outer: Option<Outer>,
 }
 
 impl Work for Whole {
     async fn run(&self, call: ToolCall) -> Delivered {
-        let Self { pipeline, view, turn, gates, turn_count, count } = self;
-        Batch { pipeline, view, turn, gates, turn_count, count: *count }.call(call).await
+        let Self { pipeline, view, turn, gates, turn_count, count, outer } = self;
+        let outer = outer.as_ref();
+        Batch { pipeline, view, turn, gates, turn_count, count: *count, outer }.call(call).await
     }
 }
 
@@ -300,9 +312,11 @@ struct Batch<'a> {
     pipeline: &'a Pipeline,
     view: &'a View,
     turn: &'a Arc<TurnContext>,
-    gates: &'a Gates,
+    gates: &'a Arc<Gates>,
     turn_count: &'a Option<Arc<TurnCount>>,
     count: usize,
+    /// The call in the middle of which these are made.
+    outer: Option<&'a Outer>,
 }
 
 impl Batch<'_> {

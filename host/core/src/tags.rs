@@ -6,8 +6,8 @@
 //! | `network` | requests or connections are granted, or a program that may use the network; every MCP server and OpenAPI service |
 //! | `file_system` | files are granted, or a program, which reads files |
 //! | `privileged` | a program, a secret or a private network is granted |
-//! | `read_only` | the grants leave nothing to change (only files and attachments to read, requests of `GET` and `HEAD`, clock, …), or they leave it open (other requests, kept state, attachments to make) and the author says so |
-//! | `destructive` | files to write or a program are granted, or the grants leave it open (other requests, kept state); not where the author says that it only adds |
+//! | `read_only` | the grants leave nothing to change (only files and attachments to read, requests of `GET` and `HEAD`, clock, …), or they leave it open (other requests, kept state, calls of other tools, attachments to make) and the author says so |
+//! | `destructive` | files to write or a program are granted, or the grants leave it open (other requests, kept state, calls of other tools); not where the author says that it only adds |
 //! | `slow` | its source says so |
 //!
 //! Native code has no grants: its author's word holds. That of another MCP server does not: its tools are `destructive`. What other labels a source gives a tool stand as they are; of
@@ -71,7 +71,7 @@ impl Effects {
             file_system: programs || !grants.fs_read.is_empty() || !grants.fs_write.is_empty(),
             privileged: programs || !grants.secrets.is_empty() || !grants.net_private.is_empty(),
             changes: programs || !grants.fs_write.is_empty(),
-            may_change: sends || !grants.kv.is_empty(),
+            may_change: sends || !grants.kv.is_empty() || !grants.invoke.is_empty(),
             adds: grants.attachments.iter().any(|rule| rule.access == Access::Create),
         }
     }

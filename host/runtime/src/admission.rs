@@ -5,18 +5,22 @@
 //! round at most. A lane in which `concurrency` calls run waits without taking a place. When the queue is full, the
 //! longest lane pays: its newest call is answered `busy`, not the only call of a quiet plugin.
 //!
-//! Nobody holds a place while he waits for another: a call gives its place back before its reducer asks for one.
+//! Nobody holds a place while he waits for another: a call gives its place back before its reducer asks for one, and lends
+//! it while calls of its own run ([`Lent`]). So that those who lent theirs do not fill the instance pool, each of them is
+//! one of a bounded number on its step ([`Admission::caller`]), and takes that before its place. Steps lead down, to the
+//! place, which waits for nobody: there is no circle in which all wait.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::limits::HostLimits;
 use toolbay_core::name::PluginId;
+use toolbay_core::onward::MAX_DEPTH;
 use toolbay_core::quantity;
 
 /// Shortest and longest time after which a refused caller is told to try again.
@@ -28,6 +32,10 @@ const RETRY_MOST: Duration = Duration::from_secs(60);
 pub(crate) struct Admission {
     state: Arc<Mutex<State>>,
     limits: HostLimits,
+    /// On each step into one another, those that may call others.
+    callers: [Arc<Semaphore>; MAX_DEPTH],
+    /// How many wait to be one of them.
+    waiting: AtomicU32,
 }
 
 /// A place; dropping it frees it.
@@ -53,9 +61,11 @@ impl Admission {
             next: 0,
             lanes: HashMap::new(),
             turns: VecDeque::new(),
+            returning: VecDeque::new(),
             pace: Pace::default(),
         };
-        Self { state: Arc::new(Mutex::new(state)), limits }
+        let callers = std::array::from_fn(|_| Arc::new(Semaphore::new(limits.callers() as usize)));
+        Self { state: Arc::new(Mutex::new(state)), limits, callers, waiting: AtomicU32::new(0) }
     }
 
     /// The bounds it was made with.
@@ -90,6 +100,31 @@ impl Admission {
             Verdict::Waiting if decided.is_err() => Err(self.busy(plugin, Full::Time)),
             // Nobody is woken without a verdict.
             Verdict::Waiting => Err(Fault::new(FaultKind::Busy, "busy: woken without a place")),
+        }
+    }
+
+    /// Waits until a call whose calls lie `depth` deep may be one of those that call others; `None`: so deep are no calls.
+    pub(crate) async fn caller(
+        &self,
+        depth: usize,
+        plugin: &PluginId,
+        cancel: &CancellationToken,
+    ) -> Result<Option<OwnedSemaphorePermit>, Fault> {
+        let Some(step) = depth.checked_sub(1).and_then(|step| self.callers.get(step)) else {
+            return Ok(None);
+        };
+        if let Ok(permit) = Arc::clone(step).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        let queue = Counted::of(&self.waiting);
+        if queue.others >= self.limits.queued_calls {
+            return Err(self.busy(plugin, Full::Queue));
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran")),
+            permit = Arc::clone(step).acquire_owned() => Ok(permit.ok()),
+            () = tokio::time::sleep(self.limits.queue_timeout) => Err(self.busy(plugin, Full::Callers)),
         }
     }
 
@@ -143,6 +178,13 @@ impl Admission {
                     "[host] queued_calls = …".to_owned(),
                 ),
             ),
+            (Full::Callers, _) => (
+                format!(
+                    "busy: {} calls that call others are under way, for {places} places",
+                    self.limits.callers()
+                ),
+                hit("parallel_calls", places.to_string(), "[host] parallel_calls = …".to_owned()),
+            ),
             (Full::Time, Some(bound)) => (
                 format!("busy: {bound} calls of plugin `{plugin}` are running"),
                 hit("concurrency", bound.to_string(), format!("[plugins.{plugin}.limits] concurrency = …")),
@@ -171,6 +213,99 @@ impl Admission {
 enum Full {
     Queue,
     Time,
+    Callers,
+}
+
+/// One that waits, counted.
+struct Counted<'a> {
+    all: &'a AtomicU32,
+    others: u32,
+}
+
+impl<'a> Counted<'a> {
+    fn of(all: &'a AtomicU32) -> Self {
+        Self { all, others: all.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The place of a call that lends it while calls of its own run.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    state: Arc<Mutex<State>>,
+    plugin: PluginId,
+    place: Mutex<Option<Place>>,
+}
+
+impl Lent {
+    pub(crate) fn new(place: Place) -> Self {
+        let (state, plugin) = (Arc::clone(&place.state), place.plugin.clone());
+        Self { state, plugin, place: Mutex::new(Some(place)) }
+    }
+
+    /// Gives the place to whoever is next.
+    pub(crate) fn give(&self) {
+        drop(self.held().take());
+    }
+
+    /// Waits for the next place that becomes free, before everybody who has not begun yet and without an end of its own: it
+    /// is its call's. Dropping the future gives up.
+    pub(crate) async fn take_back(&self) {
+        let place = Return::begin(&self.state, &self.plugin).place().await;
+        *self.held() = Some(place);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that wants the place back that it lent.
+struct Return {
+    state: Arc<Mutex<State>>,
+    plugin: PluginId,
+    seat: Arc<Seat>,
+    taken: bool,
+}
+
+impl Return {
+    fn begin(state: &Arc<Mutex<State>>, plugin: &PluginId) -> Self {
+        let seat = Arc::new(Seat::default());
+        let granted = {
+            let mut state = lock(state);
+            state.returning.push_back((plugin.clone(), Arc::clone(&seat)));
+            state.hand_out()
+        };
+        granted.into_iter().for_each(|seat| seat.wake.notify_one());
+        Self { state: Arc::clone(state), plugin: plugin.clone(), seat, taken: false }
+    }
+
+    async fn place(mut self) -> Place {
+        while self.seat.verdict() != Verdict::Granted {
+            self.seat.wake.notified().await;
+        }
+        self.taken = true;
+        Place { state: Arc::clone(&self.state), plugin: self.plugin.clone(), queued_us: 0 }
+    }
+}
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let mut state = lock(&self.state);
+        state.returning.retain(|(_, seat)| !Arc::ptr_eq(seat, &self.seat));
+        drop(state);
+        if self.seat.verdict() == Verdict::Granted {
+            release(&self.state, &self.plugin);
+        }
+    }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -206,6 +341,8 @@ struct State {
     lanes: HashMap<PluginId, Lane>,
     /// The lanes that could use a place, in turn; each once. Empty while a place is free.
     turns: VecDeque<PluginId>,
+    /// Calls that want back the place that they lent, in their order. Empty while a place is free.
+    returning: VecDeque<(PluginId, Arc<Seat>)>,
     pace: Pace,
 }
 
@@ -273,6 +410,14 @@ impl State {
     fn hand_out(&mut self) -> Vec<Arc<Seat>> {
         let mut granted = Vec::new();
         while self.free > 0 {
+            // First those whose memory is held already.
+            if let Some((plugin, seat)) = self.returning.pop_front() {
+                self.lanes.entry(plugin).or_default().running += 1;
+                self.free -= 1;
+                seat.decide(Verdict::Granted);
+                granted.push(seat);
+                continue;
+            }
             let Some(plugin) = self.turns.pop_front() else { break };
             let Some(lane) = self.lanes.get_mut(&plugin) else { continue };
             lane.in_turns = false;

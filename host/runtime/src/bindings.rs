@@ -26,6 +26,16 @@ pub(crate) mod imports {
 
 pub(crate) use imports::toolbay::plugin as host;
 
+pub(crate) mod callers {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "package toolbay:host; world only { import toolbay:plugin/tool-invoke@0.1.0; }",
+        world: "toolbay:host/only",
+        imports: { default: async },
+        with: { "toolbay:plugin/types": crate::bindings::tools::toolbay::plugin::types },
+    });
+}
+
 pub(crate) mod tools {
     wasmtime::component::bindgen!({
         path: "../../wit",

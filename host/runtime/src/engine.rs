@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
+use toolbay_core::onward::MAX_DEPTH;
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
@@ -103,7 +104,9 @@ fn config() -> Config {
 }
 
 fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
-    let slots = limits.parallel_calls;
+    // Those that call others are in the pool while they wait for them, beside those that have a place.
+    let steps = u32::try_from(MAX_DEPTH).unwrap_or(u32::MAX);
+    let slots = limits.parallel_calls.saturating_add(limits.callers().saturating_mul(steps));
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(64 * slots)

@@ -1,6 +1,7 @@
 //! The port through which the pipeline runs a plugin's tool: one fresh instance, one call.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::ToolOutput;
@@ -8,11 +9,14 @@ use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
+use toolbay_core::onward::{MayCall, WayOn};
 
+use crate::admission::{Lent, Place};
 use crate::answer::{from_guest, size_of};
 use crate::breaker::Breaker;
+use crate::capability::invoke::Caller;
 use crate::capability::{
-    Capabilities, GrantedUnder, RunningCall, attachments, context, http, log, process, secrets,
+    Capabilities, GrantedUnder, RunningCall, attachments, context, http, invoke, log, process, secrets,
 };
 use crate::foreign::Entry;
 use crate::instance::Bounds;
@@ -32,21 +36,71 @@ pub(crate) struct PluginTool {
 }
 
 impl Invoke for PluginTool {
+    fn may_call(&self, profile: Option<&str>) -> Option<Arc<dyn MayCall>> {
+        let granted = self.granted.under(profile);
+        if granted.grants.invoke.is_empty() {
+            return None;
+        }
+        Some(Arc::new(invoke::Granted { plugin: self.plugin.id.clone(), all: Arc::clone(granted) }))
+    }
+
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
-        Box::pin(async move {
-            let mut usage = Usage { args_bytes: call.args().len() as u64, ..Usage::default() };
-            ctx.spend(|spent| spent.args_bytes = usage.args_bytes);
-            let result = self.run(call, ctx, &mut usage).await;
-            Invocation { result, usage }
-        })
+        Box::pin(self.invoked(call, ctx, None))
+    }
+
+    fn invoke_with<'a>(
+        &'a self,
+        call: &'a Admitted,
+        ctx: &'a Arc<CallContext>,
+        onward: WayOn,
+    ) -> BoxFuture<'a, Invocation> {
+        Box::pin(self.invoked(call, ctx, Some(onward)))
+    }
+}
+
+/// When a call ends at the latest that begins now.
+fn ends(ctx: &CallContext, timeout: Duration) -> Instant {
+    let own = Instant::now() + timeout;
+    ctx.ends.map_or(own, |outer| outer.min(own))
+}
+
+/// The place of a call while it runs.
+enum Held {
+    /// It keeps it.
+    Kept { _place: Place },
+    /// It may lend it.
+    Lent(Caller),
+}
+
+impl Held {
+    fn of(place: Place, onward: Option<WayOn>) -> Self {
+        match onward {
+            None => Self::Kept { _place: place },
+            Some(onward) => Self::Lent(Caller { onward, place: Arc::new(Lent::new(place)) }),
+        }
+    }
+
+    fn caller(&self) -> Option<Caller> {
+        match self {
+            Self::Kept { .. } => None,
+            Self::Lent(caller) => Some(caller.clone()),
+        }
     }
 }
 
 impl PluginTool {
+    async fn invoked(&self, call: &Admitted, ctx: &Arc<CallContext>, onward: Option<WayOn>) -> Invocation {
+        let mut usage = Usage { args_bytes: call.args().len() as u64, ..Usage::default() };
+        ctx.spend(|spent| spent.args_bytes = usage.args_bytes);
+        let result = self.run(call, ctx, onward, &mut usage).await;
+        Invocation { result, usage }
+    }
+
     async fn run(
         &self,
         call: &Admitted,
         ctx: &Arc<CallContext>,
+        onward: Option<WayOn>,
         usage: &mut Usage,
     ) -> Result<ToolOutput, Failure> {
         let shared = &self.plugin.shared;
@@ -64,13 +118,20 @@ impl PluginTool {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
         let command_line = self.entry.command_line(call.parsed())?;
+        // Before the place: whoever has one waits for nothing but it.
+        let step = match &onward {
+            Some(onward) => shared.admission.caller(onward.depth(), &self.plugin.id, &ctx.cancel).await?,
+            None => None,
+        };
         let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
         // After the place: it may have opened while the call waited.
         let pass = self.breaker.pass()?;
         let seal = Seal::Call { folders: code.folders, program: command_line.as_ref() };
-        let state = self.state(ctx, seal).map_err(|e| Failure::Host(e.to_string()))?;
+        // Too deep, there is no way on.
+        let place = Held::of(place, onward.filter(|_| step.is_some()));
+        let state = self.state(ctx, seal, place.caller()).map_err(|e| Failure::Host(e.to_string()))?;
         let bounds = Bounds {
             engine: &shared.engine,
             plugin: &self.plugin.id,
@@ -81,7 +142,7 @@ impl PluginTool {
         let run = bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await);
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
-        drop(place);
+        drop((place, step));
         let answer = result.and_then(|answer| {
             usage.result_bytes = size_of(&answer);
             from_guest(answer).map_err(|problem| self.broken(&problem))
@@ -90,15 +151,17 @@ impl PluginTool {
         Ok(answer??)
     }
 
-    fn state(&self, ctx: &Arc<CallContext>, seal: Seal<'_>) -> wasmtime::Result<GuestState> {
+    fn state(
+        &self,
+        ctx: &Arc<CallContext>,
+        seal: Seal<'_>,
+        caller: Option<Caller>,
+    ) -> wasmtime::Result<GuestState> {
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {
             plugin: self.plugin.id.clone(),
-            call: Some(RunningCall {
-                ctx: Arc::clone(ctx),
-                deadline: std::time::Instant::now() + self.limits.timeout,
-            }),
+            call: Some(RunningCall { ctx: Arc::clone(ctx), deadline: ends(ctx, self.limits.timeout) }),
             granted: Some(Arc::clone(granted)),
             limits: Arc::clone(&self.limits),
             files: (granted.files.as_ref())
@@ -109,6 +172,7 @@ impl PluginTool {
             http: http::Meter::default(),
             process: process::Meter::default(),
             attachments: attachments::Meter::default(),
+            caller,
             tokens: secrets::Tokens::default(),
         };
         GuestState::new(seal, &self.limits, capabilities)

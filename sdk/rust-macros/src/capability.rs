@@ -10,7 +10,7 @@ use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
 
 /// Attribute key and the contract's name of the kind.
-pub(crate) const KINDS: [(&str, &str); 10] = [
+pub(crate) const KINDS: [(&str, &str); 11] = [
     ("fs_read", "fs-read"),
     ("fs_write", "fs-write"),
     ("net", "net"),
@@ -21,6 +21,7 @@ pub(crate) const KINDS: [(&str, &str); 10] = [
     ("attachments", "attachments"),
     ("clock", "clock"),
     ("random", "random"),
+    ("invoke", "invoke"),
 ];
 
 /// The kinds that are granted or not, with what stands where others have a target.

@@ -105,6 +105,12 @@ impl<E: std::error::Error> From<E> for Error {
     }
 }
 
+/// Takes what the host says of a call as the tool's own error.
+pub(crate) fn from_record(error: ToolError) -> Error {
+    // What that call cost was that call's.
+    Error(Box::new(ToolError { cost_usd: None, ..error }))
+}
+
 /// Turns an [`Error`] into the record of the contract, as a reducer sees it.
 pub(crate) fn into_record(error: Error) -> ToolError {
     *error.0

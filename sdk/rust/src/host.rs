@@ -187,6 +187,23 @@ pub(crate) mod process {
     }
 }
 
+pub(crate) mod tool_invoke {
+    use super::NO_FAKE;
+    use crate::bindings::imports::toolbay::plugin::tool_invoke::{Callable, Invocation, Invoked};
+    use crate::error::{Error, into_record};
+    use crate::testing::with_fake;
+    use crate::types::ToolError;
+
+    pub(crate) fn tools() -> Vec<Callable> {
+        with_fake(|fake| fake.tools.list()).unwrap_or_default()
+    }
+
+    pub(crate) fn invoke(calls: &[Invocation]) -> Result<Vec<Result<Invoked, ToolError>>, ToolError> {
+        with_fake(|fake| fake.tools.invoke(calls))
+            .ok_or_else(|| into_record(Error::not_available(NO_FAKE).at("denied")))
+    }
+}
+
 pub(crate) mod attachments {
     use super::NOT_FAKED;
     use crate::bindings::imports::toolbay::plugin::attachments::{Attachment, AttachmentError};

@@ -122,6 +122,7 @@
 //! | [`http`] | HTTP through the host's policy | `net` |
 //! | [`process`] | programs on the operator's list | `process` |
 //! | [`attachments`] | files of the conversation | `attachments` |
+//! | [`invoke`] | other tools | `invoke` |
 
 mod about;
 pub mod argument;
@@ -135,6 +136,7 @@ pub mod files;
 #[cfg(not(target_family = "wasm"))]
 mod host;
 pub mod http;
+pub mod invoke;
 pub mod kv;
 pub mod log;
 mod output;

@@ -25,6 +25,7 @@ mod fake_files;
 mod fake_http;
 mod fake_kv;
 mod fake_process;
+mod fake_tools;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::context::Audience;
+use crate::invoke::{Invocation, Invoked};
 use crate::kv::Scope;
 use crate::log::Level;
 use crate::process::{Command, Completed};
@@ -47,6 +49,7 @@ pub(crate) use fake_http::FakeHttp;
 pub use fake_http::{Request, reply};
 pub(crate) use fake_kv::FakeKv;
 pub(crate) use fake_process::FakeProcess;
+pub(crate) use fake_tools::FakeTools;
 
 /// A progress event.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +80,7 @@ pub(crate) struct State {
     pub(crate) kv: FakeKv,
     pub(crate) process: FakeProcess,
     pub(crate) http: FakeHttp,
+    pub(crate) tools: FakeTools,
     pub(crate) secrets: BTreeMap<String, String>,
     pub(crate) config: BTreeMap<String, String>,
     pub(crate) attributes: BTreeMap<String, String>,
@@ -98,8 +102,8 @@ pub(crate) fn with_fake<T>(ask: impl FnOnce(&mut State) -> T) -> Option<T> {
     CURRENT.with_borrow(Clone::clone).map(|state| ask(&mut state.borrow_mut()))
 }
 
-/// A host that plays files, state, programs, requests, secrets, settings, the context and the log; everything else it
-/// denies.
+/// A host that plays files, state, programs, requests, other tools, secrets, settings, the context and the log; everything
+/// else it denies.
 ///
 /// All calls of one fake are one session: what it remembers of files read guards later writes.
 #[derive(Clone)]
@@ -119,6 +123,7 @@ impl Fake {
             kv: FakeKv::default(),
             process: FakeProcess::default(),
             http: FakeHttp::default(),
+            tools: FakeTools::default(),
             secrets: BTreeMap::new(),
             config: BTreeMap::new(),
             attributes: BTreeMap::new(),
@@ -176,6 +181,18 @@ impl Fake {
     pub fn http(self, method: &str, url: &str, response: crate::http::Response) -> Self {
         self.0.borrow_mut().http.answer(method, url, response);
         self
+    }
+
+    /// Adds a tool that may be called, played by a function of its arguments; every other is denied.
+    #[must_use]
+    pub fn tool(self, name: &str, answer: impl Fn(&serde_json::Value) -> Result<Invoked> + 'static) -> Self {
+        self.0.borrow_mut().tools.add(name, Box::new(answer));
+        self
+    }
+
+    /// Returns the calls of other tools so far, those that were denied included.
+    pub fn invocations(&self) -> Vec<Invocation> {
+        self.0.borrow().tools.calls()
     }
 
     /// Returns the requests so far.

@@ -29,7 +29,7 @@ fn worlds() -> [(&'static str, &'static str, Opts); 5] {
         ..Opts::default()
     };
     [
-        ("imports", "imports", imports),
+        ("imports", "imports-of-callers", imports),
         ("tools_world", "exports-tools", export("export_tools")),
         ("reducers_world", "exports-reducers", export("export_reducers")),
         ("about_world", "exports-about", export("export_about")),
@@ -43,6 +43,7 @@ fn worlds() -> [(&'static str, &'static str, Opts); 5] {
 
 fn generated(wit: &Path, world: &str, options: Opts) -> String {
     let mut resolve = Resolve::default();
+    resolve.features.insert("tool-invoke".to_owned());
     let (package, _) = resolve.push_path(wit).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut files = Files::default();

@@ -21,7 +21,13 @@ mod bindings {
 
     /// Everything a plugin may import; what a guest does not call does not reach its component.
     pub mod imports {
-        wit_bindgen::generate!({ path: "../../wit", world: "imports", generate_all, generate_unused_types: true });
+        wit_bindgen::generate!({
+            path: "../../wit",
+            world: "imports-of-callers",
+            features: ["tool-invoke"],
+            generate_all,
+            generate_unused_types: true,
+        });
     }
 
     /// The export `tools`.

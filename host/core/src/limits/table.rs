@@ -87,6 +87,8 @@ fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
         file_entries = l.file_entries.to_string();
         attachments = l.attachments.to_string();
         attachment_bytes = show_bytes(l.attachment_bytes);
+        invocations = l.invocations.to_string();
+        invocations_at_once = l.invocations_at_once.to_string();
         concurrency = l.concurrency.to_string();
         result_chars = chars.map_or_else(|| "none".to_owned(), |chars| chars.to_string());
     }

@@ -72,7 +72,11 @@ impl Way {
             Some(lane) => Some(batch.pipeline.lanes.enter(lane, &ctx.cancel).await?),
             None => None,
         };
-        let Invocation { result, usage } = entry.invoker.invoke(call, ctx).await;
+        let invoked = match self.onto.as_ref().map(|onto| onto.way(batch, ctx)) {
+            Some(onward) => entry.invoker.invoke_with(call, ctx, onward),
+            None => entry.invoker.invoke(call, ctx),
+        };
+        let Invocation { result, usage } = invoked.await;
         drop(turn);
         self.usage = Some(usage);
         result
@@ -81,7 +85,8 @@ impl Way {
     /// Under what the result is kept; `None` if it is not. What a tool reads of attachments is not in its arguments.
     fn key(&self, entry: &Entry, ctx: &CallContext) -> Option<(ResultKey, Duration)> {
         let keep = entry.cache?;
-        if ctx.turn.attachments.is_some() {
+        // Nor is what it got of other tools.
+        if ctx.turn.attachments.is_some() || self.onto.is_some() {
             return None;
         }
         let caller =

@@ -53,20 +53,22 @@ impl Store<'_> {
 impl<'a> Outgoing<'a> {
     pub(super) fn new(way: &'a mut Way, batch: Batch<'a>, tool: &'a str, budget: usize) -> Self {
         let Batch { view, turn, pipeline, .. } = batch;
-        // What a session has no key for, and what `read_output` itself says, is not kept.
+        // What a session has no key for, what `read_output` itself says and what a tool is told is not kept.
         let store = match (turn.session.key(), &pipeline.spool) {
-            (Some(session), Some(spool)) if tool != read_output::NAME => {
+            (Some(session), Some(spool)) if tool != read_output::NAME && batch.outer.is_none() => {
                 Some(Store { spool: &**spool, session, view })
             }
             _ => None,
         };
-        let others = way.source.as_ref().filter(|_| way.rules.is_some_and(|rules| rules.untrusted));
+        // A tool that calls others gets what they say as it is; what it then says itself is marked.
+        let rules = way.rules.filter(|_| batch.outer.is_none());
+        let others = way.source.as_ref().filter(|_| rules.is_some_and(|rules| rules.untrusted));
         let mark = others.map(|source| Mark::new(&source.label(), tool));
         // Where the tool did not speak, the host does.
         let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
         Self {
             budget,
-            rules: way.rules.unwrap_or(host),
+            rules: rules.unwrap_or(host),
             mark,
             store,
             unreduced: way.unreduced.take(),

@@ -73,6 +73,7 @@ impl<'a> Open<'a> {
         let told = |text: &str| audit::cut(&redactor.text(text));
         AuditRecord {
             call_id: told(self.call_id),
+            outer: self.batch.outer.map(|outer| told(outer.id())),
             tool: told(way.target.as_deref().unwrap_or(self.tool)),
             through: way.target.is_some().then(|| told(self.tool)),
             source: way.source.clone(),
@@ -114,6 +115,7 @@ impl<'a> Open<'a> {
             number: 0,
             ended: tokio::time::Instant::now(),
             call_id: shared(&record.call_id, ctx.map(|ctx| &ctx.call_id)),
+            outer: record.outer.as_deref().map(Arc::from),
             tool: shared(&record.tool, ctx.map(|ctx| &ctx.tool)),
             source: record.source.clone(),
             session_id: record.session_id.as_deref().map(Arc::from),

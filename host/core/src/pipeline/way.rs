@@ -6,12 +6,14 @@ use std::time::Duration;
 use super::Batch;
 use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
+use super::inner::Onto;
 use crate::budget;
 use crate::call::CallContext;
 use crate::content::{ToolOutput, ToolResult};
 use crate::delivery::{Delivery, Rules};
 use crate::invoke::Failure;
 use crate::limits::Usage;
+use crate::onward;
 use crate::permission::Decision;
 use crate::redact::Redactor;
 use crate::spool::Spooled;
@@ -46,6 +48,8 @@ pub(super) struct Way {
     pub(super) rules: Option<Rules>,
     /// The text before it was reduced, if it was.
     pub(super) unreduced: Option<String>,
+    /// What it may call, and what became of it.
+    pub(super) onto: Option<Onto>,
 }
 
 impl Way {
@@ -70,10 +74,19 @@ impl Way {
         let known = own.map(|entry| entry.def.name.shared()).filter(|name| ***name == *tool);
         let tool = known.map_or_else(|| tool.into(), Arc::clone);
         self.source = own.map(|entry| entry.def.source.clone());
-        let budget = budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars));
+        let budget = match batch.outer {
+            Some(_) => onward::MAX_CHARS,
+            None => budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars)),
+        };
         let (redactor, profile) = (self.redactor.clone(), view.profile_of(&tool).cloned());
-        let ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
+        let mut ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
+        ctx.ends = batch.outer.map(|outer| outer.ends);
         let result = self.produce(batch, args, Arc::new(ctx)).await;
+        if let Some(outer) = batch.outer
+            && self.rules.is_some_and(|rules| rules.untrusted)
+        {
+            outer.heard_others();
+        }
         let mut outgoing = Outgoing::new(self, batch, &tool, budget);
         let result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
@@ -95,6 +108,8 @@ impl Way {
         let session = &batch.turn.session;
         // Dollars, calls of the turn, calls of the session.
         session.count_call(&batch.gates.session, batch.turn_count.as_deref())?;
+        // Granted to the tool that calls it, if it was a tool.
+        batch.outer.map_or(Ok(()), |outer| outer.permit(&ctx.tool))?;
         // Known, not excluded, permitted by the filter and the profile, available.
         let entry = batch.view.find(&ctx.tool)?;
         // Small enough, JSON; not the same too often; as the schema says.
@@ -109,6 +124,7 @@ impl Way {
         // From here on something may have happened.
         self.ctx = Some(Arc::clone(&ctx));
         self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
+        self.onto = Onto::of(entry, &ctx);
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =
             if intercepted { Box::pin(self.before(batch, entry, call, &ctx)).await? } else { (call, None) };
@@ -117,6 +133,9 @@ impl Way {
             // A result of before; its turn in the lane; the tool itself.
             None => self.answer(batch, entry, &call, &ctx).await,
         };
+        if let (Some(onto), Some(rules)) = (&self.onto, &mut self.rules) {
+            rules.untrusted |= onto.heard_others();
+        }
         if let Some(cost) = self.cost_usd {
             session.spend(cost);
         }
@@ -128,6 +147,10 @@ impl Way {
             Err(Failure::Refused(error)) => Err(error),
             Err(other @ (Failure::Fault(_) | Failure::Host(_))) => return Err(other),
         };
+        // A program wants all of it.
+        if batch.outer.is_some() {
+            return Ok(answer?);
+        }
         Ok(self.reduce(batch.view, &call, &ctx, answer).await?)
     }
 }

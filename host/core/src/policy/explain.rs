@@ -17,6 +17,7 @@ use crate::limits::table;
 pub use crate::limits::table::LimitRow;
 use crate::name::{PluginId, ToolName};
 use crate::net::NetRule;
+use crate::onward::InvokeRule;
 use crate::program::ProgramRule;
 use crate::reach::Reach;
 use crate::rule::{self, Rule};
@@ -54,6 +55,7 @@ impl Key {
             CapabilityKind::Attachments => Some(Self::Attachments),
             CapabilityKind::Clock => Some(Self::Clock),
             CapabilityKind::Random => Some(Self::Random),
+            CapabilityKind::Invoke => Some(Self::Invoke),
             CapabilityKind::Unknown(_) => None,
         }
     }
@@ -77,6 +79,7 @@ macro_rules! by_kind {
             Key::Kv => $call::<Scope>($($argument),*),
             Key::Env => $call::<EnvRule>($($argument),*),
             Key::Attachments => $call::<AttachmentRule>($($argument),*),
+            Key::Invoke => $call::<InvokeRule>($($argument),*),
             Key::Clock | Key::Random => $switch,
         }
     };
@@ -199,6 +202,7 @@ impl Rules {
             || some(self.attachments.as_ref())
             || self.clock == Some(true)
             || self.random == Some(true)
+            || some(self.invoke.as_ref())
     }
 }
 

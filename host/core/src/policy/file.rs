@@ -42,6 +42,7 @@ macro_rules! with_rules {
             attachments: Option<Vec<String>>,
             clock: Option<bool>,
             random: Option<bool>,
+            invoke: Option<Vec<String>>,
             $($(#[$field_meta])* $field: $ty,)*
         }
 
@@ -67,6 +68,7 @@ macro_rules! with_rules {
                     attachments: list("attachments", self.attachments.as_ref(), workspace)?,
                     clock: self.clock,
                     random: self.random,
+                    invoke: list("invoke", self.invoke.as_ref(), workspace)?,
                 })
             }
         }
@@ -342,6 +344,13 @@ impl PluginSection {
             let ToolSection { limits, serial, results, toolcall_reason, .. } = section;
             tools.insert(name, ToolPolicy { rules, limits, serial, cache, results, toolcall_reason });
         }
+        let rules = self.grant.rules(workspace)?;
+        let in_a_lane = self.serial || tools.values().any(|tool| tool.serial == Some(true));
+        if in_a_lane && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
+            return Err("`serial` and `invoke` exclude each other: a call that holds its lane while it waits for calls of \
+                        its own could wait for itself; give tools that call others a plugin of their own"
+                .to_owned());
+        }
         Ok(PluginPolicy {
             file: self.file,
             sha256,
@@ -351,7 +360,7 @@ impl PluginSection {
             serial: self.serial,
             results: self.results,
             toolcall_reason: self.toolcall_reason,
-            rules: self.grant.rules(workspace)?,
+            rules,
             reduce,
             tools,
         })

@@ -9,6 +9,7 @@ use crate::environment::EnvRule;
 use crate::kv::Scope;
 use crate::name::{PluginId, ToolName};
 use crate::net::NetRule;
+use crate::onward::InvokeRule;
 use crate::program::ProgramRule;
 use crate::reach::{self, Reach};
 use crate::rule::{self, Rule, meet_all};
@@ -46,6 +47,8 @@ pub struct Grants {
     pub clock: bool,
     /// Whether it gets unpredictable bytes.
     pub random: bool,
+    /// Tools it may call.
+    pub invoke: Vec<InvokeRule>,
     /// What became of each declared capability, in the order of the declarations.
     pub decisions: Vec<Decision>,
 }
@@ -128,6 +131,7 @@ impl Rules {
             attachments: Some(Vec::new()),
             clock: Some(false),
             random: Some(false),
+            invoke: Some(Vec::new()),
         }
     }
 }
@@ -188,6 +192,9 @@ impl Levels<'_> {
             }
             CapabilityKind::Clock => self.switch(Key::Clock, |r| r.clock, &mut grants.clock),
             CapabilityKind::Random => self.switch(Key::Random, |r| r.random, &mut grants.random),
+            CapabilityKind::Invoke => {
+                self.cut(wish, Key::Invoke, |r| r.invoke.as_deref(), &mut grants.invoke)
+            }
             CapabilityKind::Unknown(_) => Err("The host does not know this kind of capability.".to_owned()),
         }
     }

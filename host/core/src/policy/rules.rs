@@ -8,6 +8,7 @@ use crate::attachment::AttachmentRule;
 use crate::environment::EnvRule;
 use crate::kv::Scope;
 use crate::net::NetRule;
+use crate::onward::InvokeRule;
 use crate::program::ProgramRule;
 use crate::reach::Reach;
 use crate::rule::Rule;
@@ -27,6 +28,7 @@ pub(super) struct Rules {
     pub(super) attachments: Option<Vec<AttachmentRule>>,
     pub(super) clock: Option<bool>,
     pub(super) random: Option<bool>,
+    pub(super) invoke: Option<Vec<InvokeRule>>,
 }
 
 /// A list of the policy that grants something.
@@ -54,11 +56,13 @@ pub enum Key {
     Clock,
     /// `random`
     Random,
+    /// `invoke`
+    Invoke,
 }
 
 impl Key {
     /// All of them, in the order of the policy's pages.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::FsRead,
         Self::FsWrite,
         Self::Net,
@@ -70,6 +74,7 @@ impl Key {
         Self::Attachments,
         Self::Clock,
         Self::Random,
+        Self::Invoke,
     ];
 
     /// The key as it stands in the policy.
@@ -87,6 +92,7 @@ impl Key {
             Self::Attachments => "attachments",
             Self::Clock => "clock",
             Self::Random => "random",
+            Self::Invoke => "invoke",
         }
     }
 }
@@ -109,6 +115,7 @@ impl Rules {
             Key::Attachments => all(self.attachments.as_ref(), workspace),
             Key::Clock => self.clock.map(|on| vec![on.to_string()]),
             Key::Random => self.random.map(|on| vec![on.to_string()]),
+            Key::Invoke => all(self.invoke.as_ref(), workspace),
         }
     }
 
@@ -130,6 +137,7 @@ impl Rules {
             Key::Attachments => any(self.attachments.as_ref(), wish, workspace),
             Key::Clock => self.clock,
             Key::Random => self.random,
+            Key::Invoke => any(self.invoke.as_ref(), wish, workspace),
         }
     }
 }

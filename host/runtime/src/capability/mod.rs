@@ -10,6 +10,7 @@ pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod files;
 pub(crate) mod http;
+pub(crate) mod invoke;
 pub(crate) mod kv;
 pub(crate) mod log;
 pub(crate) mod process;
@@ -31,6 +32,7 @@ use toolbay_core::redact::Redactor;
 use toolbay_core::text::one_line;
 use wasmtime::component::{HasData, Linker};
 
+use crate::bindings::callers::toolbay::plugin as callers;
 use crate::bindings::host;
 use files::FileGrants;
 
@@ -169,6 +171,8 @@ pub(crate) struct Capabilities {
     pub(crate) http: http::Meter,
     pub(crate) process: process::Meter,
     pub(crate) attachments: attachments::Meter,
+    /// The way to other tools, if any were granted.
+    pub(crate) caller: Option<invoke::Caller>,
     /// The stand-ins for secrets that the guest was given.
     pub(crate) tokens: secrets::Tokens,
 }
@@ -195,6 +199,7 @@ impl Capabilities {
             http: http::Meter::default(),
             process: process::Meter::default(),
             attachments: attachments::Meter::default(),
+            caller: None,
             tokens: secrets::Tokens::default(),
         }
     }
@@ -260,5 +265,9 @@ pub(crate) fn link<T: Send + 'static>(
     host::secrets::add_to_linker::<T, HasCapabilities>(linker, project)?;
     host::http_client::add_to_linker::<T, HasCapabilities>(linker, project)?;
     host::process::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::attachments::add_to_linker::<T, HasCapabilities>(linker, project)
+    host::attachments::add_to_linker::<T, HasCapabilities>(linker, project)?;
+    // Behind a feature of the contract until the next version of it is released.
+    let mut options = callers::tool_invoke::LinkOptions::default();
+    options.tool_invoke(true);
+    callers::tool_invoke::add_to_linker::<T, HasCapabilities>(linker, &options, project)
 }

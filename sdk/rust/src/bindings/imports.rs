@@ -49,12 +49,13 @@ pub mod toolbay {
             #[derive(Clone, PartialEq)]
             pub struct Capability {
                 /// `fs-read`, `fs-write`, `net`, `process`, `secret`, `kv`, `env`,
-                /// `attachments`, `clock`, `random`. A kind the host does not know is denied.
+                /// `attachments`, `clock`, `random`, `invoke`. A kind the host does not
+                /// know is denied.
                 pub kind: _rt::String,
                 /// `net`: `https://api.example.com`, `https://*.example.com:8443`;
                 /// `fs-*`: a glob, or `$workspace/**`; `process`: `git status *`;
                 /// `secret`: its name, or `providers/*`; `kv`: a scope; `env`: a variable
-                /// name; `clock`, `random`: not read.
+                /// name; `invoke`: a tool, `files__*`, or `*`; `clock`, `random`: not read.
                 pub target: _rt::String,
                 /// The tool also works without it. A missing grant for a capability that
                 /// is not optional makes the tool unavailable.
@@ -409,6 +410,480 @@ pub mod toolbay {
                 }
             }
             pub type ToolResult = ::core::result::Result<ToolOutput, ToolError>;
+        }
+        /// Calls to other tools, in the middle of a call: what a program is for that is written instead of twenty calls.
+        ///
+        /// A tool reaches what its caller sees, as far as the operator granted the kind `invoke`. Each call passes all the
+        /// gates that it would pass if a model made it, and is recorded with the id of the call in which it was made. Results
+        /// come whole and as they are: no reducer has shortened them, and what others wrote in them is not marked here. The
+        /// host marks what this tool then says itself.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod tool_invoke {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Json = super::super::super::toolbay::plugin::types::Json;
+            pub type ToolError = super::super::super::toolbay::plugin::types::ToolError;
+            /// A tool that may be called.
+            #[derive(Clone, PartialEq)]
+            pub struct Callable {
+                pub name: _rt::String,
+                pub description: _rt::String,
+                /// JSON Schema of the arguments.
+                pub input_schema: Json,
+                /// JSON Schema of `structured`, if the tool promises one.
+                pub output_schema: ::core::option::Option<Json>,
+            }
+            impl ::core::fmt::Debug for Callable {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Callable")
+                        .field("name", &self.name)
+                        .field("description", &self.description)
+                        .field("input-schema", &self.input_schema)
+                        .field("output-schema", &self.output_schema)
+                        .finish()
+                }
+            }
+            #[derive(Clone, PartialEq)]
+            pub struct Invocation {
+                pub name: _rt::String,
+                /// The arguments, a JSON object.
+                pub args: Json,
+            }
+            impl ::core::fmt::Debug for Invocation {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Invocation")
+                        .field("name", &self.name)
+                        .field("args", &self.args)
+                        .finish()
+                }
+            }
+            #[derive(Clone, PartialEq)]
+            pub struct Invoked {
+                /// What a model would read.
+                pub value: _rt::String,
+                pub structured: ::core::option::Option<Json>,
+                /// `value` was longer than the host hands over.
+                pub truncated: bool,
+            }
+            impl ::core::fmt::Debug for Invoked {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Invoked")
+                        .field("value", &self.value)
+                        .field("structured", &self.structured)
+                        .field("truncated", &self.truncated)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The tools that may be called, in the order of their names; none without a grant.
+            #[allow(async_fn_in_trait)]
+            pub fn tools() -> _rt::Vec<Callable> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "toolbay:plugin/tool-invoke@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "tools"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = *ptr0.add(0).cast::<*mut u8>();
+                    let l3 = *ptr0
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base17 = l2;
+                    let len17 = l3;
+                    let mut result17 = _rt::Vec::with_capacity(len17);
+                    for i in 0..len17 {
+                        let base = base17
+                            .add(i * (9 * ::core::mem::size_of::<*const u8>()));
+                        let e17 = {
+                            let l4 = *base.add(0).cast::<*mut u8>();
+                            let l5 = *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len6 = l5;
+                            let bytes6 = _rt::Vec::from_raw_parts(l4.cast(), len6, len6);
+                            let l7 = *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l8 = *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len9 = l8;
+                            let bytes9 = _rt::Vec::from_raw_parts(l7.cast(), len9, len9);
+                            let l10 = *base
+                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l11 = *base
+                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len12 = l11;
+                            let bytes12 = _rt::Vec::from_raw_parts(
+                                l10.cast(),
+                                len12,
+                                len12,
+                            );
+                            let l13 = i32::from(
+                                *base
+                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            Callable {
+                                name: _rt::string_lift(bytes6),
+                                description: _rt::string_lift(bytes9),
+                                input_schema: _rt::string_lift(bytes12),
+                                output_schema: match l13 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l14 = *base
+                                                .add(7 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *base
+                                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            _rt::string_lift(bytes16)
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                            }
+                        };
+                        result17.push(e17);
+                    }
+                    _rt::cabi_dealloc(
+                        base17,
+                        len17 * (9 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result18 = result17;
+                    result18
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Makes calls, side by side as far as the host allows, and answers each, in their order. What a model would be told
+            /// of a call that failed is its error. An error of the whole says that none of them was made: nothing is granted,
+            /// calls lie too deep in one another, or there would be too many.
+            #[allow(async_fn_in_trait)]
+            pub fn invoke(
+                calls: &[Invocation],
+            ) -> ::core::result::Result<
+                _rt::Vec<::core::result::Result<Invoked, ToolError>>,
+                ToolError,
+            > {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 24 + 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 24
+                            + 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec3 = calls;
+                    let len3 = vec3.len();
+                    let layout3 = _rt::alloc::Layout::from_size_align(
+                            vec3.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result3, _cleanup3) = wit_bindgen::rt::Cleanup::new(layout3);
+                    for (i, e) in vec3.into_iter().enumerate() {
+                        let base = result3
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let Invocation { name: name0, args: args0 } = e;
+                            let vec1 = name0;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len1;
+                            *base.add(0).cast::<*mut u8>() = ptr1.cast_mut();
+                            let vec2 = args0;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr2.cast_mut();
+                        }
+                    }
+                    let ptr4 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "toolbay:plugin/tool-invoke@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "invoke"]
+                        fn wit_import5(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import5(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import5(result3, len3, ptr4);
+                    let l6 = i32::from(*ptr4.add(0).cast::<u8>());
+                    let result39 = match l6 {
+                        0 => {
+                            let e = {
+                                let l7 = *ptr4.add(8).cast::<*mut u8>();
+                                let l8 = *ptr4
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base28 = l7;
+                                let len28 = l8;
+                                let mut result28 = _rt::Vec::with_capacity(len28);
+                                for i in 0..len28 {
+                                    let base = base28
+                                        .add(i * (24 + 6 * ::core::mem::size_of::<*const u8>()));
+                                    let e28 = {
+                                        let l9 = i32::from(*base.add(0).cast::<u8>());
+                                        match l9 {
+                                            0 => {
+                                                let e = {
+                                                    let l10 = *base.add(8).cast::<*mut u8>();
+                                                    let l11 = *base
+                                                        .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len12 = l11;
+                                                    let bytes12 = _rt::Vec::from_raw_parts(
+                                                        l10.cast(),
+                                                        len12,
+                                                        len12,
+                                                    );
+                                                    let l13 = i32::from(
+                                                        *base
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>(),
+                                                    );
+                                                    let l17 = i32::from(
+                                                        *base
+                                                            .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>(),
+                                                    );
+                                                    Invoked {
+                                                        value: _rt::string_lift(bytes12),
+                                                        structured: match l13 {
+                                                            0 => None,
+                                                            1 => {
+                                                                let e = {
+                                                                    let l14 = *base
+                                                                        .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<*mut u8>();
+                                                                    let l15 = *base
+                                                                        .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<usize>();
+                                                                    let len16 = l15;
+                                                                    let bytes16 = _rt::Vec::from_raw_parts(
+                                                                        l14.cast(),
+                                                                        len16,
+                                                                        len16,
+                                                                    );
+                                                                    _rt::string_lift(bytes16)
+                                                                };
+                                                                Some(e)
+                                                            }
+                                                            _ => _rt::invalid_enum_discriminant(),
+                                                        },
+                                                        truncated: _rt::bool_lift(l17 as u8),
+                                                    }
+                                                };
+                                                Ok(e)
+                                            }
+                                            1 => {
+                                                let e = {
+                                                    let l18 = i32::from(*base.add(8).cast::<u8>());
+                                                    let l19 = *base
+                                                        .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l20 = *base
+                                                        .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len21 = l20;
+                                                    let bytes21 = _rt::Vec::from_raw_parts(
+                                                        l19.cast(),
+                                                        len21,
+                                                        len21,
+                                                    );
+                                                    let l22 = i32::from(
+                                                        *base
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>(),
+                                                    );
+                                                    let l26 = i32::from(
+                                                        *base
+                                                            .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>(),
+                                                    );
+                                                    super::super::super::toolbay::plugin::types::ToolError {
+                                                        code: super::super::super::toolbay::plugin::types::ErrorCode::_lift(
+                                                            l18 as u8,
+                                                        ),
+                                                        message: _rt::string_lift(bytes21),
+                                                        subject: match l22 {
+                                                            0 => None,
+                                                            1 => {
+                                                                let e = {
+                                                                    let l23 = *base
+                                                                        .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<*mut u8>();
+                                                                    let l24 = *base
+                                                                        .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<usize>();
+                                                                    let len25 = l24;
+                                                                    let bytes25 = _rt::Vec::from_raw_parts(
+                                                                        l23.cast(),
+                                                                        len25,
+                                                                        len25,
+                                                                    );
+                                                                    _rt::string_lift(bytes25)
+                                                                };
+                                                                Some(e)
+                                                            }
+                                                            _ => _rt::invalid_enum_discriminant(),
+                                                        },
+                                                        cost_usd: match l26 {
+                                                            0 => None,
+                                                            1 => {
+                                                                let e = {
+                                                                    let l27 = *base
+                                                                        .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<f64>();
+                                                                    l27
+                                                                };
+                                                                Some(e)
+                                                            }
+                                                            _ => _rt::invalid_enum_discriminant(),
+                                                        },
+                                                    }
+                                                };
+                                                Err(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        }
+                                    };
+                                    result28.push(e28);
+                                }
+                                _rt::cabi_dealloc(
+                                    base28,
+                                    len28 * (24 + 6 * ::core::mem::size_of::<*const u8>()),
+                                    8,
+                                );
+                                result28
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l29 = i32::from(*ptr4.add(8).cast::<u8>());
+                                let l30 = *ptr4
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l31 = *ptr4
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len32 = l31;
+                                let bytes32 = _rt::Vec::from_raw_parts(
+                                    l30.cast(),
+                                    len32,
+                                    len32,
+                                );
+                                let l33 = i32::from(
+                                    *ptr4
+                                        .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l37 = i32::from(
+                                    *ptr4
+                                        .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                super::super::super::toolbay::plugin::types::ToolError {
+                                    code: super::super::super::toolbay::plugin::types::ErrorCode::_lift(
+                                        l29 as u8,
+                                    ),
+                                    message: _rt::string_lift(bytes32),
+                                    subject: match l33 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l34 = *ptr4
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l35 = *ptr4
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len36 = l35;
+                                                let bytes36 = _rt::Vec::from_raw_parts(
+                                                    l34.cast(),
+                                                    len36,
+                                                    len36,
+                                                );
+                                                _rt::string_lift(bytes36)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    cost_usd: match l37 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l38 = *ptr4
+                                                    .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<f64>();
+                                                l38
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                }
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result39
+                }
+            }
         }
         /// What a running tool call may know about its surroundings, and the two
         /// things it may always do: report progress and notice that it was cancelled.
@@ -4513,6 +4988,41 @@ mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
     pub use alloc_crate::string::String;
     pub use alloc_crate::vec::Vec;
+    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
+        if cfg!(debug_assertions) {
+            String::from_utf8(bytes).unwrap()
+        } else {
+            unsafe { String::from_utf8_unchecked(bytes) }
+        }
+    }
+    pub unsafe fn invalid_enum_discriminant<T>() -> T {
+        if cfg!(debug_assertions) {
+            panic!("invalid enum discriminant")
+        } else {
+            unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
+        if size == 0 {
+            return;
+        }
+        unsafe {
+            let layout = alloc::Layout::from_size_align_unchecked(size, align);
+            alloc::dealloc(ptr, layout);
+        }
+    }
+    pub use alloc_crate::alloc;
+    pub unsafe fn bool_lift(val: u8) -> bool {
+        if cfg!(debug_assertions) {
+            match val {
+                0 => false,
+                1 => true,
+                _ => panic!("invalid bool discriminant"),
+            }
+        } else {
+            val != 0
+        }
+    }
     pub fn as_f32<T: AsF32>(t: T) -> f32 {
         t.as_f32()
     }
@@ -4528,41 +5038,6 @@ mod _rt {
         #[inline]
         fn as_f32(self) -> f32 {
             self as f32
-        }
-    }
-    pub unsafe fn bool_lift(val: u8) -> bool {
-        if cfg!(debug_assertions) {
-            match val {
-                0 => false,
-                1 => true,
-                _ => panic!("invalid bool discriminant"),
-            }
-        } else {
-            val != 0
-        }
-    }
-    pub unsafe fn invalid_enum_discriminant<T>() -> T {
-        if cfg!(debug_assertions) {
-            panic!("invalid enum discriminant")
-        } else {
-            unsafe { core::hint::unreachable_unchecked() }
-        }
-    }
-    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
-        if cfg!(debug_assertions) {
-            String::from_utf8(bytes).unwrap()
-        } else {
-            unsafe { String::from_utf8_unchecked(bytes) }
-        }
-    }
-    pub use alloc_crate::alloc;
-    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
-        if size == 0 {
-            return;
-        }
-        unsafe {
-            let layout = alloc::Layout::from_size_align_unchecked(size, align);
-            alloc::dealloc(ptr, layout);
         }
     }
     pub fn as_i32<T: AsI32>(t: T) -> i32 {
@@ -4652,13 +5127,13 @@ mod _rt {
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.61.1:toolbay:plugin@0.1.0:imports:encoded world"
+    link_section = "component-type:wit-bindgen:0.61.1:toolbay:plugin@0.1.0:imports-of-callers:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 3662] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd0\x1b\x01A\x02\x01\
-A\x15\x01B,\x01s\x04\0\x04json\x03\0\0\x01n\x08\x09read-only\x08additive\x0aidem\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 3979] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x82\x1e\x01A\x02\x01\
+A\x18\x01B,\x01s\x04\0\x04json\x03\0\0\x01n\x08\x09read-only\x08additive\x0aidem\
 potent\x0cclosed-world\x0ealways-include\x10untrusted-output\x0eneeds-approval\x08\
 deferred\x04\0\x0btool-traits\x03\0\x02\x01ks\x01r\x04\x04kinds\x06targets\x08op\
 tional\x7f\x06reason\x04\x04\0\x0acapability\x03\0\x05\x01k\x01\x01ps\x01ky\x01p\
@@ -4679,68 +5154,75 @@ ded\x01!\0\x04\0\x0ablock-body\x03\0\"\x01k\x17\x01r\x02\x04body#\x0bannotations
 $\x04\0\x0dcontent-block\x03\0%\x01p&\x01r\x05\x05values\x0astructured\x07\x07co\
 ntent'\x08cost-usd\x0f\x04meta\x07\x04\0\x0btool-output\x03\0(\x01j\x01)\x01\x11\
 \x04\0\x0btool-result\x03\0*\x03\0\x1atoolbay:plugin/types@0.1.0\x05\0\x02\x03\0\
-\0\x04json\x01B!\x02\x03\x02\x01\x01\x04\0\x04json\x03\0\0\x01m\x03\x08internal\x04\
-user\x09dashboard\x04\0\x08audience\x03\0\x02\x01kv\x01@\x03\x07messages\x07perc\
-ent\x04\x08audience\x03\x01\0\x04\0\x08progress\x01\x05\x01@\0\0\x7f\x04\0\x09ca\
-ncelled\x01\x06\x01@\0\0y\x04\0\x0cbudget-chars\x01\x07\x01kw\x01@\0\0\x08\x04\0\
-\x0cremaining-ms\x01\x09\x04\0\x07dry-run\x01\x06\x01@\0\0s\x04\0\x07call-id\x01\
-\x0a\x01ks\x01@\0\0\x0b\x04\0\x0asession-id\x01\x0c\x04\0\x0bsession-key\x01\x0c\
-\x04\0\x08platform\x01\x0c\x04\0\x0bworking-dir\x01\x0c\x04\0\x08agent-id\x01\x0c\
-\x04\0\x0epersonality-id\x01\x0c\x04\0\x07team-id\x01\x0c\x01ky\x01@\0\0\x0d\x04\
-\0\x04turn\x01\x0e\x04\0\x0dmessage-count\x01\x0e\x01k\x01\x01@\x01\x04names\0\x0f\
-\x04\0\x09attribute\x01\x10\x03\0\x1ctoolbay:plugin/context@0.1.0\x05\x02\x01B\x06\
-\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01o\
-\x02ss\x01p\x02\x01@\x03\x05level\x01\x07messages\x06fields\x03\x01\0\x04\0\x05w\
-rite\x01\x04\x03\0\x18toolbay:plugin/log@0.1.0\x05\x03\x01B\x08\x02\x03\x02\x01\x01\
-\x04\0\x04json\x03\0\0\x01k\x01\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01p\
-s\x01@\0\0\x04\x04\0\x04keys\x01\x05\x03\0\x1btoolbay:plugin/config@0.1.0\x05\x04\
-\x01B\x1a\x01m\x04\x04tool\x06plugin\x07session\x05agent\x04\0\x05scope\x03\0\0\x01\
-q\x05\x06denied\x01s\0\x09too-large\x01w\0\x0equota-exceeded\0\0\x0cnot-a-number\
-\0\0\x05other\x01s\0\x04\0\x08kv-error\x03\0\x02\x01p}\x01k\x04\x01j\x01\x05\x01\
-\x03\x01@\x02\x05scope\x01\x03keys\0\x06\x04\0\x03get\x01\x07\x01ky\x01j\0\x01\x03\
-\x01@\x04\x05scope\x01\x03keys\x05value\x04\x0bttl-seconds\x08\0\x09\x04\0\x03se\
-t\x01\x0a\x01@\x02\x05scope\x01\x03keys\0\x09\x04\0\x06remove\x01\x0b\x01ks\x01p\
-s\x01j\x01\x0d\x01\x03\x01@\x04\x05scope\x01\x06prefixs\x05after\x0c\x05limity\0\
-\x0e\x04\0\x04keys\x01\x0f\x01j\x01x\x01\x03\x01@\x03\x05scope\x01\x03keys\x02by\
-x\0\x10\x04\0\x09increment\x01\x11\x01j\x01\x7f\x01\x03\x01@\x04\x05scope\x01\x03\
-keys\x08expected\x05\x05value\x04\0\x12\x04\0\x07replace\x01\x13\x03\0\x17toolba\
-y:plugin/kv@0.1.0\x05\x05\x01B\x07\x01q\x03\x06denied\x01s\0\x09not-found\0\0\x05\
-other\x01s\0\x04\0\x0csecret-error\x03\0\0\x01r\x02\x04texts\x08revealed\x7f\x04\
-\0\x06secret\x03\0\x02\x01j\x01\x03\x01\x01\x01@\x01\x04names\0\x04\x04\0\x03get\
-\x01\x05\x03\0\x1ctoolbay:plugin/secrets@0.1.0\x05\x06\x01B\x0f\x01o\x02ss\x01p\0\
-\x01p}\x01k\x02\x01ky\x01kw\x01r\x06\x06methods\x03urls\x07headers\x01\x04body\x03\
-\x0atimeout-ms\x04\x12max-response-bytes\x05\x04\0\x0chttp-request\x03\0\x06\x01\
-r\x05\x06status{\x03urls\x07headers\x01\x04body\x02\x09truncated\x7f\x04\0\x0dht\
-tp-response\x03\0\x08\x01q\x05\x06denied\x01s\0\x0finvalid-request\x01s\0\x07tim\
-eout\0\0\x09cancelled\0\0\x09transport\x01s\0\x04\0\x0ahttp-error\x03\0\x0a\x01j\
-\x01\x09\x01\x0b\x01@\x01\x03req\x07\0\x0c\x04\0\x05fetch\x01\x0d\x03\0\x20toolb\
-ay:plugin/http-client@0.1.0\x05\x07\x01B\x1d\x01m\x04\x04file\x09directory\x07sy\
-mlink\x05other\x04\0\x09file-kind\x03\0\0\x01r\x04\x04kind\x01\x04sizew\x0bmodif\
-ied-msw\x07versions\x04\0\x09file-stat\x03\0\x02\x01p}\x01r\x02\x04data\x04\x04s\
-tat\x03\x04\0\x09file-data\x03\0\x05\x01r\x02\x04names\x04kind\x01\x04\0\x09dir-\
-entry\x03\0\x07\x01q\x05\x06denied\x01s\0\x09not-found\0\0\x05stale\0\0\x09too-l\
-arge\x01w\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x09\x01kw\x01j\x01\x06\x01\
+\0\x04json\x02\x03\0\0\x0atool-error\x01B\x14\x02\x03\x02\x01\x01\x04\0\x04json\x03\
+\0\0\x02\x03\x02\x01\x02\x04\0\x0atool-error\x03\0\x02\x01k\x01\x01r\x04\x04name\
+s\x0bdescriptions\x0cinput-schema\x01\x0doutput-schema\x04\x04\0\x08callable\x03\
+\0\x05\x01r\x02\x04names\x04args\x01\x04\0\x0ainvocation\x03\0\x07\x01r\x03\x05v\
+alues\x0astructured\x04\x09truncated\x7f\x04\0\x07invoked\x03\0\x09\x01p\x06\x01\
+@\0\0\x0b\x04\0\x05tools\x01\x0c\x01p\x08\x01j\x01\x0a\x01\x03\x01p\x0e\x01j\x01\
+\x0f\x01\x03\x01@\x01\x05calls\x0d\0\x10\x04\0\x06invoke\x01\x11\x03\0\x20toolba\
+y:plugin/tool-invoke@0.1.0\x05\x03\x01B!\x02\x03\x02\x01\x01\x04\0\x04json\x03\0\
+\0\x01m\x03\x08internal\x04user\x09dashboard\x04\0\x08audience\x03\0\x02\x01kv\x01\
+@\x03\x07messages\x07percent\x04\x08audience\x03\x01\0\x04\0\x08progress\x01\x05\
+\x01@\0\0\x7f\x04\0\x09cancelled\x01\x06\x01@\0\0y\x04\0\x0cbudget-chars\x01\x07\
+\x01kw\x01@\0\0\x08\x04\0\x0cremaining-ms\x01\x09\x04\0\x07dry-run\x01\x06\x01@\0\
+\0s\x04\0\x07call-id\x01\x0a\x01ks\x01@\0\0\x0b\x04\0\x0asession-id\x01\x0c\x04\0\
+\x0bsession-key\x01\x0c\x04\0\x08platform\x01\x0c\x04\0\x0bworking-dir\x01\x0c\x04\
+\0\x08agent-id\x01\x0c\x04\0\x0epersonality-id\x01\x0c\x04\0\x07team-id\x01\x0c\x01\
+ky\x01@\0\0\x0d\x04\0\x04turn\x01\x0e\x04\0\x0dmessage-count\x01\x0e\x01k\x01\x01\
+@\x01\x04names\0\x0f\x04\0\x09attribute\x01\x10\x03\0\x1ctoolbay:plugin/context@\
+0.1.0\x05\x04\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\
+\x05level\x03\0\0\x01o\x02ss\x01p\x02\x01@\x03\x05level\x01\x07messages\x06field\
+s\x03\x01\0\x04\0\x05write\x01\x04\x03\0\x18toolbay:plugin/log@0.1.0\x05\x05\x01\
+B\x08\x02\x03\x02\x01\x01\x04\0\x04json\x03\0\0\x01k\x01\x01@\x01\x03keys\0\x02\x04\
+\0\x03get\x01\x03\x01ps\x01@\0\0\x04\x04\0\x04keys\x01\x05\x03\0\x1btoolbay:plug\
+in/config@0.1.0\x05\x06\x01B\x1a\x01m\x04\x04tool\x06plugin\x07session\x05agent\x04\
+\0\x05scope\x03\0\0\x01q\x05\x06denied\x01s\0\x09too-large\x01w\0\x0equota-excee\
+ded\0\0\x0cnot-a-number\0\0\x05other\x01s\0\x04\0\x08kv-error\x03\0\x02\x01p}\x01\
+k\x04\x01j\x01\x05\x01\x03\x01@\x02\x05scope\x01\x03keys\0\x06\x04\0\x03get\x01\x07\
+\x01ky\x01j\0\x01\x03\x01@\x04\x05scope\x01\x03keys\x05value\x04\x0bttl-seconds\x08\
+\0\x09\x04\0\x03set\x01\x0a\x01@\x02\x05scope\x01\x03keys\0\x09\x04\0\x06remove\x01\
+\x0b\x01ks\x01ps\x01j\x01\x0d\x01\x03\x01@\x04\x05scope\x01\x06prefixs\x05after\x0c\
+\x05limity\0\x0e\x04\0\x04keys\x01\x0f\x01j\x01x\x01\x03\x01@\x03\x05scope\x01\x03\
+keys\x02byx\0\x10\x04\0\x09increment\x01\x11\x01j\x01\x7f\x01\x03\x01@\x04\x05sc\
+ope\x01\x03keys\x08expected\x05\x05value\x04\0\x12\x04\0\x07replace\x01\x13\x03\0\
+\x17toolbay:plugin/kv@0.1.0\x05\x07\x01B\x07\x01q\x03\x06denied\x01s\0\x09not-fo\
+und\0\0\x05other\x01s\0\x04\0\x0csecret-error\x03\0\0\x01r\x02\x04texts\x08revea\
+led\x7f\x04\0\x06secret\x03\0\x02\x01j\x01\x03\x01\x01\x01@\x01\x04names\0\x04\x04\
+\0\x03get\x01\x05\x03\0\x1ctoolbay:plugin/secrets@0.1.0\x05\x08\x01B\x0f\x01o\x02\
+ss\x01p\0\x01p}\x01k\x02\x01ky\x01kw\x01r\x06\x06methods\x03urls\x07headers\x01\x04\
+body\x03\x0atimeout-ms\x04\x12max-response-bytes\x05\x04\0\x0chttp-request\x03\0\
+\x06\x01r\x05\x06status{\x03urls\x07headers\x01\x04body\x02\x09truncated\x7f\x04\
+\0\x0dhttp-response\x03\0\x08\x01q\x05\x06denied\x01s\0\x0finvalid-request\x01s\0\
+\x07timeout\0\0\x09cancelled\0\0\x09transport\x01s\0\x04\0\x0ahttp-error\x03\0\x0a\
+\x01j\x01\x09\x01\x0b\x01@\x01\x03req\x07\0\x0c\x04\0\x05fetch\x01\x0d\x03\0\x20\
+toolbay:plugin/http-client@0.1.0\x05\x09\x01B\x1d\x01m\x04\x04file\x09directory\x07\
+symlink\x05other\x04\0\x09file-kind\x03\0\0\x01r\x04\x04kind\x01\x04sizew\x0bmod\
+ified-msw\x07versions\x04\0\x09file-stat\x03\0\x02\x01p}\x01r\x02\x04data\x04\x04\
+stat\x03\x04\0\x09file-data\x03\0\x05\x01r\x02\x04names\x04kind\x01\x04\0\x09dir\
+-entry\x03\0\x07\x01q\x05\x06denied\x01s\0\x09not-found\0\0\x05stale\0\0\x09too-\
+large\x01w\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x09\x01kw\x01j\x01\x06\x01\
 \x0a\x01@\x03\x04paths\x06offsetw\x09max-bytes\x0b\0\x0c\x04\0\x04read\x01\x0d\x01\
 ks\x01j\x01\x03\x01\x0a\x01@\x03\x04paths\x04data\x04\x10expected-version\x0e\0\x0f\
 \x04\0\x05write\x01\x10\x01@\x01\x04paths\0\x0f\x04\0\x04stat\x01\x11\x01p\x08\x01\
 j\x01\x12\x01\x0a\x01@\x01\x04paths\0\x13\x04\0\x08read-dir\x01\x14\x01j\0\x01\x0a\
 \x01@\x01\x04paths\0\x15\x04\0\x08make-dir\x01\x16\x04\0\x06remove\x01\x16\x03\0\
-\x1atoolbay:plugin/files@0.1.0\x05\x08\x01B\x11\x01ps\x01ks\x01o\x02ss\x01p\x02\x01\
+\x1atoolbay:plugin/files@0.1.0\x05\x0a\x01B\x11\x01ps\x01ks\x01o\x02ss\x01p\x02\x01\
 p}\x01k\x04\x01ky\x01r\x07\x07programs\x04args\0\x03cwd\x01\x03env\x03\x05stdin\x05\
 \x0atimeout-ms\x06\x10max-output-bytes\x06\x04\0\x07command\x03\0\x07\x01kz\x01r\
 \x04\x09exit-code\x09\x06stdout\x04\x06stderr\x04\x09truncated\x7f\x04\0\x09comp\
 leted\x03\0\x0a\x01q\x05\x06denied\x01s\0\x09not-found\x01s\0\x07timeout\0\0\x09\
 cancelled\0\0\x05other\x01s\0\x04\0\x0dprocess-error\x03\0\x0c\x01j\x01\x0b\x01\x0d\
 \x01@\x01\x03cmd\x08\0\x0e\x04\0\x03run\x01\x0f\x03\0\x1ctoolbay:plugin/process@\
-0.1.0\x05\x09\x01B\x0e\x01r\x04\x02ids\x04names\x09mime-types\x04sizew\x04\0\x0a\
+0.1.0\x05\x0b\x01B\x0e\x01r\x04\x02ids\x04names\x09mime-types\x04sizew\x04\0\x0a\
 attachment\x03\0\0\x01q\x04\x06denied\x01s\0\x09not-found\0\0\x09too-large\x01w\0\
 \x05other\x01s\0\x04\0\x10attachment-error\x03\0\x02\x01p\x01\x01@\0\0\x04\x04\0\
 \x03all\x01\x05\x01p}\x01j\x01\x06\x01\x03\x01@\x01\x02ids\0\x07\x04\0\x04read\x01\
 \x08\x01j\x01\x01\x01\x03\x01@\x03\x04names\x09mime-types\x04data\x06\0\x09\x04\0\
-\x06create\x01\x0a\x03\0\x20toolbay:plugin/attachments@0.1.0\x05\x0a\x04\0\x1cto\
-olbay:plugin/imports@0.1.0\x04\0\x0b\x0d\x01\0\x07imports\x03\0\0\0G\x09producer\
-s\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.6\
-1.1";
+\x06create\x01\x0a\x03\0\x20toolbay:plugin/attachments@0.1.0\x05\x0c\x04\0'toolb\
+ay:plugin/imports-of-callers@0.1.0\x04\0\x0b\x18\x01\0\x12imports-of-callers\x03\
+\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
+bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

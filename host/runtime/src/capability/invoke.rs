@@ -1,0 +1,160 @@
+//! `tool-invoke`: calls of other tools, for a tool that was granted them.
+//!
+//! The core makes the calls, through every gate; here is how many there may be, and what a guest gets of the answers. While
+//! they run the guest waits, and lends its place.
+
+use std::sync::Arc;
+
+use toolbay_core::call::ToolCall;
+use toolbay_core::content::{ErrorCode, ToolError};
+use toolbay_core::invoke::Failure;
+use toolbay_core::limits::Limit;
+use toolbay_core::name::PluginId;
+use toolbay_core::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
+use toolbay_core::policy::Key;
+use toolbay_core::reach;
+
+use super::Capabilities;
+use crate::admission::Lent;
+use crate::answer::error_to_guest;
+use crate::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
+use crate::bindings::types;
+
+/// What it takes to call others.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) onward: WayOn,
+    pub(crate) place: Arc<Lent>,
+}
+
+/// What a tool was granted, asked about the tools it calls.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) plugin: PluginId,
+    pub(crate) all: Arc<super::Granted>,
+}
+
+impl MayCall for Granted {
+    fn may_call(&self, tool: &str) -> Result<(), String> {
+        if self.all.grants.invoke.iter().any(|rule| rule.takes(tool)) {
+            return Ok(());
+        }
+        Err(self.all.refusal(&self.plugin, Key::Invoke, &reach::shown(tool)))
+    }
+}
+
+type Answer = Result<Invoked, types::ToolError>;
+
+fn refused(about: &str, message: String) -> ToolError {
+    ToolError::new(ErrorCode::NotAvailable, message).about(about)
+}
+
+impl Capabilities {
+    /// The way to so many calls, the first of which has this number.
+    fn admit(&self, calls: &[Invocation]) -> Result<(Caller, u32), ToolError> {
+        let granted = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
+        for call in calls {
+            let allowed = granted.iter().any(|rule| rule.takes(&call.name));
+            self.note(Key::Invoke, &reach::shown(&call.name), allowed);
+        }
+        if granted.is_empty() {
+            let first = calls.first().map_or("*", |call| call.name.as_str());
+            return Err(refused("denied", self.refuse(Key::Invoke, first)));
+        }
+        let Some(caller) = &self.caller else {
+            let why = format!("calls lie {MAX_DEPTH} deep in one another at most, and this one does already");
+            return Err(refused("depth", why));
+        };
+        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.limits.invocations);
+        match caller.onward.count(count, most) {
+            Some(before) => Ok((caller.clone(), before)),
+            None => {
+                let hit = self.limits.hit(Limit::Invocations, &self.plugin);
+                let why = format!(
+                    "no call was made: with {count} more there would be too many: `{}` is {}; to allow more: {}",
+                    hit.name, hit.value, hit.setting
+                );
+                Err(refused("limit", why))
+            }
+        }
+    }
+}
+
+/// What a guest gets of the answers: together no more than may cross.
+struct Answers {
+    all: Vec<Option<Answer>>,
+    left: u64,
+}
+
+impl Answers {
+    fn take(&mut self, place: usize, answered: Answered) {
+        let Answered { result, cut } = answered;
+        let answer = match result {
+            Ok(output) => {
+                let structured = output.structured.map(|raw| raw.get().to_owned());
+                self.fitting(Invoked { value: output.value, structured, truncated: cut })
+            }
+            Err(failure) => Err(told(failure)),
+        };
+        if let Some(there) = self.all.get_mut(place) {
+            *there = Some(answer.map_err(error_to_guest));
+        }
+    }
+
+    fn fitting(&mut self, invoked: Invoked) -> Result<Invoked, ToolError> {
+        let bytes = invoked.value.len() + invoked.structured.as_ref().map_or(0, String::len);
+        match self.left.checked_sub(bytes as u64) {
+            Some(left) => {
+                self.left = left;
+                Ok(invoked)
+            }
+            None => {
+                let why = format!(
+                    "the call was made, and with its {bytes} bytes the results are more than may cross at once"
+                );
+                Err(ToolError::new(ErrorCode::ExecutionFailed, why).about("output_too_large"))
+            }
+        }
+    }
+}
+
+/// What a model would be told of a call that failed; a fault by its kind.
+fn told(failure: Failure) -> ToolError {
+    let code = failure.code();
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::Fault(fault) => ToolError::new(code, fault.message).about(fault.kind.as_str()),
+        Failure::Host(message) => ToolError::new(code, message).about("host_failed"),
+    }
+}
+
+impl Host for Capabilities {
+    async fn tools(&mut self) -> Vec<Callable> {
+        let Some(caller) = &self.caller else { return Vec::new() };
+        let all = caller.onward.tools().into_iter().map(|tool| Callable {
+            name: tool.name,
+            description: tool.description,
+            input_schema: tool.input_schema,
+            output_schema: tool.output_schema,
+        });
+        all.collect()
+    }
+
+    async fn invoke(&mut self, calls: Vec<Invocation>) -> Result<Vec<Answer>, types::ToolError> {
+        let (caller, before) = self.admit(&calls).map_err(error_to_guest)?;
+        let ends = match &self.call {
+            Some(call) => call.deadline,
+            None => return Ok(Vec::new()),
+        };
+        let mut answers = Answers { all: Vec::new(), left: self.limits.host_call_bytes };
+        answers.all.resize_with(calls.len(), || None);
+        let numbered = calls.into_iter().zip(before + 1..);
+        let calls = numbered.map(|(call, number)| ToolCall::new(number.to_string(), call.name, call.args));
+        let inner = Inner { calls: calls.collect(), at_once: self.limits.invocations_at_once as usize, ends };
+        caller.place.give();
+        caller.onward.call(inner, &mut |place, answered| answers.take(place, answered)).await;
+        caller.place.take_back().await;
+        let lost = || Err(error_to_guest(told(Failure::Host("the call was lost".to_owned()))));
+        Ok(answers.all.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+    }
+}

@@ -1,0 +1,69 @@
+//! What a program can ask of the host: two functions, from text to text.
+
+use boa_engine::{Context, JsNativeError, JsResult, JsString, JsValue, NativeFunction};
+use toolbay_sdk::invoke::{self, Invocation, Invoked};
+use toolbay_sdk::serde_json::{self, Value, json};
+use toolbay_sdk::types::ErrorCode;
+use toolbay_sdk::{Error, Result};
+
+/// `[[name, args], …]`, a JSON text, to a JSON text: what became of each call, or of all of them.
+pub(crate) fn invoke() -> NativeFunction {
+    NativeFunction::from_fn_ptr(|_, args, context| {
+        let calls = text(args, context)?;
+        Ok(JsString::from(made(&calls).to_string()).into())
+    })
+}
+
+/// The tools that may be called, as a JSON text.
+pub(crate) fn tools() -> NativeFunction {
+    NativeFunction::from_fn_ptr(|_, _, _| Ok(JsString::from(listed().to_string()).into()))
+}
+
+fn text(args: &[JsValue], context: &mut Context) -> JsResult<String> {
+    let Some(text) = args.first() else { return Err(JsNativeError::typ().with_message("no text").into()) };
+    Ok(text.to_string(context)?.to_std_string_lossy())
+}
+
+fn made(calls: &str) -> Value {
+    let calls: Vec<(String, String)> = match serde_json::from_str(calls) {
+        Ok(calls) => calls,
+        Err(error) => return json!({ "error": told(&error.into()) }),
+    };
+    let calls = calls.into_iter().map(|(name, args)| Invocation { name, args });
+    match invoke::call_all(calls) {
+        Ok(answers) => json!({ "answers": answers.iter().map(answer).collect::<Vec<_>>() }),
+        Err(error) => json!({ "error": told(&error) }),
+    }
+}
+
+fn answer(answer: &Result<Invoked>) -> Value {
+    match answer {
+        // What a tool says is structured the host has read as JSON.
+        Ok(Invoked { structured: Some(text), .. }) => {
+            json!({ "value": serde_json::from_str::<Value>(text).unwrap_or_default() })
+        }
+        Ok(Invoked { value, .. }) => json!({ "value": value }),
+        Err(error) => json!({ "error": told(error) }),
+    }
+}
+
+fn told(error: &Error) -> Value {
+    let code = match error.code() {
+        ErrorCode::InputInvalid => "input_invalid",
+        ErrorCode::NotAvailable => "not_available",
+        ErrorCode::ExecutionFailed => "execution_failed",
+        ErrorCode::StaleWrite => "stale_write",
+    };
+    json!({ "code": code, "message": error.message(), "subject": error.subject() })
+}
+
+fn listed() -> Value {
+    let schema = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let all = invoke::tools().into_iter().map(|tool| {
+        json!({
+            "name": tool.name, "description": tool.description, "input_schema": schema(&tool.input_schema),
+            "output_schema": tool.output_schema.as_deref().map(schema),
+        })
+    });
+    all.collect()
+}
