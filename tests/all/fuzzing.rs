@@ -39,6 +39,7 @@ targets! {
     rule_kv: "rule-kv";
     rule_env: "rule-env";
     rule_attachment: "rule-attachment";
+    rule_invoke: "rule-invoke";
     name: "name";
     quantity: "quantity";
     text: "text";

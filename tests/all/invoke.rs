@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::{
-    NEIGHBOUR, TestHost, fault, output, outcome, refusal, structured, value,
-};
+use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, output, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::core::content::ErrorCode;
 use toolbay::core::fault::FaultKind;
@@ -21,7 +19,8 @@ async fn host(policy: &str) -> TestHost {
 }
 
 async fn host_with(policy: &str, more: &[(&str, &str)]) -> TestHost {
-    let guests: Vec<_> = [("caller", guest_artifacts::CAP_INVOKE)].into_iter().chain(more.iter().copied()).collect();
+    let guests: Vec<_> =
+        [("caller", guest_artifacts::CAP_INVOKE)].into_iter().chain(more.iter().copied()).collect();
     TestHost::new(&guests, policy).await
 }
 
@@ -49,7 +48,10 @@ async fn calls_are_made_and_answered_in_their_order() {
     let all = answers(&host, calls).await;
     assert_eq!(all[0], json!({"value": r#"{"a":1}"#, "structured": null}));
     assert_eq!(all[1]["structured"], json!({"b": [2]}));
-    assert_eq!(all[2]["error"], json!({"code": "ErrorCode::StaleWrite", "message": "as asked", "subject": "/code"}));
+    assert_eq!(
+        all[2]["error"],
+        json!({"code": "ErrorCode::StaleWrite", "message": "as asked", "subject": "/code"})
+    );
     assert_eq!(all[3]["error"]["code"], "ErrorCode::InputInvalid");
     assert!(all[4]["error"]["message"].as_str().unwrap().contains("Unknown tool: nobody__knows"), "{all:?}");
     // Whole, where a model would have been given 80 000 characters of it.
@@ -60,12 +62,18 @@ async fn calls_are_made_and_answered_in_their_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_is_recorded_with_the_one_that_made_it() {
     let host = host(GRANTED).await;
-    answers(&host, json!([["neighbour__echo", {}], ["caller__invoke", {"calls": [["neighbour__meta", {}]]}]])).await;
+    answers(
+        &host,
+        json!([["neighbour__echo", {}], ["caller__invoke", {"calls": [["neighbour__meta", {}]]}]]),
+    )
+    .await;
     let mut lines: Vec<_> = (host.audit.take().into_iter())
         .map(|line| (line.call_id, line.outer, line.tool, line.outcome))
         .collect();
     lines.sort();
-    let line = |id: &str, outer: Option<&str>, tool: &str| (id.to_owned(), outer.map(str::to_owned), tool.to_owned(), "ok");
+    let line = |id: &str, outer: Option<&str>, tool: &str| {
+        (id.to_owned(), outer.map(str::to_owned), tool.to_owned(), "ok")
+    };
     assert_eq!(
         lines,
         [
@@ -90,7 +98,10 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     assert_eq!(none.ask("caller__list", json!({})).await["names"], json!([]));
     let whole = none.ask("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
     let text = denied(&whole);
-    assert!(text.contains("[plugins.caller.grant]") && text.contains(r#"invoke = ["neighbour__echo"]"#), "{text}");
+    assert!(
+        text.contains("[plugins.caller.grant]") && text.contains(r#"invoke = ["neighbour__echo"]"#),
+        "{text}"
+    );
     let needs = none.call("caller__needs", json!({})).await;
     assert!(refusal(&needs).message.contains(r#"invoke = ["neighbour__*"]"#), "{:?}", needs.result);
     // Granted, and not declared.
@@ -98,7 +109,10 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     denied(&all.ask("caller__undeclared", json!({"calls": [["neighbour__echo", {}]]})).await);
     // Some.
     let some = host("[plugins.caller.grant]\ninvoke = [\"neighbour__e*\", \"nobody__knows\"]\n").await;
-    assert_eq!(some.ask("caller__list", json!({})).await["names"], json!(["neighbour__echo", "neighbour__error"]));
+    assert_eq!(
+        some.ask("caller__list", json!({})).await["names"],
+        json!(["neighbour__echo", "neighbour__error"])
+    );
     assert_eq!(answer(&some, "neighbour__echo", json!({})).await["value"], "{}");
     let text = denied(&answer(&some, "neighbour__long", json!({})).await);
     assert!(text.contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{text}");
@@ -126,7 +140,9 @@ async fn what_the_caller_does_not_see_is_not_called() {
     };
     let message = |answer: Value| answer["error"]["message"].as_str().unwrap_or_default().to_owned();
     let excluded = Filter { exclude_tools: ["neighbour__echo".to_owned()].into(), ..Filter::default() };
-    assert!(message(under(excluded, "neighbour__echo", "{}").await).contains("not available on this surface"));
+    assert!(
+        message(under(excluded, "neighbour__echo", "{}").await).contains("not available on this surface")
+    );
     let policy = host.host.policy();
     let profile = Filter { profile: policy.profile("reader").cloned(), ..Filter::default() };
     assert!(message(under(profile, "neighbour__echo", "{}").await).contains("not in the profile"));
@@ -165,7 +181,7 @@ async fn how_many_calls_one_leads_to_is_bounded() {
     let told = answers(&host, calls).await;
     assert_eq!(told[0]["structured"]["answered"], 3, "{told:?}");
     // Refused ones count, too.
-    host.audit.take();
+    drop(host.audit.take());
     let told = host.ask("caller__again", json!({"times": 1000, "tool": "nobody__knows"})).await;
     assert_eq!((told["answered"].as_u64(), host.audit.take().len()), (Some(5), 6));
 }
@@ -189,16 +205,29 @@ async fn bad_and_huge_arguments_are_refused_as_a_models() {
     let ended = small.provoke("caller__raw", json!({"bytes": 2_000_000}), Duration::from_secs(20)).await;
     assert_eq!(fault(&ended).kind, FaultKind::OutputTooLarge);
     // Results that are together more than that: the calls were made, and those that do not fit say so.
-    let told = small.ask("caller__many", json!({"times": 8, "tool": "neighbour__long", "args": {"n": 300_000}})).await;
-    assert_eq!((&told["good"], &told["first"]["error"]["subject"]), (&json!(3), &json!("output_too_large")), "{told}");
+    let told = small
+        .ask("caller__many", json!({"times": 8, "tool": "neighbour__long", "args": {"n": 300_000}}))
+        .await;
+    assert_eq!(
+        (&told["good"], &told["first"]["error"]["subject"]),
+        (&json!(3), &json!("output_too_large")),
+        "{told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_an_inner_call_is_an_error_of_it() {
     let more = [("trap", guest_artifacts::HOSTILE_TRAP), ("spin", guest_artifacts::HOSTILE_SPIN)];
-    let host = host_with(&format!("{GRANTED}[plugins.spin.limits]\ntimeout = \"100ms\"\nfuel = 1_000_000_000_000\n"), &more).await;
+    let host = host_with(
+        &format!("{GRANTED}[plugins.spin.limits]\ntimeout = \"100ms\"\nfuel = 1_000_000_000_000\n"),
+        &more,
+    )
+    .await;
     let spun = answer(&host, "spin__spin", json!({})).await;
-    assert_eq!((&spun["error"]["code"], &spun["error"]["subject"]), (&json!("ErrorCode::ExecutionFailed"), &json!("deadline")));
+    assert_eq!(
+        (&spun["error"]["code"], &spun["error"]["subject"]),
+        (&json!("ErrorCode::ExecutionFailed"), &json!("deadline"))
+    );
     assert_eq!(answer(&host, "neighbour__echo", json!({})).await["value"], "{}");
 }
 
@@ -214,7 +243,12 @@ async fn an_inner_call_ends_with_the_outer_one() {
     assert_eq!(fault(&ended).kind, FaultKind::Deadline);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     soon("a place is still taken", || host.host.free_places() == places).await;
-    soon("the inner calls are not recorded", || host.audit.take().len() % 3 == 0).await;
+    let mut recorded = 0;
+    soon("the inner calls are not recorded", || {
+        recorded += host.audit.take().len();
+        recorded == 3
+    })
+    .await;
     // By the caller, who gives up.
     let host = host_with(&format!("{GRANTED}[limits]\nfuel = 1_000_000_000_000\n"), &spin).await;
     let turn = TurnContext::default();
@@ -233,7 +267,10 @@ async fn an_inner_call_ends_with_the_outer_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_place_is_enough_for_calls_in_calls() {
-    let host = Arc::new(host(&format!("[host]\nparallel_calls = 1\n{GRANTED}[plugins.caller.limits]\nconcurrency = 1\n")).await);
+    let host = Arc::new(
+        host(&format!("[host]\nparallel_calls = 1\n{GRANTED}[plugins.caller.limits]\nconcurrency = 1\n"))
+            .await,
+    );
     let nested = json!([["caller__invoke", {"calls": [["neighbour__echo", {}], ["neighbour__meta", {}]]}], ["neighbour__echo", {}]]);
     let many: Vec<_> = (0..8)
         .map(|_| {
@@ -255,7 +292,8 @@ fn a_tool_that_calls_others_has_no_lane() {
         "[plugins.p]\nserial = true\n[plugins.p.grant]\ninvoke = [\"*\"]",
         "[plugins.p.tools.t]\nserial = true\n[plugins.p.grant]\ninvoke = [\"a__b\"]",
     ] {
-        let error = Policy::parse(&format!("version = 1\n{lines}"), std::path::Path::new("/"), None).unwrap_err();
+        let error =
+            Policy::parse(&format!("version = 1\n{lines}"), std::path::Path::new("/"), None).unwrap_err();
         assert!(error.to_string().contains("`serial` and `invoke` exclude each other"), "{error}");
     }
 }
@@ -270,7 +308,8 @@ async fn serial_tools_are_called_one_after_the_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_wrote_is_marked_in_what_the_caller_says() {
     let host = host(GRANTED).await;
-    let delivered = host.call("caller__invoke", json!({"calls": [["neighbour__untrusted", {"text": "obey"}]]})).await;
+    let delivered =
+        host.call("caller__invoke", json!({"calls": [["neighbour__untrusted", {"text": "obey"}]]})).await;
     assert!(value(&delivered).starts_with("<untrusted source=\"plugin:caller\""), "{}", value(&delivered));
     // The program itself gets it as it is.
     assert_eq!(structured(&delivered)["answers"][0]["value"], "obey");
@@ -290,7 +329,8 @@ async fn inner_calls_are_the_sessions() {
     let calls = r#"{"calls": [["neighbour__meta", {}], ["neighbour__meta", {}], ["neighbour__meta", {}]]}"#;
     let delivered = host.call_in("caller__invoke", calls, turn).await;
     let told = structured(&delivered);
-    let stopped: Vec<_> = told["answers"].as_array().unwrap().iter().filter(|one| one["error"].is_object()).collect();
+    let stopped: Vec<_> =
+        told["answers"].as_array().unwrap().iter().filter(|one| one["error"].is_object()).collect();
     assert_eq!(stopped.len(), 1);
     assert!(stopped[0]["error"]["message"].as_str().unwrap().contains("3-tool-call budget for this session"));
     assert_eq!((session.calls(), session.cost_usd()), (3, 0.5));

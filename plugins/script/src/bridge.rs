@@ -10,7 +10,7 @@ use toolbay_sdk::{Error, Result};
 pub(crate) fn invoke() -> NativeFunction {
     NativeFunction::from_fn_ptr(|_, args, context| {
         let calls = text(args, context)?;
-        Ok(JsString::from(made(&calls).to_string()).into())
+        Ok(JsString::from(made(&calls)).into())
     })
 }
 
@@ -24,27 +24,33 @@ fn text(args: &[JsValue], context: &mut Context) -> JsResult<String> {
     Ok(text.to_string(context)?.to_std_string_lossy())
 }
 
-fn made(calls: &str) -> Value {
+fn made(calls: &str) -> String {
     let calls: Vec<(String, String)> = match serde_json::from_str(calls) {
         Ok(calls) => calls,
-        Err(error) => return json!({ "error": told(&error.into()) }),
+        Err(error) => return failed(&error.into()),
     };
     let calls = calls.into_iter().map(|(name, args)| Invocation { name, args });
     match invoke::call_all(calls) {
-        Ok(answers) => json!({ "answers": answers.iter().map(answer).collect::<Vec<_>>() }),
-        Err(error) => json!({ "error": told(&error) }),
+        Ok(answers) => {
+            let answers: Vec<String> = answers.iter().map(answer).collect();
+            format!("{{\"answers\":[{}]}}", answers.join(","))
+        }
+        Err(error) => failed(&error),
     }
 }
 
-fn answer(answer: &Result<Invoked>) -> Value {
-    match answer {
-        // What a tool says is structured the host has read as JSON.
-        Ok(Invoked { structured: Some(text), .. }) => {
-            json!({ "value": serde_json::from_str::<Value>(text).unwrap_or_default() })
-        }
-        Ok(Invoked { value, .. }) => json!({ "value": value }),
-        Err(error) => json!({ "error": told(error) }),
-    }
+/// As text, and not as a tree: what a tool says is structured the host has read as JSON, and its members keep their order.
+fn answer(answer: &Result<Invoked>) -> String {
+    let Invoked { value, structured, truncated } = match answer {
+        Ok(invoked) => invoked,
+        Err(error) => return failed(error),
+    };
+    let data = structured.as_ref().map(|data| format!(",\"data\":{data}")).unwrap_or_default();
+    format!("{{\"value\":{{\"text\":{},\"truncated\":{truncated}{data}}}}}", json!(value))
+}
+
+fn failed(error: &Error) -> String {
+    json!({ "error": told(error) }).to_string()
 }
 
 fn told(error: &Error) -> Value {

@@ -18,11 +18,10 @@ const MAX_MESSAGE: usize = 4000;
 /// What a program gave back.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    pub(crate) result: Value,
-    /// What it wrote, line by line.
-    pub(crate) console: Vec<String>,
-    /// Calls that it made.
-    pub(crate) calls: u64,
+    /// What it wrote, and its result.
+    pub(crate) text: String,
+    /// The same as JSON, with the members in the program's order, and how many calls it made.
+    pub(crate) structured: String,
 }
 
 /// Why it gave nothing back.
@@ -53,21 +52,12 @@ pub(crate) fn run(code: &str, input: &Value) -> Result<Finished, Failed> {
         return Err(Failed::Syntax("the program is not the body of one function".to_owned()));
     }
     let outcome = program.run(&main, input, &mut context);
-    let text = match outcome {
-        Ok(Ok(result)) => program.ask("finished", result, &mut context),
+    let finished = match outcome {
+        Ok(Ok(result)) => program.finished(result, &mut context),
         Ok(Err(thrown)) => return Err(program.thrown(thrown, &mut context)),
         Err(error) => Err(error),
     };
-    let text = match text {
-        Ok(text) => text,
-        Err(error) => return Err(program.fell(error, &mut context)),
-    };
-    let mut answer: Value = serde_json::from_str(&text).map_err(Failed::of_engine)?;
-    Ok(Finished {
-        console: console(&mut answer),
-        calls: number(&answer, "calls").unwrap_or(0),
-        result: answer["result"].take(),
-    })
+    finished.map_err(|error| program.fell(error, &mut context))
 }
 
 /// The functions that the prelude gives.
@@ -114,16 +104,20 @@ impl Program {
         called(&function, args, context)
     }
 
-    /// What the prelude makes of a value: a JSON text.
-    fn ask(&self, name: &'static str, value: JsValue, context: &mut Context) -> JsResult<String> {
-        let text = self.call(name, &[value], context)?;
-        Ok(text.to_string(context)?.to_std_string_lossy())
+    /// What the prelude makes of a result.
+    fn finished(&self, result: JsValue, context: &mut Context) -> JsResult<Finished> {
+        let made = self.call("finished", &[result], context)?.to_object(context)?;
+        let text = |key: JsString, context: &mut Context| made.get(key, context)?.to_string(context);
+        Ok(Finished {
+            text: text(js_string!("text"), context)?.to_std_string_lossy(),
+            structured: text(js_string!("structured"), context)?.to_std_string_lossy(),
+        })
     }
 
     /// What a program threw, with what it wrote before.
     fn thrown(&self, value: JsValue, context: &mut Context) -> Failed {
-        let answer =
-            self.ask("thrown", value, context).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let told = self.call("thrown", &[value], context).and_then(|text| text.to_string(context));
+        let answer = told.ok().and_then(|text| serde_json::from_str(&text.to_std_string_lossy()).ok());
         let Some(mut answer) = answer else { return Failed::of_engine("the program failed") };
         let answer: &mut Value = &mut answer;
         let message = answer["message"].as_str().unwrap_or("the program failed");

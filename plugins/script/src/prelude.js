@@ -111,7 +111,15 @@
   return {
     flush,
     start: (main, input) => main(tools, parse(input), console),
-    finished: (result) => stringify({ result: result === undefined ? null : result, console: written(), calls }),
+    finished: (result) => {
+      const json = stringify(result) ?? 'null';
+      const kept = written();
+      let text = '';
+      for (let i = 0; i < kept.length; i++) text += `${kept[i]}\n`;
+      const silent = json === 'null' && kept.length > 0;
+      text += silent ? '' : typeof result === 'string' ? result : json;
+      return { text, structured: `{"result":${json},"console":${stringify(kept)},"calls":${calls}}` };
+    },
     thrown: (error) => {
       const line = error instanceof Failure ? (error.line ?? lineOf(error)) : null;
       const tool = error instanceof Failure && error.tool !== undefined ? `${shown(error.tool)}: ` : '';

@@ -8,17 +8,17 @@ use crate::engine::{self, Failed, Finished};
 /// for calls that depend on one another, and to give back only what matters of large results.
 ///
 /// The program is the body of an async function: use `await` and end with `return`. It has:
-/// `await tools.NAME({…})`, which calls the tool NAME with these arguments and gives its structured result, or its text if
-/// it has none. Calls in one `Promise.all([…])` run at the same time. A call that fails throws an Error with `code`, `subject`
-/// and `message`; catch it to go on.
+/// `await tools.NAME({…})`, which calls the tool NAME with these arguments and gives `{text, data}`: the text that you would
+/// read, and the structured result if it has one. Calls in one `Promise.all([…])` run at the same time. A call that fails throws
+/// an Error with `code`, `subject` and `message`; catch it to go on.
 /// `await tools.call("NAME", {…})`, the same for any name. `tools.list()` gives the names and descriptions of all tools,
 /// `tools.describe("NAME")` one of them with the schema of its arguments.
 /// `input`, the argument of that name. `console.log(…)`, whose lines come before the result.
 /// There are no modules, no network, no files and no timers: only tools.
 ///
-/// Example: `const names = (await tools.files__list_dir({path: "notes"})).entries.map(e => e.path);
-/// const texts = await Promise.all(names.map(path => tools.files__read_file({path})));
-/// return texts.filter(t => t.text.includes(input.word)).length;`
+/// Example: `const {data} = await tools.files__list_dir({path: "notes"});
+/// const read = await Promise.all(data.entries.map(e => tools.files__read_file({path: "notes/" + e.name})));
+/// return read.filter(file => file.text.includes(input.word)).map(file => file.data.path);`
 #[tool(
     toolset = "script",
     title = "Run a program",
@@ -35,22 +35,9 @@ pub fn run(
     input: Option<serde_json::Value>,
 ) -> Result<Output> {
     match engine::run(&code, &input.unwrap_or_default()) {
-        Ok(finished) => answer(&finished),
+        Ok(Finished { text, structured }) => Ok(Output { structured: Some(structured), ..Output::new(text) }),
         Err(failed) => Err(error(failed)),
     }
-}
-
-/// The console's lines and the result, and both for programs.
-fn answer(finished: &Finished) -> Result<Output> {
-    let Finished { result, console, calls } = finished;
-    let result_text = match result {
-        serde_json::Value::Null if !console.is_empty() => String::new(),
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let lines = console.iter().map(String::as_str).chain([&*result_text]).filter(|line| !line.is_empty());
-    let text = lines.collect::<Vec<_>>().join("\n");
-    Output::new(text).structured(&json!({ "result": result, "console": console, "calls": calls }))
 }
 
 fn error(failed: Failed) -> Error {
@@ -109,15 +96,15 @@ mod tests {
             ("return 1 + 1", json!(2)),
             ("return input.n", json!(20)),
             ("", json!(null)),
-            ("return (await tools.math__add({a: 2, b: 3})).sum", json!(5)),
-            ("return await tools.call('say__text', {x: 1})", json!("said {\"x\":1}")),
-            ("return await tools.say__text()", json!("said {}")),
+            ("return (await tools.math__add({a: 2, b: 3})).data.sum", json!(5)),
+            ("return (await tools.call('say__text', {x: 1})).text", json!("said {\"x\":1}")),
+            ("return (await tools.say__text()).text", json!("said {}")),
             (
-                "let s = 0; for (let i = 0; i < input.n; i++) s = (await tools.math__add({a: s, b: i})).sum; return s",
+                "let s = 0; for (let i = 0; i < input.n; i++) s = (await tools.math__add({a: s, b: i})).data.sum; return s",
                 json!(190),
             ),
             (
-                "const all = await Promise.all([1, 2, 3].map(a => tools.math__add({a, b: a}))); return all.map(x => x.sum)",
+                "const all = await Promise.all([1, 2, 3].map(a => tools.math__add({a, b: a}))); return all.map(x => x.data.sum)",
                 json!([2, 4, 6]),
             ),
             (
@@ -202,7 +189,7 @@ mod tests {
     #[test]
     fn a_program_can_not_change_how_its_answers_are_made() {
         let told = said(
-            "JSON.stringify = () => 'x'; JSON.parse = null; Array.prototype.push = null; Promise = null; return (await tools.math__add({a: 1, b: 1})).sum",
+            "JSON.stringify = () => 'x'; JSON.parse = null; Array.prototype.push = null; Promise = null; return (await tools.math__add({a: 1, b: 1})).data.sum",
         );
         assert_eq!(told["result"], 2);
     }

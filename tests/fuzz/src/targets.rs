@@ -12,6 +12,7 @@ use toolbay::core::kv::Scope;
 use toolbay::core::manifest::Manifest;
 use toolbay::core::name::{QualifiedName, ToolName};
 use toolbay::core::net::NetRule;
+use toolbay::core::onward::InvokeRule;
 use toolbay::core::program::ProgramRule;
 use toolbay::core::reach::Reach;
 use toolbay::core::rule::{Rule, covers, meet_all};
@@ -51,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     target("rule-kv", rule::<Scope>, 2048),
     target("rule-env", rule::<EnvRule>, 2048),
     target("rule-attachment", rule::<AttachmentRule>, 2048),
+    target("rule-invoke", rule::<InvokeRule>, 2048),
     target("name", name, 512),
     target("quantity", quantities, 64),
     target("text", one_line, 4096),

@@ -279,7 +279,10 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
             ("switches", &["private"]),
-            ("tool", &["admission", "answer", "breaker", "capability", "foreign", "instance", "plugin", "state"]),
+            (
+                "tool",
+                &["admission", "answer", "breaker", "capability", "foreign", "instance", "plugin", "state"],
+            ),
             ("turn", &[]),
             ("wasi_files", &["capability", "state"]),
             ("watch", &["directory", "file", "host", "inotify", "installed"]),
