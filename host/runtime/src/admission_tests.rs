@@ -266,3 +266,71 @@ async fn whatever_happens_no_place_is_lost() {
         assert!(idle(&admission), "round {round}: {:?}", lock(&admission.state));
     }
 }
+
+#[tokio::test]
+async fn a_place_that_was_lent_comes_back_before_anybody_begins() {
+    let admission = admission(1, 10, Duration::from_secs(60));
+    let cancel = CancellationToken::new();
+    let lent = Lent::new(admission.enter(&id("a"), 1, &cancel).await.unwrap());
+    lent.give();
+    assert!(idle(&admission));
+    // Also for its own plugin, one of which may run.
+    let inner = admission.enter(&id("a"), 1, &cancel).await.unwrap();
+    let newcomer = queued(&admission, "b", &cancel).await;
+    let back = tokio::spawn(async move {
+        lent.take_back().await;
+        lent
+    });
+    while lock(&admission.state).returning.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    drop(inner);
+    let lent = back.await.unwrap();
+    assert!(!newcomer.is_finished() && lock(&admission.state).free == 0);
+    drop(lent);
+    newcomer.await.unwrap().unwrap();
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_for_its_place_leaves_nothing() {
+    let admission = admission(1, 10, Duration::from_secs(60));
+    let cancel = CancellationToken::new();
+    let lent = Lent::new(admission.enter(&id("a"), 9, &cancel).await.unwrap());
+    lent.give();
+    let other = admission.enter(&id("b"), 9, &cancel).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(20), lent.take_back()).await.is_err());
+    assert!(lock(&admission.state).returning.is_empty());
+    // Granted, and dropped before it was looked at.
+    let mut back = Box::pin(lent.take_back());
+    assert!(futures_util::poll!(&mut back).is_pending());
+    drop(other);
+    drop(back);
+    assert!(idle(&admission));
+    drop(lent);
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn those_that_call_others_are_counted_on_each_step() {
+    let admission = admission(4, 1, Duration::from_millis(50));
+    let (cancel, a) = (CancellationToken::new(), id("a"));
+    let first = admission.caller(1, &a, &cancel).await.unwrap();
+    assert!(first.is_some());
+    let deeper = admission.caller(2, &a, &cancel).await.unwrap();
+    assert!(deeper.is_some());
+    for depth in [0, MAX_DEPTH + 1] {
+        assert!(admission.caller(depth, &a, &cancel).await.unwrap().is_none());
+    }
+    // One waits, for as long as for a place; one more is too many.
+    let (waits, refused) = tokio::join!(admission.caller(1, &a, &cancel), admission.caller(1, &a, &cancel));
+    let [waits, refused] = [waits, refused].map(|busy| busy.unwrap_err().limit.unwrap().name);
+    assert_eq!([waits, refused], ["parallel_calls", "queued_calls"]);
+    drop(first);
+    assert!(admission.caller(1, &a, &cancel).await.unwrap().is_some());
+    let given_up = CancellationToken::new();
+    given_up.cancel();
+    let held = admission.caller(1, &a, &cancel).await.unwrap();
+    assert_eq!(admission.caller(1, &a, &given_up).await.unwrap_err().kind, FaultKind::Cancelled);
+    drop((held, deeper));
+}

@@ -53,10 +53,6 @@ impl Capabilities {
     /// The way to so many calls, the first of which has this number.
     fn admit(&self, calls: &[Invocation]) -> Result<(Caller, u32), ToolError> {
         let granted = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
-        for call in calls {
-            let allowed = granted.iter().any(|rule| rule.takes(&call.name));
-            self.note(Key::Invoke, &reach::shown(&call.name), allowed);
-        }
         if granted.is_empty() {
             let first = calls.first().map_or("*", |call| call.name.as_str());
             return Err(refused("denied", self.refuse(Key::Invoke, first)));
@@ -66,17 +62,20 @@ impl Capabilities {
             return Err(refused("depth", why));
         };
         let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.limits.invocations);
-        match caller.onward.count(count, most) {
-            Some(before) => Ok((caller.clone(), before)),
-            None => {
-                let hit = self.limits.hit(Limit::Invocations, &self.plugin);
-                let why = format!(
-                    "no call was made: with {count} more there would be too many: `{}` is {}; to allow more: {}",
-                    hit.name, hit.value, hit.setting
-                );
-                Err(refused("limit", why))
-            }
+        let Some(before) = caller.onward.count(count, most) else {
+            let hit = self.limits.hit(Limit::Invocations, &self.plugin);
+            let why = format!(
+                "no call was made: with {count} more there would be too many: `{}` is {}; to allow more: {}",
+                hit.name, hit.value, hit.setting
+            );
+            return Err(refused("limit", why));
+        };
+        // Not before: the list may be as long as what crosses at once.
+        for call in calls {
+            let allowed = granted.iter().any(|rule| rule.takes(&call.name));
+            self.note(Key::Invoke, &reach::shown(&call.name), allowed);
         }
+        Ok((caller.clone(), before))
     }
 }
 
@@ -88,34 +87,35 @@ struct Answers {
 
 impl Answers {
     fn take(&mut self, place: usize, answered: Answered) {
-        let Answered { result, cut } = answered;
-        let answer = match result {
-            Ok(output) => {
-                let structured = output.structured.map(|raw| raw.get().to_owned());
-                self.fitting(Invoked { value: output.value, structured, truncated: cut })
-            }
+        let answer = match answered.result {
+            Ok(output) => Ok(Invoked {
+                value: output.value,
+                structured: output.structured.map(|raw| raw.get().to_owned()),
+                truncated: answered.cut,
+            }),
             Err(failure) => Err(told(failure)),
+        };
+        let bytes = match &answer {
+            Ok(invoked) => invoked.value.len() + invoked.structured.as_ref().map_or(0, String::len),
+            Err(error) => error.message.len(),
+        };
+        let answer = match self.left.checked_sub(bytes as u64) {
+            Some(left) => {
+                self.left = left;
+                answer
+            }
+            None => Err(too_large(bytes)),
         };
         if let Some(there) = self.all.get_mut(place) {
             *there = Some(answer.map_err(error_to_guest));
         }
     }
+}
 
-    fn fitting(&mut self, invoked: Invoked) -> Result<Invoked, ToolError> {
-        let bytes = invoked.value.len() + invoked.structured.as_ref().map_or(0, String::len);
-        match self.left.checked_sub(bytes as u64) {
-            Some(left) => {
-                self.left = left;
-                Ok(invoked)
-            }
-            None => {
-                let why = format!(
-                    "the call was made, and with its {bytes} bytes the results are more than may cross at once"
-                );
-                Err(ToolError::new(ErrorCode::ExecutionFailed, why).about("output_too_large"))
-            }
-        }
-    }
+fn too_large(bytes: usize) -> ToolError {
+    let why =
+        format!("the call was made, and with its {bytes} bytes the answers are more than may cross at once");
+    ToolError::new(ErrorCode::ExecutionFailed, why).about("output_too_large")
 }
 
 /// What a model would be told of a call that failed; a fault by its kind.
