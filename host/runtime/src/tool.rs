@@ -1,15 +1,16 @@
 //! The port through which the pipeline runs a plugin's tool: one fresh instance, one call.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use tokio::sync::OwnedSemaphorePermit;
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
-use toolbay_core::onward::{MayCall, WayOn};
+use toolbay_core::onward::{MayCall, Onward, WayOn};
 
 use crate::admission::{Lent, Place};
 use crate::answer::{from_guest, size_of};
@@ -18,6 +19,7 @@ use crate::capability::invoke::Caller;
 use crate::capability::{
     Capabilities, GrantedUnder, RunningCall, attachments, context, http, invoke, log, process, secrets,
 };
+use crate::code::Code;
 use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
@@ -56,12 +58,6 @@ impl Invoke for PluginTool {
     ) -> BoxFuture<'a, Invocation> {
         Box::pin(self.invoked(call, ctx, Some(onward)))
     }
-}
-
-/// When a call ends at the latest that begins now.
-fn ends(ctx: &CallContext, timeout: Duration) -> Instant {
-    let own = Instant::now() + timeout;
-    ctx.ends.map_or(own, |outer| outer.min(own))
 }
 
 /// The place of a call while it runs.
@@ -106,24 +102,25 @@ impl PluginTool {
         let shared = &self.plugin.shared;
         self.breaker.check()?;
         // Before the place: nobody else is to wait while this plugin is mapped or compiled.
-        let code = tokio::select! {
-            biased;
-            () = ctx.cancel.cancelled() => {
-                return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+        let brought;
+        let code = match self.plugin.loaded() {
+            Some(code) => code,
+            None => {
+                // In a box: that it happens once, each call is not to pay for in memory.
+                brought = Box::pin(self.code(ctx)).await?;
+                &brought
             }
-            code = self.plugin.code() => code,
         };
-        let code = code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))?;
         let Some(tools) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
         let command_line = self.entry.command_line(call.parsed())?;
         // Before the place: whoever has one waits for nothing but it.
         let step = match &onward {
-            Some(onward) => shared.admission.caller(onward.depth(), &self.plugin.id, &ctx.cancel).await?,
+            Some(onward) => self.step(&**onward, ctx).await?,
             None => None,
         };
-        let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
+        let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, ctx.cancel()).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
         // After the place: it may have opened while the call waited.
@@ -136,19 +133,42 @@ impl PluginTool {
             engine: &shared.engine,
             plugin: &self.plugin.id,
             limits: &self.limits,
-            cancel: &ctx.cancel,
+            cancel: ctx.cancel(),
         };
         let name = self.name.as_str();
         let run = bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await);
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
-        drop((place, step));
         let answer = result.and_then(|answer| {
             usage.result_bytes = size_of(&answer);
             from_guest(answer).map_err(|problem| self.broken(&problem))
         });
         pass.ended(answer.as_ref().err().map(|fault| fault.kind));
+        // Not before: the next call in this place is to know what became of this one.
+        drop((place, step));
         Ok(answer??)
+    }
+
+    /// Waits to be one of those that call others. In a box, as what few calls do.
+    fn step<'a>(
+        &'a self,
+        onward: &dyn Onward,
+        ctx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Option<OwnedSemaphorePermit>, Fault>> {
+        let admission = &self.plugin.shared.admission;
+        Box::pin(admission.caller(onward.depth(), &self.plugin.id, ctx.cancel()))
+    }
+
+    /// Maps or compiles the plugin's code.
+    async fn code(&self, ctx: &CallContext) -> Result<Arc<Code>, Failure> {
+        let code = tokio::select! {
+            biased;
+            () = ctx.cancel().cancelled() => {
+                return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+            }
+            code = self.plugin.code() => code,
+        };
+        code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))
     }
 
     fn state(
@@ -157,17 +177,18 @@ impl PluginTool {
         seal: Seal<'_>,
         caller: Option<Caller>,
     ) -> wasmtime::Result<GuestState> {
+        let began = Instant::now();
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {
             plugin: self.plugin.id.clone(),
-            call: Some(RunningCall { ctx: Arc::clone(ctx), deadline: ends(ctx, self.limits.timeout) }),
+            call: Some(RunningCall { ctx: Arc::clone(ctx), began, deadline: self.ends(ctx, began) }),
             granted: Some(Arc::clone(granted)),
             limits: Arc::clone(&self.limits),
             files: (granted.files.as_ref())
                 .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
             config: Arc::clone(&self.config),
-            log: log::Meter::new(&self.plugin.id, &self.limits),
+            log: log::Meter::new(&self.limits),
             progress: context::Meter::new(&self.limits),
             http: http::Meter::default(),
             process: process::Meter::default(),
@@ -176,6 +197,12 @@ impl PluginTool {
             tokens: secrets::Tokens::default(),
         };
         GuestState::new(seal, &self.limits, capabilities)
+    }
+
+    /// When a call ends at the latest: with the call in the middle of which it is made, if there is one.
+    fn ends(&self, ctx: &CallContext, began: Instant) -> Instant {
+        let own = began + self.limits.timeout;
+        ctx.ends.map_or(own, |outer| outer.min(own))
     }
 
     fn broken(&self, problem: &str) -> Fault {

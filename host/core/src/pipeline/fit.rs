@@ -62,7 +62,7 @@ impl<'a> Outgoing<'a> {
         };
         // A tool that calls others gets what they say as it is; what it then says itself is marked.
         let rules = way.rules.filter(|_| batch.outer.is_none());
-        let others = way.source.as_ref().filter(|_| rules.is_some_and(|rules| rules.untrusted));
+        let others = way.source.as_deref().filter(|_| rules.is_some_and(|rules| rules.untrusted));
         let mark = others.map(|source| Mark::new(&source.label(), tool));
         // Where the tool did not speak, the host does.
         let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
@@ -72,7 +72,7 @@ impl<'a> Outgoing<'a> {
             mark,
             store,
             unreduced: way.unreduced.take(),
-            source: way.source.as_ref(),
+            source: way.source.as_deref(),
             tool,
             cut_from: None,
             kept: Vec::new(),

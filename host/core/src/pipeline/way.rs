@@ -9,6 +9,7 @@ use super::fit::Outgoing;
 use super::inner::Onto;
 use crate::budget;
 use crate::call::CallContext;
+use crate::canonical::Digest;
 use crate::content::{ToolOutput, ToolResult};
 use crate::delivery::{Delivery, Rules};
 use crate::invoke::Failure;
@@ -19,6 +20,7 @@ use crate::redact::Redactor;
 use crate::spool::Spooled;
 use crate::tool::ToolSource;
 use crate::untrusted::Mark;
+use crate::view::{self, Held};
 
 /// What is known of a call while it is under way.
 #[derive(Default)]
@@ -26,11 +28,15 @@ pub(super) struct Way {
     pub(super) redactor: Redactor,
     /// What holds where a tool's own settings leave something open.
     pub(super) delivery: Delivery,
-    pub(super) source: Option<ToolSource>,
+    /// The caller's id of the call, and the name of the tool that is called, as they are once they are shared.
+    pub(super) names: Option<(Arc<str>, Arc<str>)>,
+    pub(super) source: Option<Arc<ToolSource>>,
     /// The tool that was called in place of the one that was named.
     pub(super) target: Option<Arc<str>>,
-    pub(super) call_sha256: Option<String>,
-    pub(super) args_sha256: Option<String>,
+    /// The profile under which it runs.
+    pub(super) profile: Option<Arc<str>>,
+    pub(super) call_sha256: Option<Digest>,
+    pub(super) args_sha256: Option<Digest>,
     /// Why the caller called.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
@@ -61,27 +67,35 @@ impl Way {
         mut args: String,
     ) -> Result<ToolOutput, Failure> {
         let Batch { view, turn, .. } = batch;
-        let mut own = view.get(tool);
-        let forwarded =
-            own.and_then(|entry| entry.invoker.forward(&args)).filter(|_| view.find(tool).is_ok());
-        if let Some(target) = forwarded {
-            own = view.get(&target.tool);
+        // Looked up once: what is asked of the tool from here on is asked of this.
+        let mut held = view.held_as(tool);
+        let forwards = |held: &Held<'_>| held.entry().invoker.forward(&args);
+        if let Some(target) =
+            held.as_ref().and_then(forwards).filter(|_| held.is_some_and(Held::may_be_called))
+        {
+            held = view.held_as(&target.tool);
             self.target = Some(target.tool.into());
             args = target.args;
         }
-        let tool = self.target.as_deref().unwrap_or(tool);
+        let entry = held.map(Held::entry);
         // A name that is written down already is not written again.
-        let known = own.map(|entry| entry.def.name.shared()).filter(|name| ***name == *tool);
-        let tool = known.map_or_else(|| tool.into(), Arc::clone);
-        self.source = own.map(|entry| entry.def.source.clone());
+        let tool = match (&self.target, entry) {
+            (_, Some(entry)) => Arc::clone(entry.def.name.shared()),
+            (Some(target), None) => Arc::clone(target),
+            (None, None) => tool.into(),
+        };
+        let id: Arc<str> = id.into();
+        self.names = Some((Arc::clone(&id), Arc::clone(&tool)));
+        self.source = entry.map(|entry| Arc::clone(&entry.def.source));
+        self.profile = held.map_or_else(|| view.profile(), Held::profile_name).cloned();
         let budget = match batch.outer {
             Some(_) => onward::MAX_CHARS,
-            None => budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars)),
+            None => budget::share(turn.budget_chars, batch.count, entry.and_then(|entry| entry.result_chars)),
         };
-        let (redactor, profile) = (self.redactor.clone(), view.profile_of(&tool).cloned());
+        let (redactor, profile) = (self.redactor.clone(), self.profile.clone());
         let mut ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
         ctx.ends = batch.outer.map(|outer| outer.ends);
-        let result = self.produce(batch, args, Arc::new(ctx)).await;
+        let result = self.produce(batch, held, args, Arc::new(ctx)).await;
         if let Some(outer) = batch.outer
             && self.rules.is_some_and(|rules| rules.untrusted)
         {
@@ -102,6 +116,7 @@ impl Way {
     async fn produce(
         &mut self,
         batch: Batch<'_>,
+        held: Option<Held<'_>>,
         args: String,
         ctx: Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
@@ -111,13 +126,14 @@ impl Way {
         // Granted to the tool that calls it, if it was a tool.
         batch.outer.map_or(Ok(()), |outer| outer.permit(&ctx.tool))?;
         // Known, not excluded, permitted by the filter and the profile, available.
-        let entry = batch.view.find(&ctx.tool)?;
+        let held = held.ok_or_else(|| view::unknown(&ctx.tool))?;
+        let entry = held.admitted()?;
         // Small enough, JSON; not the same too often; as the schema says.
         let read = self.read(entry, args)?;
         self.not_again(batch, entry)?;
         let call = matching(entry, read)?;
         // The rules of the policy and the profile, and who is asked.
-        let asked = self.permit(batch, entry, &call, &ctx).await?;
+        let asked = self.permit(batch, held, &call, &ctx).await?;
         if ctx.turn.dry_run {
             return Ok(dry_run(&call, asked.is_left_open()));
         }
@@ -127,7 +143,7 @@ impl Way {
         self.onto = Onto::of(entry, &ctx);
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =
-            if intercepted { Box::pin(self.before(batch, entry, call, &ctx)).await? } else { (call, None) };
+            if intercepted { Box::pin(self.before(batch, held, call, &ctx)).await? } else { (call, None) };
         let mut answer = match answer {
             Some(answer) => self.take(entry, answer.map_err(Failure::from)),
             // A result of before; its turn in the lane; the tool itself.
@@ -151,6 +167,6 @@ impl Way {
         if batch.outer.is_some() {
             return Ok(answer?);
         }
-        Ok(self.reduce(batch.view, &call, &ctx, answer).await?)
+        Ok(self.reduce(batch.view.reducer_of(entry), &call, &ctx, answer).await?)
     }
 }
