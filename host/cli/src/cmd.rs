@@ -178,7 +178,7 @@ fn check_decidable(decision: &DecisionArgs) -> Result<(), Stop> {
 
 /// The names of lists that may stand in a grant.
 fn check_lists(lists: &[String]) -> Result<(), Stop> {
-    const LISTS: [&str; 12] = [
+    const LISTS: [&str; 13] = [
         "fs_read",
         "fs_write",
         "net",
@@ -190,6 +190,7 @@ fn check_lists(lists: &[String]) -> Result<(), Stop> {
         "attachments",
         "clock",
         "random",
+        "invoke",
         "reduce",
     ];
     match lists.iter().find(|list| !LISTS.contains(&list.as_str())) {

@@ -10,6 +10,8 @@
 //! one of a bounded number on its step ([`Admission::caller`]), and takes that before its place. Steps lead down, to the
 //! place, which waits for nobody: there is no circle in which all wait.
 
+mod lent;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,8 @@ use toolbay_core::limits::HostLimits;
 use toolbay_core::name::PluginId;
 use toolbay_core::onward::MAX_DEPTH;
 use toolbay_core::quantity;
+
+pub(crate) use self::lent::Lent;
 
 /// Shortest and longest time after which a refused caller is told to try again.
 const RETRY_LEAST: Duration = Duration::from_millis(10);
@@ -234,80 +238,6 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The place of a call that lends it while calls of its own run.
-#[derive(Debug)]
-pub(crate) struct Lent {
-    state: Arc<Mutex<State>>,
-    plugin: PluginId,
-    place: Mutex<Option<Place>>,
-}
-
-impl Lent {
-    pub(crate) fn new(place: Place) -> Self {
-        let (state, plugin) = (Arc::clone(&place.state), place.plugin.clone());
-        Self { state, plugin, place: Mutex::new(Some(place)) }
-    }
-
-    /// Gives the place to whoever is next.
-    pub(crate) fn give(&self) {
-        drop(self.held().take());
-    }
-
-    /// Waits for the next place that becomes free, before everybody who has not begun yet and without an end of its own: it
-    /// is its call's. Dropping the future gives up.
-    pub(crate) async fn take_back(&self) {
-        let place = Return::begin(&self.state, &self.plugin).place().await;
-        *self.held() = Some(place);
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A call that wants the place back that it lent.
-struct Return {
-    state: Arc<Mutex<State>>,
-    plugin: PluginId,
-    seat: Arc<Seat>,
-    taken: bool,
-}
-
-impl Return {
-    fn begin(state: &Arc<Mutex<State>>, plugin: &PluginId) -> Self {
-        let seat = Arc::new(Seat::default());
-        let granted = {
-            let mut state = lock(state);
-            state.returning.push_back((plugin.clone(), Arc::clone(&seat)));
-            state.hand_out()
-        };
-        granted.into_iter().for_each(|seat| seat.wake.notify_one());
-        Self { state: Arc::clone(state), plugin: plugin.clone(), seat, taken: false }
-    }
-
-    async fn place(mut self) -> Place {
-        while self.seat.verdict() != Verdict::Granted {
-            self.seat.wake.notified().await;
-        }
-        self.taken = true;
-        Place { state: Arc::clone(&self.state), plugin: self.plugin.clone(), queued_us: 0 }
-    }
-}
-
-impl Drop for Return {
-    fn drop(&mut self) {
-        if self.taken {
-            return;
-        }
-        let mut state = lock(&self.state);
-        state.returning.retain(|(_, seat)| !Arc::ptr_eq(seat, &self.seat));
-        drop(state);
-        if self.seat.verdict() == Verdict::Granted {
-            release(&self.state, &self.plugin);
-        }
     }
 }
 

@@ -68,6 +68,7 @@ const INTERFACES: &[(&str, &[CapabilityKind])] = &[
     ("toolbay:plugin/secrets@", &[CapabilityKind::Secret]),
     ("toolbay:plugin/kv@", &[CapabilityKind::Kv]),
     ("toolbay:plugin/attachments@", &[CapabilityKind::Attachments]),
+    ("toolbay:plugin/tool-invoke@", &[CapabilityKind::Invoke]),
     ("wasi:cli/environment@", &[CapabilityKind::Env]),
     ("wasi:clocks/wall-clock@", &[CapabilityKind::Clock]),
     ("wasi:random/random@", &[CapabilityKind::Random]),
