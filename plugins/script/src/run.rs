@@ -4,21 +4,17 @@ use toolbay_sdk::prelude::*;
 
 use crate::engine::{self, Failed, Finished};
 
-/// Run a JavaScript program that calls other tools, instead of calling them one by one. Use it for loops over many items,
-/// for calls that depend on one another, and to give back only what matters of large results.
+/// Run a JavaScript program that calls other tools, instead of calling them one by one: for loops over many items, for calls
+/// that depend on one another, to give back only what matters of large results.
 ///
-/// The program is the body of an async function: use `await` and end with `return`. It has:
-/// `await tools.NAME({…})`, which calls the tool NAME with these arguments and gives `{text, data}`: the text that you would
-/// read, and the structured result if it has one. Calls in one `Promise.all([…])` run at the same time. A call that fails throws
-/// an Error with `code`, `subject` and `message`; catch it to go on.
-/// `await tools.call("NAME", {…})`, the same for any name. `tools.list()` gives the names and descriptions of all tools,
-/// `tools.describe("NAME")` one of them with the schema of its arguments.
-/// `input`, the argument of that name. `console.log(…)`, whose lines come before the result.
-/// There are no modules, no network, no files and no timers: only tools.
+/// The program is the body of an async function. `await tools.NAME({…})` calls the tool NAME and gives `{text, data}`: the text
+/// that you would read, and its structured result if it has one. Calls in one `Promise.all([…])` run at the same time. A call
+/// that fails throws an Error with `code`, `subject` and `message`. End with `return`: any JSON, or a text; `console.log(…)` writes
+/// lines before it. There are no modules, files, network or timers: only tools. `tools.list()` names them.
 ///
-/// Example: `const {data} = await tools.files__list_dir({path: "notes"});
-/// const read = await Promise.all(data.entries.map(e => tools.files__read_file({path: "notes/" + e.name})));
-/// return read.filter(file => file.text.includes(input.word)).map(file => file.data.path);`
+/// Example: `const {data} = await tools.files__list_dir({path: "a"});
+/// const read = await Promise.all(data.entries.map(e => tools.files__read_file({path: "a/" + e.name})));
+/// return read.filter(f => f.text.includes(input.word)).map(f => f.data.path);`
 #[tool(
     toolset = "script",
     title = "Run a program",
@@ -28,10 +24,11 @@ use crate::engine::{self, Failed, Finished};
     optional(random, reason = "for `Math.random`")
 )]
 pub fn run(
-    /// The program: the body of an async function.
+    /// The program. There are also `tools.call("NAME", {…})` for any name, and `tools.describe("NAME")` with the schema of its
+    /// arguments.
     #[arg(length(min = 1, max = 200_000))]
     code: String,
-    /// What the program gets as `input`: any JSON.
+    /// What the program has as `input`: any JSON.
     input: Option<serde_json::Value>,
 ) -> Result<Output> {
     match engine::run(&code, &input.unwrap_or_default()) {
@@ -192,6 +189,11 @@ mod tests {
             "JSON.stringify = () => 'x'; JSON.parse = null; Array.prototype.push = null; Promise = null; return (await tools.math__add({a: 1, b: 1})).data.sum",
         );
         assert_eq!(told["result"], 2);
+    }
+
+    #[test]
+    fn no_vendor_cuts_what_a_model_reads_of_it() {
+        assert!(toolbay_sdk::testing::describe::<run>().description.chars().count() <= 1024);
     }
 
     #[test]
