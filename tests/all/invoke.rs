@@ -68,7 +68,7 @@ async fn each_call_is_recorded_with_the_one_that_made_it() {
     )
     .await;
     let mut lines: Vec<_> = (host.audit.take().into_iter())
-        .map(|line| (line.call_id, line.outer, line.tool, line.outcome))
+        .map(|line| (line.call_id.to_string(), line.outer, line.tool.to_string(), line.outcome))
         .collect();
     lines.sort();
     let line = |id: &str, outer: Option<&str>, tool: &str| {

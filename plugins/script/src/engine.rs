@@ -43,8 +43,8 @@ impl Failed {
 pub(crate) fn run(code: &str, input: &Value) -> Result<Finished, Failed> {
     let mut context = Context::default();
     let program = Program::new(&mut context).map_err(Failed::of_engine)?;
-    // On the first line, so that lines are counted as the program has them; read as two things, so that a program that
-    // closes the function and opens another is none.
+    // On the first line, so that lines are counted as the program has them. One that closes the function and opens another
+    // only loses its own first half.
     let main = format!("'use strict'; (async (tools, input, console) => {{{code}\n}})");
     let source = Source::from_bytes(main.as_bytes()).with_path(Path::new("script.js"));
     let main = context.eval(source).map_err(|error| Failed::Syntax(cut(&error.to_string())))?;

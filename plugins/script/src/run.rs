@@ -167,7 +167,7 @@ mod tests {
         }
         let error = fails("console.log('so far'); throw 'a text'");
         assert!(error.message().contains("a text") && error.message().contains("so far"), "{error:?}");
-        for code in ["let a = ;", "return (1", "}); (async () => {"] {
+        for code in ["let a = ;", "return (1", "}); 5; ({"] {
             let error = fails(code);
             assert_eq!(
                 (error.code(), error.subject()),
