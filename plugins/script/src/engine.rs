@@ -47,7 +47,7 @@ pub(crate) fn run(code: &str, input: &Value) -> Result<Finished, Failed> {
     // only loses its own first half.
     let main = format!("'use strict'; (async (tools, input, console) => {{{code}\n}})");
     let source = Source::from_bytes(main.as_bytes()).with_path(Path::new("script.js"));
-    let main = context.eval(source).map_err(|error| Failed::Syntax(cut(&error.to_string())))?;
+    let main = context.eval(source).map_err(|error| Failed::Syntax(first_line(&error)))?;
     if main.as_callable().is_none() {
         return Err(Failed::Syntax("the program is not the body of one function".to_owned()));
     }
@@ -126,7 +126,7 @@ impl Program {
 
     /// The same for an error that the engine has in hand; one of its own bounds can not be caught.
     fn fell(&self, error: JsError, context: &mut Context) -> Failed {
-        let message = error.to_string();
+        let message = first_line(&error);
         match error.into_opaque(context) {
             Ok(value) => self.thrown(value, context),
             Err(_) => Failed::of_engine(message),
@@ -147,6 +147,11 @@ fn console(answer: &mut Value) -> Vec<String> {
 
 fn number(answer: &Value, key: &str) -> Option<u64> {
     answer.get(key).and_then(Value::as_u64)
+}
+
+/// What an error says, without the frames of the engine below it.
+fn first_line(error: &JsError) -> String {
+    cut(error.to_string().lines().next().unwrap_or_default())
 }
 
 fn cut(text: &str) -> String {
