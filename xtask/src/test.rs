@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, languages, plugins, tidy};
+use crate::{clients, conformance, counts, languages, plugins, tidy};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),
+    ("counts", |workspace| counts::run(workspace, false)),
     ("vendor types", vendor_types),
     ("documentation", documentation),
 ];
