@@ -31,6 +31,7 @@ mod cap_kv;
 mod cap_kv_file;
 mod cap_net;
 mod cap_net_peer;
+mod cap_net_share;
 mod cap_net_wasi;
 mod cap_process;
 mod cap_process_end;
