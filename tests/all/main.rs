@@ -41,6 +41,7 @@ mod cap_secrets_net;
 mod cap_wasi_fs;
 mod compatibility;
 mod compile_bombs;
+mod compile_worker;
 mod consent;
 mod directory;
 mod directory_policy;
