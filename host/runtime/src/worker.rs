@@ -177,8 +177,7 @@ pub fn run_compile_worker() -> std::io::Result<()> {
     let mut line = Vec::new();
     (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;
     let job: Job = serde_json::from_slice(&line)?;
-    bound(&job)?;
-    let held = cage::compute_only()?;
+    let held = cage::compute_only(|| bound(&job))?;
     let mut component = Vec::new();
     (&mut stdin).take(job.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || end_with(stdin))?;

@@ -88,18 +88,19 @@ impl Cage {
 }
 
 /// Confines the calling thread, and every thread it starts from now on, to computing: it keeps what is open, and opens,
-/// reaches and starts nothing.
+/// reaches and starts nothing. `bound` sets the bounds of the process on the way: Landlock needs a handle before, and
+/// after it no bound can be set any more.
 ///
 /// # Errors
-/// As [`Cage::enter`].
+/// Those of `bound`, and as [`Cage::enter`].
 #[cfg(target_os = "linux")]
-pub(crate) fn compute_only() -> std::io::Result<Confinement> {
-    alone::enter()
+pub(crate) fn compute_only(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
+    alone::enter(bound)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn compute_only() -> std::io::Result<Confinement> {
-    Ok(Confinement::default())
+pub(crate) fn compute_only(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
+    bound().map(|()| Confinement::default())
 }
 
 /// Marks every handle of this process, but for its standard streams, as one that no program inherits: what this process

@@ -58,12 +58,10 @@ const WORK: &[i64] = &[
 /// `prctl`: the name of a thread, of a mapping.
 const NAMES: [u64; 2] = [15, 0x5356_4d41];
 
-/// Confines the calling thread, and with it every thread it starts from now on, for good.
-///
-/// # Errors
-/// What failed though the kernel has it; what the kernel does not have is only not in the answer.
-pub(super) fn enter() -> Result<Confinement> {
+/// As [`super::compute_only`].
+pub(super) fn enter(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
     let landlock = restrict().map_err(|error| Error::other(format!("landlock: {error}")))?;
+    bound()?;
     Ok(Confinement { landlock, seccomp: filter()? })
 }
 
@@ -105,7 +103,7 @@ mod tests {
 
     /// Runs `work` in a thread that is confined and ends with it.
     fn alone<T: Send + 'static>(work: impl FnOnce(Confinement) -> T + Send + 'static) -> T {
-        std::thread::spawn(move || work(enter().unwrap())).join().unwrap()
+        std::thread::spawn(move || work(enter(|| Ok(())).unwrap())).join().unwrap()
     }
 
     #[test]
