@@ -54,7 +54,9 @@ async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
     assert_eq!(refused.len(), 6, "{held:?}");
     for said in refused {
         let text = message(said);
-        for part in ["busy: plugin `net` has 2 connections open", "the 8 of the host", "[host] http_connections"] {
+        for part in
+            ["busy: plugin `net` has 2 connections open", "the 8 of the host", "[host] http_connections"]
+        {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -77,4 +79,42 @@ async fn what_a_plugin_keeps_idle_makes_room_for_its_own() {
         }
     }
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+/// What a peer says instead of a response: for ever, and as fast as it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
+    let flood = |head: &'static str, part: &'static str| {
+        move |_: &crate::server::Seen| {
+            Reply::Endless(head.into(), part.repeat(400).into_bytes(), Duration::from_micros(1))
+        }
+    };
+    let early = Server::new(flood("", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")).await;
+    let going = Server::new(flood("", "HTTP/1.1 100 Continue\r\n\r\n")).await;
+    let trailers = Server::new(flood(
+        "HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+        "x-a: bbbbbbbbbb\r\n",
+    ))
+    .await;
+    let extension =
+        Server::new(flood("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;", "x=yyyyyyyyyyyyy;"))
+            .await;
+    let blank = Server::new(flood("", "\r\n\r\n\r\n")).await;
+    let good = server().await;
+    let all = [&early, &going, &trailers, &extension, &blank];
+    let servers: Vec<&Server> = all.iter().copied().chain([&good]).collect();
+    let host = TestHost::new(
+        &[("net", guest_artifacts::CAP_NET)],
+        &format!("[plugins.net.grant]\n{}", lines(&servers, &["127.0.0.1"])),
+    )
+    .await;
+    for (index, server) in all.iter().enumerate() {
+        let start = Instant::now();
+        let args = json!({ "url": server.url("/"), "timeout_ms": 1500 });
+        let said = structured(&host.provoke("net__fetch", args, Duration::from_secs(10)).await);
+        assert!(matches!(kind(&said), "timeout" | "transport"), "{index}: {said}");
+        assert!(start.elapsed() < Duration::from_secs(6), "{index}: {:?}", start.elapsed());
+        server.all_closed(Duration::from_secs(5)).await;
+    }
+    assert_eq!(host.ask("net__fetch", json!({ "url": good.url("/") })).await["body"], "good");
 }

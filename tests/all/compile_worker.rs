@@ -106,10 +106,15 @@ async fn the_worker_inherits_no_file_of_the_host() {
 /// The compile workers that this process started.
 fn workers() -> Vec<u32> {
     let me = std::process::id().to_string();
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let all = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let is_ours = |process: &u32| {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
-        let parent = read("stat").rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1).map(str::to_owned));
+        let read =
+            |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+        let parent = read("stat")
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1).map(str::to_owned));
         parent.is_some_and(|parent| parent == me) && read("cmdline").contains(toolbay::COMPILE_WORKER)
     };
     all.filter(is_ours).collect()

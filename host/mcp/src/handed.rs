@@ -69,7 +69,13 @@ impl Handed {
         all
     }
 
-    fn put(&self, session: &str, name: &str, media_type: &str, data: Vec<u8>) -> Result<Attachment, AttachmentError> {
+    fn put(
+        &self,
+        session: &str,
+        name: &str,
+        media_type: &str,
+        data: Vec<u8>,
+    ) -> Result<Attachment, AttachmentError> {
         let size = data.len() as u64;
         if size > MAX_SESSION_BYTES {
             return Err(AttachmentError::TooLarge(size));
@@ -183,7 +189,8 @@ impl OfCall {
             return Err(AttachmentError::NotFound);
         }
         let all = self.handed.lock();
-        let file = all.get(&self.session).and_then(|shelf| shelf.find(id)).ok_or(AttachmentError::NotFound)?;
+        let file =
+            all.get(&self.session).and_then(|shelf| shelf.find(id)).ok_or(AttachmentError::NotFound)?;
         if file.about.size > most {
             return Err(AttachmentError::TooLarge(file.about.size));
         }

@@ -89,7 +89,10 @@ pub(crate) async fn ask(
     if !held.seccomp {
         told.call_once(|| {
             let held = held.shown();
-            tracing::warn!(held, "the kernel takes no seccomp filter: the compile worker is bounded, but not held");
+            tracing::warn!(
+                held,
+                "the kernel takes no seccomp filter: the compile worker is bounded, but not held"
+            );
         });
     }
     match answer {
@@ -114,7 +117,11 @@ fn failed(what: &str) -> LoadError {
     LoadError::Compile(format!("the compile worker {what}"))
 }
 
-async fn converse(program: &Path, component: Vec<u8>, timeout: Duration) -> Result<(Said, Vec<u8>), LoadError> {
+async fn converse(
+    program: &Path,
+    component: Vec<u8>,
+    timeout: Duration,
+) -> Result<(Said, Vec<u8>), LoadError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     cage::keep_files();
     let mut child = tokio::process::Command::new(program)

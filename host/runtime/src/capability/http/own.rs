@@ -66,8 +66,10 @@ async fn ask(
     let named = Named { target, private, hint: &hint };
     named.check_name().map_err(|e| e.to_string())?;
     let check = |addresses: &[SocketAddr]| named.check(addresses);
-    client.dispatch(request, key, &name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(|unsent| match unsent {
-        Unsent::Net(error) => error.to_string(),
-        Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
-    })
+    client.dispatch(request, key, &name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(
+        |unsent| match unsent {
+            Unsent::Net(error) => error.to_string(),
+            Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
+        },
+    )
 }

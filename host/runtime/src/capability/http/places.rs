@@ -65,10 +65,14 @@ impl Places {
         let own = wait(&self.of(user), until, || pool.clear_of(user)).await;
         let own = own.ok_or_else(|| {
             let one = if self.share == 1 { "connection" } else { "connections" };
-            self.busy(&format!("{user} has {} {one} open, its share of the {} of the host", self.share, self.most))
+            self.busy(&format!(
+                "{user} has {} {one} open, its share of the {} of the host",
+                self.share, self.most
+            ))
         })?;
         let host = wait(&self.host, until, || pool.clear()).await;
-        let host = host.ok_or_else(|| self.busy(&format!("all {} connections of the host are taken", self.most)))?;
+        let host =
+            host.ok_or_else(|| self.busy(&format!("all {} connections of the host are taken", self.most)))?;
         Ok(Place { own, host })
     }
 
@@ -101,9 +105,7 @@ impl Places {
 
     fn busy(&self, what: &str) -> NetError {
         let setting = "[host] http_connections = …";
-        NetError::Transport(format!(
-            "busy: {what}; try again later, or allow more in the policy: {setting}"
-        ))
+        NetError::Transport(format!("busy: {what}; try again later, or allow more in the policy: {setting}"))
     }
 }
 
@@ -113,11 +115,7 @@ fn semaphore(places: u32) -> Arc<Semaphore> {
 }
 
 /// Waits in turn. `clear` closes what holds a place and is not used.
-async fn wait(
-    places: &Arc<Semaphore>,
-    until: Instant,
-    clear: impl Fn(),
-) -> Option<OwnedSemaphorePermit> {
+async fn wait(places: &Arc<Semaphore>, until: Instant, clear: impl Fn()) -> Option<OwnedSemaphorePermit> {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return Some(place);
     }
@@ -160,7 +158,9 @@ mod tests {
             held.push(places.take(&one, &pool, SOON).await.unwrap());
         }
         let refused = places.take(&one, &pool, SOON).await.unwrap_err().to_string();
-        for part in ["plugin `one` has 2 connections open", "of the 8 of the host", "[host] http_connections = …"] {
+        for part in
+            ["plugin `one` has 2 connections open", "of the 8 of the host", "[host] http_connections = …"]
+        {
             assert!(refused.contains(part), "{refused}");
         }
         assert!(places.try_take(&one, &pool).is_none());
@@ -175,7 +175,8 @@ mod tests {
     #[tokio::test]
     async fn a_full_host_says_so_and_what_waited_is_given_back() {
         let (places, pool) = places(4);
-        let all: Vec<_> = ["a", "b", "c", "d"].map(|name| places.try_take(&user(name), &pool).unwrap()).into();
+        let all: Vec<_> =
+            ["a", "b", "c", "d"].map(|name| places.try_take(&user(name), &pool).unwrap()).into();
         let refused = places.take(&user("e"), &pool, SOON).await.unwrap_err().to_string();
         assert!(refused.contains("all 4 connections of the host are taken"), "{refused}");
         assert!(all.iter().all(Place::is_wanted));

@@ -366,7 +366,9 @@ impl Session {
             return false;
         }
         // wasmtime does not say when a socket is closed: a raw connection counts as open until the call ends.
-        let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place(&self.user())) else { return false };
+        let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place(&self.user())) else {
+            return false;
+        };
         let mut raw = self.raw();
         raw.leases.push((lease, place));
         if scheme == net::Scheme::Udp {

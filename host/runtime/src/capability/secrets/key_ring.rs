@@ -55,7 +55,9 @@ impl KeyRing {
                 self.silent = true;
                 Err(late())
             }
-            Err(RecvTimeoutError::Disconnected) => Err("the key ring could not be asked; see the log".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("the key ring could not be asked; see the log".to_owned())
+            }
         }
     }
 }

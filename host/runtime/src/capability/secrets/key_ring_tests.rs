@@ -68,7 +68,10 @@ fn a_key_ring_that_is_locked_or_broken_says_so_and_not_the_value() {
         vec![one]
     };
     for (error, part) in [
-        (Error::NoStorageAccess(platform("dismissed\n\u{1b}[31m")), "is locked, or lets nobody in: dismissed"),
+        (
+            Error::NoStorageAccess(platform("dismissed\n\u{1b}[31m")),
+            "is locked, or lets nobody in: dismissed",
+        ),
         (Error::PlatformFailure(platform("no bus")), "can not be reached: no bus"),
         (Error::NoDefaultStore, "`keyring:token` can not be read: build with `--features keyring`"),
         (Error::BadEncoding(CANARY.into()), "can not be read"),
@@ -124,7 +127,8 @@ fn a_secret_from_the_key_ring_is_kept_as_every_other() {
         let problem = Vault::new(&policy(name)).held("T").unwrap_err();
         assert!(problem.contains(part), "{problem}");
     }
-    let read = source::read(&SecretSource::Keyring("token".to_owned()), Path::new("/"), &mut KeyRing::default());
+    let read =
+        source::read(&SecretSource::Keyring("token".to_owned()), Path::new("/"), &mut KeyRing::default());
     assert_eq!(read.unwrap().expose_secret(), CANARY);
     keyring_core::unset_default_store();
 }

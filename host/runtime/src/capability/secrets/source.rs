@@ -21,7 +21,11 @@ const MAX_LINKS: usize = 40;
 ///
 /// # Errors
 /// Why there is none. Nothing of the value is in the text.
-pub(super) fn read(from: &SecretSource, workspace: &Path, ring: &mut KeyRing) -> Result<SecretString, String> {
+pub(super) fn read(
+    from: &SecretSource,
+    workspace: &Path,
+    ring: &mut KeyRing,
+) -> Result<SecretString, String> {
     let value = match from {
         SecretSource::Env(name) => environment(name)?,
         SecretSource::File(path) => {

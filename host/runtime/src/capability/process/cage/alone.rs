@@ -5,7 +5,9 @@
 
 use std::io::{Error, Result};
 
-use landlock::{ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+};
 use landlock::{RulesetError, Scope};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::Eq;
@@ -76,7 +78,10 @@ fn restrict() -> std::result::Result<u32, RulesetError> {
 
 fn filter() -> Result<bool> {
     let mut rules: seccomp::Rules = WORK.iter().map(|call| (*call, Vec::new())).collect();
-    rules.insert(libc::SYS_prctl, NAMES.map(|name| argument(0, Dword, name)).into_iter().collect::<Result<_>>()?);
+    rules.insert(
+        libc::SYS_prctl,
+        NAMES.map(|name| argument(0, Dword, name)).into_iter().collect::<Result<_>>()?,
+    );
     // Its bounds can be read and not be changed: the new ones would be behind the third argument.
     rules.insert(libc::SYS_prlimit64, vec![argument(2, Qword, 0)?]);
     // To itself, as `abort` does it.
