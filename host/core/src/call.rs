@@ -144,8 +144,6 @@ pub struct CallContext {
     pub tool: Arc<str>,
     /// Characters `value` may have before it is cut.
     pub budget_chars: usize,
-    /// Ends this call: fires when the caller gives up.
-    pub cancel: CancellationToken,
     /// The batch it belongs to.
     pub turn: Arc<TurnContext>,
     redactor: Redactor,
@@ -180,7 +178,7 @@ const MAX_USES: usize = 64;
 
 impl CallContext {
     pub(crate) fn new(
-        call_id: &str,
+        call_id: Arc<str>,
         tool: Arc<str>,
         budget_chars: usize,
         turn: Arc<TurnContext>,
@@ -188,16 +186,21 @@ impl CallContext {
         profile: Option<Arc<str>>,
     ) -> Self {
         Self {
-            call_id: call_id.into(),
+            call_id,
             tool,
             budget_chars,
-            cancel: turn.cancel.clone(),
             turn,
             redactor,
             profile,
             uses: Mutex::default(),
             spent: Mutex::default(),
         }
+    }
+
+    /// Ends this call: fires when the caller gives up.
+    #[must_use]
+    pub fn cancel(&self) -> &CancellationToken {
+        &self.turn.cancel
     }
 
     /// Notes what the call has used so far: what is known of it if its caller goes away before it ends.
@@ -260,7 +263,7 @@ impl CallContext {
 pub struct Admitted {
     pub(crate) tool: Arc<ToolDef>,
     pub(crate) args: String,
-    pub(crate) parsed: Value,
+    pub(crate) parsed: Arc<Value>,
 }
 
 impl Admitted {
@@ -277,9 +280,9 @@ impl Admitted {
         &self.args
     }
 
-    /// The arguments, parsed.
+    /// The arguments, parsed. To have them for longer than the call, clone the `Arc`.
     #[must_use]
-    pub fn parsed(&self) -> &Value {
+    pub fn parsed(&self) -> &Arc<Value> {
         &self.parsed
     }
 }

@@ -23,7 +23,7 @@ pub struct CallEntry {
     /// The name that was called; it may name no tool.
     pub tool: Arc<str>,
     /// Where the tool comes from; `None`: there is no such tool.
-    pub source: Option<ToolSource>,
+    pub source: Option<Arc<ToolSource>>,
     /// The session, if the caller told.
     pub session_id: Option<Arc<str>>,
     /// As in the audit: `ok`, an error code, a fault, or `host_failed`.

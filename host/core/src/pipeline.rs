@@ -27,6 +27,7 @@ use self::way::Way;
 use crate::audit::AuditSink;
 use crate::call::{ToolCall, TurnContext};
 use crate::call_log::CallLog;
+use crate::canonical::Digest;
 use crate::content::ToolOutput;
 use crate::delivery::Delivery;
 use crate::event::Events;
@@ -68,10 +69,10 @@ pub struct Delivered {
     /// Characters before the text was cut, if it was.
     pub cut_from_chars: Option<usize>,
     /// Where the tool comes from, if there is one of that name.
-    pub source: Option<ToolSource>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]), in hex: the same for the same
+    pub source: Option<Arc<ToolSource>>,
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]): the same for the same
     /// call, in whatever order its arguments were written. `None`: they were not parsed.
-    pub call_sha256: Option<String>,
+    pub call_sha256: Option<Digest>,
     /// How old the result is, if it is one of before: the tool did not run, and the call cost nothing.
     pub cached: Option<Duration>,
     /// The texts that were kept for the session, because they were cut or reduced.
