@@ -4,6 +4,7 @@
 //! itself and no other call's files.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ const MAX_FILES: usize = 256;
 const MAX_SESSION_BYTES: u64 = 64 << 20;
 /// Bytes of all sessions; the oldest go of the session that has most.
 const MAX_BYTES: u64 = 256 << 20;
+/// What a file costs beside its bytes: also many empty ones are bounded.
+const FILE_BYTES: u64 = 1 << 10;
 /// How long a file is kept at most: clients of 2026-07-28 have no session that ends.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
@@ -32,7 +35,6 @@ pub(crate) struct Handed(Mutex<HashMap<Arc<str>, Shelf>>);
 /// The files of one session.
 #[derive(Debug, Default)]
 struct Shelf {
-    next: u64,
     bytes: u64,
     files: VecDeque<File>,
 }
@@ -44,11 +46,17 @@ struct File {
     made: Instant,
 }
 
+impl File {
+    fn weight(&self) -> u64 {
+        self.about.size.saturating_add(FILE_BYTES)
+    }
+}
+
 impl Shelf {
     /// Drops the oldest; returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let gone = self.files.pop_front();
-        self.bytes -= gone.as_ref().map_or(0, |file| file.about.size);
+        self.bytes -= gone.as_ref().map_or(0, File::weight);
         gone.is_some()
     }
 
@@ -61,11 +69,12 @@ impl Handed {
     /// The shelves, without what is too old.
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for shelf in all.values_mut() {
+        all.retain(|_, shelf| {
             while shelf.files.front().is_some_and(|file| file.made.elapsed() > MAX_AGE) {
                 shelf.drop_oldest();
             }
-        }
+            !shelf.files.is_empty()
+        });
         all
     }
 
@@ -76,33 +85,34 @@ impl Handed {
         media_type: &str,
         data: Vec<u8>,
     ) -> Result<Attachment, AttachmentError> {
-        let size = data.len() as u64;
-        if size > MAX_SESSION_BYTES {
-            return Err(AttachmentError::TooLarge(size));
+        let about = Attachment {
+            id: id(),
+            name: name.to_owned(),
+            media_type: media_type.to_owned(),
+            size: data.len() as u64,
+        };
+        let file = File { about: about.clone(), data: data.into(), made: Instant::now() };
+        let weight = file.weight();
+        if weight > MAX_SESSION_BYTES {
+            return Err(AttachmentError::TooLarge(about.size));
         }
         let mut all = self.lock();
-        let shelf = all.entry(session.into()).or_default();
-        while shelf.files.len() >= MAX_FILES || shelf.bytes + size > MAX_SESSION_BYTES {
-            if !shelf.drop_oldest() {
-                break;
+        if let Some(shelf) = all.get_mut(session) {
+            while shelf.files.len() >= MAX_FILES || shelf.bytes + weight > MAX_SESSION_BYTES {
+                if !shelf.drop_oldest() {
+                    break;
+                }
             }
         }
-        while all.values().map(|shelf| shelf.bytes).sum::<u64>() + size > MAX_BYTES {
+        while all.values().map(|shelf| shelf.bytes).sum::<u64>() + weight > MAX_BYTES {
             let largest = all.values_mut().max_by_key(|shelf| shelf.bytes);
             if !largest.is_some_and(Shelf::drop_oldest) {
                 break;
             }
         }
         let shelf = all.entry(session.into()).or_default();
-        shelf.next += 1;
-        let about = Attachment {
-            id: shelf.next.to_string(),
-            name: name.to_owned(),
-            media_type: media_type.to_owned(),
-            size,
-        };
-        shelf.bytes += size;
-        shelf.files.push_back(File { about: about.clone(), data: data.into(), made: Instant::now() });
+        shelf.bytes += weight;
+        shelf.files.push_back(file);
         Ok(about)
     }
 
@@ -157,6 +167,11 @@ impl Handed {
             }
         }
     }
+}
+
+/// An id that no other file has: a link to a file that is gone never leads to another.
+fn id() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
 /// Whether an address is one of such a file.
@@ -238,12 +253,10 @@ mod tests {
         let (handed, one, other) = (Arc::new(Handed::default()), Session::fresh(), Session::fresh());
         put(&handed, &other, 10).unwrap();
         assert!(matches!(put(&handed, &one, MAX_SESSION_BYTES + 1), Err(AttachmentError::TooLarge(_))));
-        for _ in 0..MAX_FILES + 3 {
-            put(&handed, &one, 1).unwrap();
-        }
+        let made: Vec<_> = (0..MAX_FILES + 3).map(|_| put(&handed, &one, 1).unwrap()).collect();
         assert_eq!(handed.list(&one).len(), MAX_FILES);
-        assert_eq!(handed.list(&one)[0].uri, "attachment:4");
-        put(&handed, &one, MAX_SESSION_BYTES).unwrap();
+        assert_eq!(handed.list(&one)[0].uri, format!("attachment:{}", made[3].id));
+        put(&handed, &one, MAX_SESSION_BYTES - FILE_BYTES).unwrap();
         assert_eq!(handed.list(&one).len(), 1);
         assert_eq!(handed.list(&other).len(), 1, "another's stay");
         handed.forget(&one);
@@ -257,35 +270,58 @@ mod tests {
         let sessions: Vec<Session> = (0..5).map(|_| Session::fresh()).collect();
         put(&handed, &sessions[0], 1).unwrap();
         for session in &sessions[1..] {
-            put(&handed, session, MAX_SESSION_BYTES / 2).unwrap();
-            put(&handed, session, MAX_SESSION_BYTES / 2 - 1).unwrap();
+            put(&handed, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
+            put(&handed, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
         }
         put(&handed, &sessions[0], 1 << 20).unwrap();
         assert_eq!(handed.list(&sessions[0]).len(), 2);
         assert_eq!(sessions[1..].iter().map(|session| handed.list(session).len()).sum::<usize>(), 7);
-        let all: u64 = handed.lock().values().map(|shelf| shelf.bytes).sum();
-        assert!(all <= MAX_BYTES, "{all}");
+        let all = || handed.lock().values().map(|shelf| shelf.bytes).sum::<u64>();
+        assert!(all() <= MAX_BYTES, "{}", all());
+    }
+
+    /// Who may choose the names of sessions can choose many.
+    #[test]
+    fn many_sessions_with_empty_files_are_bounded_too() {
+        let handed = Arc::new(Handed::default());
+        // As if there were room for a few more.
+        let file = |size| Attachment { id: id(), name: String::new(), media_type: String::new(), size };
+        let bytes = MAX_BYTES - 5 * FILE_BYTES;
+        let large = File { about: file(bytes - FILE_BYTES), data: [].into(), made: Instant::now() };
+        handed.0.lock().unwrap().insert("large".into(), Shelf { bytes, files: [large].into() });
+        for n in 0..20 {
+            put(&handed, &Session::named(&n.to_string()), 0).unwrap();
+        }
+        assert!(!handed.lock().contains_key("large"), "the largest paid");
+        assert_eq!(handed.lock().len(), 20);
+        for n in 0..20 {
+            handed.forget(&Session::named(&n.to_string()));
+        }
+        assert!(handed.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_too_old_is_gone() {
         let (handed, session) = (Arc::new(Handed::default()), Session::named("client"));
-        put(&handed, &session, 5).unwrap();
+        let uri = |made: Attachment| format!("attachment:{}", made.id);
+        let one = uri(put(&handed, &session, 5).unwrap());
         tokio::time::advance(MAX_AGE / 2).await;
-        put(&handed, &session, 6).unwrap();
-        assert!(handed.read(&session, "attachment:1").is_some());
+        let two = uri(put(&handed, &session, 6).unwrap());
+        assert!(handed.read(&session, &one).is_some());
         tokio::time::advance(MAX_AGE / 2 + Duration::from_secs(1)).await;
-        assert!(handed.read(&session, "attachment:1").is_none());
-        assert!(handed.read(&session, "attachment:2").is_some());
+        assert!(handed.read(&session, &one).is_none());
+        assert!(handed.read(&session, &two).is_some());
+        tokio::time::advance(MAX_AGE).await;
+        assert!(handed.lock().is_empty(), "nothing is left of the session");
     }
 
     #[test]
     fn a_call_sees_its_own_files_alone() {
         let (handed, session) = (Arc::new(Handed::default()), Session::fresh());
-        put(&handed, &session, 3).unwrap();
+        let other = put(&handed, &session, 3).unwrap();
         let call = handed.of_call(&session).unwrap();
         assert!(call.list().now_or_never().unwrap().is_empty());
-        assert_eq!(call.read("1", 9).now_or_never().unwrap(), Err(AttachmentError::NotFound));
+        assert_eq!(call.read(&other.id, 9).now_or_never().unwrap(), Err(AttachmentError::NotFound));
         let made = call.create("b", "text/plain", b"words".to_vec()).now_or_never().unwrap().unwrap();
         assert_eq!(call.read(&made.id, 9).now_or_never().unwrap().unwrap(), b"words");
         assert_eq!(call.read(&made.id, 2).now_or_never().unwrap(), Err(AttachmentError::TooLarge(5)));

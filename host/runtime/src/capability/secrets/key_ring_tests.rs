@@ -93,7 +93,7 @@ fn a_key_ring_that_hangs_is_waited_for_once() {
     let (hold, held) = mpsc::channel::<()>();
     let start = Instant::now();
     let hang = move || {
-        drop(held.recv());
+        let _ = held.recv();
         Err(Error::NoDefaultStore)
     };
     let said = ring.ask("token", Duration::from_millis(50), hang).unwrap_err();

@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn bounds_can_be_read_and_not_raised() {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use rustix::process::{Resource, getrlimit, setrlimit};
         let (seccomp, read, set) = alone(|held| {
             let now = getrlimit(Resource::Core);
-            (held.seccomp, now.clone(), setrlimit(Resource::Core, Rlimit { ..now }))
+            (held.seccomp, now, setrlimit(Resource::Core, now))
         });
         assert_eq!(read, getrlimit(Resource::Core));
         assert!(!seccomp || set.is_err());
