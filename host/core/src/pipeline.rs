@@ -55,7 +55,7 @@ const CALL_SHARE: usize = 8;
 #[derive(Debug)]
 pub struct Delivered {
     /// The caller's id of the call.
-    pub call_id: String,
+    pub call_id: Arc<str>,
     /// The name of the tool that was called.
     pub tool: String,
     /// The name that the caller used, if that tool only passed the call on (`tool_call`).
@@ -225,7 +225,7 @@ impl Pipeline {
     /// lane run one after the other, in their order. Must be called inside a tokio runtime with timers. Dropping the
     /// future ends every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<Delivered> {
-        let gates = self.gates.load_full();
+        let gates = self.gates.load();
         let turn_count = turn.session.turn(&gates.session, turn.identity.turn);
         let (turn, count) = (Arc::new(turn), calls.len());
         if count == 0 {
@@ -242,11 +242,10 @@ impl Pipeline {
             return results;
         }
         let units = units(view, calls);
+        let gates = arc_swap::Guard::into_inner(gates);
         let whole = Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count };
         // Boxed, so that a single call does not carry it about.
-        let mut results = Box::pin(Crew::work_off(whole, units)).await;
-        results.sort_unstable_by_key(|(index, _)| *index);
-        results.into_iter().map(|(_, delivered)| delivered).collect()
+        Box::pin(Crew::work_off(whole, units)).await
     }
 }
 

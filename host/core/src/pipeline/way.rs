@@ -26,8 +26,8 @@ pub(super) struct Way {
     pub(super) redactor: Redactor,
     /// What holds where a tool's own settings leave something open.
     pub(super) delivery: Delivery,
-    /// The caller's id of the call, and the name of the tool that is called, as they are once they are shared.
-    pub(super) names: Option<(Arc<str>, Arc<str>)>,
+    /// The call, from the moment at which it is known what is called.
+    pub(super) call: Option<Arc<CallContext>>,
     pub(super) source: Option<Arc<ToolSource>>,
     /// The tool that was called in place of the one that was named.
     pub(super) target: Option<Arc<str>>,
@@ -38,7 +38,8 @@ pub(super) struct Way {
     /// Why the caller called.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
-    pub(super) ctx: Option<Arc<CallContext>>,
+    /// Whether something may have happened.
+    pub(super) began: bool,
     /// `None`: it has not ended.
     pub(super) usage: Option<Usage>,
     pub(super) cost_usd: Option<f64>,
@@ -58,7 +59,7 @@ impl Way {
     pub(super) async fn run(
         &mut self,
         batch: Batch<'_>,
-        id: &str,
+        id: &Arc<str>,
         tool: &str,
         mut args: String,
     ) -> Result<ToolOutput, Failure> {
@@ -80,16 +81,16 @@ impl Way {
             (Some(target), None) => Arc::clone(target),
             (None, None) => tool.into(),
         };
-        let id: Arc<str> = id.into();
-        self.names = Some((Arc::clone(&id), Arc::clone(&tool)));
         self.source = entry.map(|entry| Arc::clone(&entry.def.source));
         self.profile = held.map_or_else(|| view.profile(), Held::profile_name).cloned();
         let budget =
             budget::share(turn.budget_chars, batch.count, entry.and_then(|entry| entry.result_chars));
         let (redactor, profile) = (self.redactor.clone(), self.profile.clone());
-        let ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
-        let result = self.produce(batch, held, args, Arc::new(ctx)).await;
-        let mut outgoing = Outgoing::new(self, batch, &tool, budget);
+        let ctx =
+            Arc::new(CallContext::new(Arc::clone(id), tool, budget, Arc::clone(turn), redactor, profile));
+        self.call = Some(Arc::clone(&ctx));
+        let result = self.produce(batch, held, args, &ctx).await;
+        let mut outgoing = Outgoing::new(self, batch, &ctx.tool, budget);
         let result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
@@ -106,7 +107,7 @@ impl Way {
         batch: Batch<'_>,
         held: Option<Held<'_>>,
         args: String,
-        ctx: Arc<CallContext>,
+        ctx: &Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
         let session = &batch.turn.session;
         // Dollars, calls of the turn, calls of the session.
@@ -119,32 +120,32 @@ impl Way {
         self.not_again(batch, entry)?;
         let call = matching(entry, read)?;
         // The rules of the policy and the profile, and who is asked.
-        let asked = self.permit(batch, held, &call, &ctx).await?;
+        let asked = self.permit(batch, held, &call, ctx).await?;
         if ctx.turn.dry_run {
             return Ok(dry_run(&call, asked.is_left_open()));
         }
         // From here on something may have happened.
-        self.ctx = Some(Arc::clone(&ctx));
+        self.began = true;
         self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =
-            if intercepted { Box::pin(self.before(batch, held, call, &ctx)).await? } else { (call, None) };
+            if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
             Some(answer) => self.take(entry, answer.map_err(Failure::from)),
             // A result of before; its turn in the lane; the tool itself.
-            None => self.answer(batch, entry, &call, &ctx).await,
+            None => self.answer(batch, entry, &call, ctx).await,
         };
         if let Some(cost) = self.cost_usd {
             session.spend(cost);
         }
         if intercepted {
-            answer = Box::pin(self.after(batch, entry, &call, &ctx, answer)).await;
+            answer = Box::pin(self.after(batch, entry, &call, ctx, answer)).await;
         }
         let answer: ToolResult = match answer {
             Ok(output) => Ok(output),
             Err(Failure::Refused(error)) => Err(error),
             Err(other @ (Failure::Fault(_) | Failure::Host(_))) => return Err(other),
         };
-        Ok(self.reduce(batch.view.reducer_of(entry), &call, &ctx, answer).await?)
+        Ok(self.reduce(batch.view.reducer_of(entry), &call, ctx, answer).await?)
     }
 }
