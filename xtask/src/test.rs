@@ -21,6 +21,8 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
+    // What is behind the feature is the system's store alone, and brings much: it is built here, and tested with a mock.
+    ("key ring", |workspace| cargo(workspace, &["check", "--package", "toolbay", "--features", "keyring"])),
     ("languages", languages::run),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),

@@ -163,7 +163,8 @@ pub struct HostLimits {
     /// How long a call may wait for a place before it is answered `busy`.
     #[serde(deserialize_with = "read_duration")]
     pub queue_timeout: Duration,
-    /// HTTP and raw connections of all calls that are open at once.
+    /// HTTP and raw connections of all calls that are open at once; of one plugin, server or service a share of them,
+    /// [`HostLimits::connections_of_one`].
     pub http_connections: u32,
     /// Programs of all calls that run at once.
     pub processes: u32,
@@ -207,7 +208,17 @@ impl Default for HostLimits {
     }
 }
 
+/// Into how many shares the connections of a host are divided: as many plugins as can hold them all only together.
+const CONNECTION_SHARES: u32 = 4;
+
 impl HostLimits {
+    /// Connections that one plugin, MCP server or service may have open at once, whatever its calls are: a quarter of
+    /// the host's, and one at least.
+    #[must_use]
+    pub fn connections_of_one(&self) -> u32 {
+        self.http_connections.div_ceil(CONNECTION_SHARES).max(1)
+    }
+
     /// The keys in which another host's bounds differ that are settled when a host is made. The breaker's are not:
     /// they are read again with the policy.
     #[must_use]
