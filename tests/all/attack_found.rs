@@ -406,3 +406,37 @@ async fn a_reload_opens_the_folders_again() {
     host.load("f", guest_artifacts::CAP_FILES).await;
     assert_eq!(host.ask("f__read", json!({"path": "out/a.txt"})).await["text"], "new");
 }
+
+/// A function that gives back a list of flags: to the host each name that is set is a text of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_result_of_flags_takes_little_memory() {
+    let name = "attack_found::a_foreign_result_of_flags_takes_little_memory";
+    if in_a_process(name, "ulimit -c 0") {
+        return;
+    }
+    let names: String = ('a'..='z').map(|c| format!("\"{c}\" ")).collect();
+    let more: String = ('a'..='f').map(|c| format!("\"z{c}\" ")).collect();
+    let component = format!(
+        r#"(component
+            (type $flags (flags {names}{more}))
+            (export $all "all" (type $flags))
+            (core module $m
+                (memory (export "memory") 32)
+                (func (export "lots") (result i32)
+                    (memory.fill (i32.const 1024) (i32.const 255) (i32.const 1000000))
+                    (i32.store (i32.const 0) (i32.const 1024))
+                    (i32.store (i32.const 4) (i32.const 200000))
+                    (i32.const 0)))
+            (core instance $i (instantiate $m))
+            (func $lots (result (list $all)) (canon lift (core func $i "lots") (memory (core memory $i "memory"))))
+            (export "lots" (func $lots)))"#
+    );
+    let host = TestHost::empty("");
+    let bytes = wat::parse_str(component).unwrap();
+    host.host.load_bytes(PluginId::new("f").unwrap(), bytes).await.unwrap();
+    let before = reset_peak();
+    let said = host.call("f__lots", json!({})).await;
+    assert_eq!(outcome(&said), "output_too_large", "{said:?}");
+    let peak = peak_mib() - before;
+    assert!(peak < 64, "{peak} MiB");
+}

@@ -136,7 +136,7 @@ async fn call_for_ever(dir: &Path, round: &str) {
             for n in 0.. {
                 let id = format!("{round}-{caller}-{n}");
                 let view = host.view(Filter::default());
-                let calls = vec![ToolCall::new(&id, "e__echo", r#"{"a":1}"#)];
+                let calls = vec![ToolCall::new(&*id, "e__echo", r#"{"a":1}"#)];
                 let results = host.call_all(&view, calls, TurnContext::default()).await;
                 assert!(results[0].result.is_ok());
                 std::io::stdout().lock().write_all(format!("id {id}\n").as_bytes()).unwrap();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use integration_tests::{fault, outcome, refusal, words};
 use serde_json::{Value, json};
 use toolbay::core::fault::FaultKind;
-use toolbay_mcp::client::ServerState;
+use toolbay::core::invoke::BoxFuture;
+use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState};
 
 use crate::bridge::{Bridged, SOON};
 use crate::server::{Reply, Seen, Server, redirect, response};
@@ -471,4 +472,47 @@ async fn a_list_of_many_small_values_is_cut() {
     let host = bridged(&server, "").await;
     assert!((100..200).contains(&host.tools().len()), "{}", host.tools().len());
     assert!(host.status().problems[0].contains("more than 2000000 values"), "{:?}", host.status().problems);
+}
+
+/// Never answers.
+#[derive(Debug, Default)]
+struct Thinking(AtomicUsize);
+
+impl Elicit for Thinking {
+    fn elicit<'a>(&'a self, _: &'a Elicitation) -> BoxFuture<'a, Elicited> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_to_a_person_holds_nothing_up_that_comes_after_it() {
+    let question = json!({"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": {
+        "message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+    // Six questions, of which four may be open, and a change after them.
+    let said = format!("{}data: {changed}\n\n", format!("data: {question}\n\n").repeat(6));
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    let inner = talking(move || {
+        let head = format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n{said}");
+        Reply::Endless(head.into_bytes(), b": here\n".to_vec(), Duration::from_millis(200))
+    });
+    let server = Server::new(move |seen| {
+        if body(seen)["method"] == "tools/list" {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        inner(seen)
+    })
+    .await;
+    let person = Arc::new(Thinking::default());
+    let asked = Arc::clone(&person);
+    let text = format!("[mcp.s]\nurl = \"{}\"\nprotocol = \"legacy\"", server.url("/mcp"));
+    let host = Bridged::with(&text, |bridge| bridge.with_elicit(asked)).await;
+    host.until("the change is heard", |_| lists.load(Ordering::SeqCst) >= 2).await;
+    assert_eq!(person.0.load(Ordering::SeqCst), 4, "no more are asked at once");
+    let refused = || server.seen().iter().filter(|seen| body(seen)["result"]["action"] == "cancel").count();
+    host.until("the others are answered", |_| refused() == 2).await;
+    assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "fine");
+    assert_eq!(host.status().connects, 1, "{:?}", host.status());
 }

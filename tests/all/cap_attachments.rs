@@ -69,6 +69,22 @@ async fn what_is_granted_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_handed_back_has_no_value_of_a_secret() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().canonicalize().unwrap().join("token");
+    std::fs::write(&file, "canary-5c1f-77aa").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = format!("[secrets.T]\nfrom = \"file:{}\"\nreveal = true\n", file.display());
+    let (host, files) = (host(&format!("{secret}{ALL}")).await, files());
+    let args = json!({"name": "canary-5c1f-77aa.txt", "media": "text/plain", "text": "a canary-5c1f-77aa b"});
+    ask(&host, &files, "a__create", args).await;
+    let created = files.created();
+    assert_eq!((created[0].0.name.as_str(), &*created[0].1), ("[secret T].txt", &b"a [secret T] b"[..]));
+    assert_eq!(created[0].0.size, created[0].1.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_granted_is_denied_and_not_listed() {
     for (grant, seen, read, created) in [
         ("", vec![], [false, false, false], [false, false]),

@@ -279,7 +279,7 @@ async fn the_connections_of_the_host_are_bounded_and_no_plugin_uses_anothers() {
     .await;
     let grant = lines(&[&server], &["127.0.0.1"]);
     let policy = format!(
-        "[host]\nhttp_connections = 2\n[limits]\ntimeout = \"10s\"\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}"
+        "[host]\nhttp_connections = 8\n[limits]\ntimeout = \"10s\"\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}"
     );
     let host =
         TestHost::new(&[("net", guest_artifacts::CAP_NET), ("two", guest_artifacts::CAP_NET)], &policy).await;

@@ -332,4 +332,7 @@ async fn raw_connections_are_counted_and_closed_with_the_call() {
     assert_eq!(said["text"], "x".repeat(50), "one peer is one connection: {said}");
     let host = sockets(&net, "http_requests = 2").await;
     assert_eq!(host.ask("s__many", args.clone()).await["open"], 2);
+    // The share of one plugin: a quarter.
+    let host = sockets(&net, "[host]\nhttp_connections = 4").await;
+    assert_eq!(host.ask("s__many", args.clone()).await["open"], 1);
 }

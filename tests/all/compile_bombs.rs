@@ -76,7 +76,7 @@ fn function(body: &str) -> Vec<u8> {
 }
 
 /// A function that takes the compiler many seconds, and is within every bound.
-fn slow() -> Vec<u8> {
+pub(crate) fn slow() -> Vec<u8> {
     let branches = lines(390, |_| "(block (br_if 0 (local.get 0)))".to_owned());
     carrying(&lines(2400, |_| format!("(func (param i32) {branches})")))
 }
@@ -300,25 +300,19 @@ async fn a_worker_that_is_none_is_not_believed() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).unwrap();
         file
     };
-    let digest = "0".repeat(64);
+    let lie = |bytes: usize| {
+        let digest = "0".repeat(64);
+        format!(
+            "echo '{{\"held\":{{\"landlock\":0,\"seccomp\":true}},\"answer\":{{\"Code\":{{\"bytes\":{bytes},\
+             \"sha256\":\"{digest}\"}}}}}}'; printf code"
+        )
+    };
     for (file, part) in [
         (folder.path().join("nothing"), "does not start"),
         (script("silent", "exit 0"), "ended without an answer"),
         (script("loud", "echo oops >&2; exit 3"), "oops"),
-        (
-            script(
-                "lies",
-                &format!("echo '{{\"Code\":{{\"bytes\":4,\"sha256\":\"{digest}\"}}}}'; printf code"),
-            ),
-            "not what it says",
-        ),
-        (
-            script(
-                "short",
-                &format!("echo '{{\"Code\":{{\"bytes\":9,\"sha256\":\"{digest}\"}}}}'; printf code"),
-            ),
-            "not what it says",
-        ),
+        (script("lies", &lie(4)), "not what it says"),
+        (script("short", &lie(9)), "not what it says"),
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),
     ] {

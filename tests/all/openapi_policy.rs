@@ -354,3 +354,34 @@ async fn a_server_that_hangs_holds_up_no_other_source() {
     soon("the next policy", &host, &|host| names(host).is_empty()).await;
     assert!(!silent.seen().is_empty(), "it was asked");
 }
+
+/// The policy names another document than at the start: it is read, and watched from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_a_new_policy_names_is_watched() {
+    let server = Server::new(echo).await;
+    let (first, second) = (Written::new(&document(&["get /pets"])), Written::new(&document(&["get /cats"])));
+    let host = TestHost::empty("");
+    let file = host.root().join("watched.toml");
+    std::fs::write(&file, first.section(&server, "")).unwrap();
+    let (from, root) = (file.clone(), host.root());
+    let read = move || Ok(policy(&std::fs::read_to_string(&from).map_err(|e| e.to_string())?, &root));
+    let options = WatchOptions {
+        settle: Duration::from_millis(50),
+        poll: Duration::from_millis(100),
+        files: vec![Watched::policy(&file, read), Watched::document(first.path())],
+    };
+    let watch = host.host.watch(&host.root().join("plugins"), options).await;
+    watch.reload();
+    let soon = async |what: &str, tool: &str| {
+        let start = std::time::Instant::now();
+        while names(&host.host) != [tool] {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", names(&host.host));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the first policy", "api__get_pets").await;
+    std::fs::write(&file, second.section(&server, "")).unwrap();
+    soon("the next policy", "api__get_cats").await;
+    std::fs::write(second.path(), document(&["get /dogs"]).to_string()).unwrap();
+    soon("its document", "api__get_dogs").await;
+}

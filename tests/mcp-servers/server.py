@@ -95,6 +95,7 @@ def tools():
         tool("ask"),
         tool("structured", outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
         tool("secret"),
+        tool("pid"),
         tool("change"),
         tool("die"),
         tool("long"),
@@ -114,6 +115,8 @@ def call(id, params):
         answer(id, text(json.dumps(dict(os.environ), sort_keys=True)))
     elif name == "secret":
         answer(id, text("the token is " + os.environ.get("TOKEN", "absent")))
+    elif name == "pid":
+        answer(id, text(str(os.getpid())))
     elif name == "wait":
         time.sleep(args.get("ms", 0) / 1000)
         answer(id, text("waited"))

@@ -5,6 +5,7 @@
 mod bench;
 mod clients;
 mod conformance;
+mod counts;
 mod demo;
 mod foreign;
 mod hostile;
@@ -39,6 +40,7 @@ TASK is one of
     bench [--quick] [--plots] [--json FILE] [NAME…]
                          measures; quick: the headline figures, in less than five minutes; plots: draws the
                          curves into `docs/performance`
+    counts [--write]     counts the instructions and allocations of a call, and compares them with those that are kept
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
@@ -77,6 +79,8 @@ fn run(args: &[&str]) -> Result<()> {
             let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
+        ["counts"] => counts::run(&workspace, false),
+        ["counts", "--write"] => counts::run(&workspace, true),
         ["languages"] => languages::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),

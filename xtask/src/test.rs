@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, languages, plugins, tidy};
+use crate::{clients, conformance, counts, languages, plugins, tidy};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -21,10 +21,13 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
+    // What is behind the feature is the system's store alone, and brings much: it is built here, and tested with a mock.
+    ("key ring", |workspace| cargo(workspace, &["check", "--package", "toolbay", "--features", "keyring"])),
     ("languages", languages::run),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),
+    ("counts", |workspace| counts::run(workspace, false)),
     ("vendor types", vendor_types),
     ("documentation", documentation),
 ];

@@ -129,6 +129,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure how long calls of one tool take: it is called so many times, and does each time what it does.
+    Bench(BenchArgs),
     /// Print a result that was too long and was cut, or a part of it.
     Output(OutputArgs),
     /// Show what a plugin is, what it asks for and what it is granted.
@@ -432,6 +434,29 @@ pub(crate) struct TurnArgs {
     /// The session that the calls belong to. What is cut from results is kept for it: `toolbay output`.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
+}
+
+/// What is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// The tool's name, as `list` shows it.
+    pub(crate) tool: String,
+    /// The arguments of each call, a JSON object; `-` reads them from stdin.
+    #[arg(value_name = "JSON", conflicts_with = "args_file")]
+    pub(crate) json_args: Option<String>,
+    /// Read the arguments from a file; `-` is stdin.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) args_file: Option<PathBuf>,
+    /// How many calls are made one after the other, and again as one batch.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) calls: u32,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Which kept result, and what of it.

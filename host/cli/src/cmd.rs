@@ -2,6 +2,7 @@
 
 mod attachments;
 mod batch;
+mod bench;
 mod call;
 mod check;
 mod client_setup;
@@ -55,6 +56,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         }
         Command::Batch { file, turn, approval, json } => {
             batch::run(Run { setup, turn: &turn, approval: &approval, json }, &file).await
+        }
+        Command::Bench(asked) => {
+            let text = arguments(asked.json_args.clone(), asked.args_file.clone())?;
+            let (turn, approval) = (&asked.turn, &asked.approval);
+            bench::run(Run { setup, turn, approval, json: asked.json }, &asked, &text).await
         }
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,

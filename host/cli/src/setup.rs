@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::floor::Keep;
-use toolbay::core::policy::{Place, Profile};
+use toolbay::core::policy::Profile;
 use toolbay::core::reach;
 use toolbay::{
     FileAudit, FileConsents, FileSwitches, Host, HostBuilder, LoadEvent, PluginId, Policy, Watched,
@@ -251,11 +251,7 @@ pub(crate) fn watched_switches(args: &SetupArgs) -> Result<Watched, Stop> {
 /// The documents of services that are files, to be read again when they change.
 pub(crate) fn watched_documents(host: &Host) -> Vec<Watched> {
     let policy = host.policy();
-    let files = policy.openapi().filter_map(|service| match &service.document {
-        Place::File(path) => Some(path.clone()),
-        Place::Url(_) => None,
-    });
-    files.map(Watched::document).collect()
+    policy.openapi().filter_map(|service| service.file()).map(Watched::document).collect()
 }
 
 /// The plugin directory; `None` if it is the default one and is not there yet. Without it there are tools if there are

@@ -23,7 +23,7 @@ pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
 #[derive(Debug, Clone)]
 pub struct ToolCall {
     /// The caller's id of the call; comes back with the result.
-    pub id: String,
+    pub id: Arc<str>,
     /// The tool's qualified name.
     pub tool: String,
     /// The arguments, a JSON text. Nothing but white space counts as `{}`.
@@ -33,7 +33,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// A call with the arguments as JSON text.
     #[must_use]
-    pub fn new(id: impl Into<String>, tool: impl Into<String>, args: impl Into<String>) -> Self {
+    pub fn new(id: impl Into<Arc<str>>, tool: impl Into<String>, args: impl Into<String>) -> Self {
         Self { id: id.into(), tool: tool.into(), args: args.into() }
     }
 }

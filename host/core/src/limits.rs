@@ -170,7 +170,8 @@ pub struct HostLimits {
     /// How long a call may wait for a place before it is answered `busy`.
     #[serde(deserialize_with = "read_duration")]
     pub queue_timeout: Duration,
-    /// HTTP and raw connections of all calls that are open at once.
+    /// HTTP and raw connections of all calls that are open at once; of one plugin, server or service a share of them,
+    /// [`HostLimits::connections_of_one`].
     pub http_connections: u32,
     /// Programs of all calls that run at once.
     pub processes: u32,
@@ -214,12 +215,22 @@ impl Default for HostLimits {
     }
 }
 
+/// Into how many shares the connections of a host are divided: as many plugins as can hold them all only together.
+const CONNECTION_SHARES: u32 = 4;
+
 impl HostLimits {
     /// Calls that may call others, on each step into one another, that are under way at once: a quarter of the places,
     /// beside which they are, since they wait for such.
     #[must_use]
     pub fn callers(&self) -> u32 {
         self.parallel_calls.div_ceil(4)
+    }
+
+    /// Connections that one plugin, MCP server or service may have open at once, whatever its calls are: a quarter of
+    /// the host's, and one at least.
+    #[must_use]
+    pub fn connections_of_one(&self) -> u32 {
+        self.http_connections.div_ceil(CONNECTION_SHARES).max(1)
     }
 
     /// The keys in which another host's bounds differ that are settled when a host is made. The breaker's are not:

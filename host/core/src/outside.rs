@@ -37,6 +37,10 @@ pub trait Outside: Send + Sync + fmt::Debug {
         request: Request,
     ) -> BoxFuture<'a, Result<Response, OutsideError>>;
 
+    /// A mark of what a program would be handed now beside what its section says: another one when the value of one of
+    /// its secrets is another.
+    fn handed(&self, child: &Child) -> u64;
+
     /// A text without the values of secrets, for logs and lists.
     fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str>;
 }

@@ -57,7 +57,7 @@ const CALL_SHARE: usize = 8;
 #[derive(Debug)]
 pub struct Delivered {
     /// The caller's id of the call.
-    pub call_id: String,
+    pub call_id: Arc<str>,
     /// The name of the tool that was called.
     pub tool: String,
     /// The name that the caller used, if that tool only passed the call on (`tool_call`).
@@ -227,7 +227,7 @@ impl Pipeline {
     /// lane run one after the other, in their order. Must be called inside a tokio runtime with timers. Dropping the
     /// future ends every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<Delivered> {
-        let gates = self.gates.load_full();
+        let gates = self.gates.load();
         let turn_count = turn.session.turn(&gates.session, turn.identity.turn);
         let (turn, count) = (Arc::new(turn), calls.len());
         if count == 0 {
@@ -251,12 +251,11 @@ impl Pipeline {
             return results;
         }
         let units = units(view, calls);
+        let gates = arc_swap::Guard::into_inner(gates);
         let whole =
             Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count, outer: None };
         // Boxed, so that a single call does not carry it about.
-        let mut results = Box::pin(Crew::work_off(whole, units)).await;
-        results.sort_unstable_by_key(|(index, _)| *index);
-        results.into_iter().map(|(_, delivered)| delivered).collect()
+        Box::pin(Crew::work_off(whole, units)).await
     }
 }
 

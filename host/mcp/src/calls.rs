@@ -18,9 +18,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
 use toolbay_core::canonical;
+use toolbay_core::capability::CapabilityKind;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tags;
-use toolbay_core::view::View;
+use toolbay_core::view::{Entry, View};
 
 use crate::asking::{Asker, Brought};
 use crate::auth::Standing;
@@ -197,6 +198,8 @@ impl Job {
                 .map_err(|error| ErrorData::internal_error(error.to_string(), None))?,
             (None, None) => String::new(),
         };
+        let view = server.view();
+        let entry = view.get(&self.request.name);
         let (sink, events) = (self.token.is_some() || self.as_task).then(progress::channel).unzip();
         let turn = TurnContext {
             budget_chars: server.options().budget_chars,
@@ -205,11 +208,14 @@ impl Job {
             identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
             session: Arc::clone(&self.caller.whose.session),
             dialog: Some(Arc::clone(&self.asker) as _),
+            // Results of such turns are not kept for equal calls: only where they are wanted.
+            attachments: entry
+                .filter(|entry| hands_back(entry))
+                .and_then(|_| server.handed().of_call(&self.caller.whose.session)),
             approver: (server.options().ask && server.seals().work() && self.asker.can_approve())
                 .then(|| Arc::clone(&self.asker) as _),
             ..TurnContext::default()
         };
-        let view = server.view();
         let call = ToolCall::new(self.id.clone(), self.request.name.as_ref(), args);
         let ended = CancellationToken::new();
         let run = async {
@@ -224,8 +230,7 @@ impl Job {
                 CallToolResponse::InputRequired(required)
             });
         }
-        let entry = view.get(&self.request.name);
-        let result = match delivered {
+        let mut result = match delivered {
             None => convert::abandoned(),
             Some(Delivered { result: Err(_), .. }) if self.asker.missing().is_some() => {
                 let wanted = self.asker.missing().unwrap_or_default();
@@ -233,6 +238,7 @@ impl Job {
             }
             Some(delivered) => convert::answer(delivered, entry.map(AsRef::as_ref), self.era, self.links)?,
         };
+        server.handed().complete(&self.caller.whose.session, &mut result.content);
         Ok(signed(result, self.era))
     }
 
@@ -293,6 +299,20 @@ impl Job {
                 // Nobody hears it any more; a task goes on.
                 token = None;
             }
+        }
+    }
+}
+
+/// Whether a tool may make files.
+fn hands_back(entry: &Entry) -> bool {
+    entry.def.capabilities.iter().any(|one| one.kind == CapabilityKind::Attachments)
+}
+
+impl Drop for Caller {
+    /// What a session was handed goes with it; one that others hold goes on.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.whose.session) == 1 {
+            self.server.handed().forget(&self.whose.session);
         }
     }
 }

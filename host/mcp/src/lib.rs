@@ -20,6 +20,7 @@
 //! | `shelf` | how prompts and resources do |
 //! | `pages` | how long lists are cut |
 //! | `outputs` | how what was cut from results can be read |
+//! | `handed` | how files that tools hand back can be read |
 //! | `legacy` | what older clients get instead of output that is no object |
 //! | `progress` | which progress events go out, and with which numbers |
 //! | [`client`] | how other servers become sources of tools |
@@ -53,6 +54,7 @@ mod calls;
 mod changes;
 pub mod client;
 mod convert;
+mod handed;
 pub mod http;
 mod legacy;
 mod lines;

@@ -41,6 +41,7 @@ use crate::asking::Brought;
 use crate::calls::Caller;
 use crate::changes::{self, Watched};
 use crate::convert::{self, Era};
+use crate::handed::{self, Handed};
 use crate::pages::Cursor;
 use crate::seal::Seals;
 use crate::tasks::Tasks;
@@ -119,6 +120,8 @@ struct Shared {
     changes: watch::Sender<u64>,
     seals: Arc<Seals>,
     tasks: Arc<Tasks>,
+    /// The files that tools handed back.
+    handed: Arc<Handed>,
     /// The calls that run, whether or not somebody still waits for their answers.
     calls: TaskTracker,
     /// Fires when the tools are there.
@@ -132,10 +135,12 @@ impl Server {
         let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
         loaded.cancel();
         let (filter, seals, tasks) = (Arc::new(filter), Arc::new(Seals::new()), Arc::default());
+        let handed = Arc::default();
         let calls = TaskTracker::new();
         // It takes more all the same; so it can be waited for at any time.
         calls.close();
-        let shared = Shared { registry, pipeline, filter, options, changes, seals, tasks, calls, loaded };
+        let shared =
+            Shared { registry, pipeline, filter, options, changes, seals, tasks, handed, calls, loaded };
         Self { shared: Arc::new(shared) }
     }
 
@@ -222,6 +227,10 @@ impl Server {
 
     pub(crate) fn seals(&self) -> &Seals {
         &self.shared.seals
+    }
+
+    pub(crate) fn handed(&self) -> &Arc<Handed> {
+        &self.shared.handed
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -330,6 +339,8 @@ impl Connection {
             let kept = outputs::list(&**spool, &self.caller.whose.session).await;
             all.extend(kept.into_iter().map(|resource| (resource.uri.clone(), resource)));
         }
+        let files = self.server().handed().list(&self.caller.whose.session);
+        all.extend(files.into_iter().map(|resource| (resource.uri.clone(), resource)));
         let all = all.into_iter().map(|(uri, resource)| (uri.into(), resource));
         let (resources, next) = cursor.page(all, self.options().page_size);
         let mut page = ListResourcesResult::with_all_items(resources);
@@ -366,6 +377,8 @@ impl Connection {
         let mut result = if outputs::is_one(uri) {
             let spool = self.server().pipeline().spool().ok_or_else(absent)?;
             outputs::read(&**spool, &self.caller.whose.session, uri).await.ok_or_else(absent)?
+        } else if handed::is_one(uri) {
+            self.server().handed().read(&self.caller.whose.session, uri).ok_or_else(absent)?
         } else {
             let contents = shelf::read(&self.server().view(), uri).ok_or_else(absent)??;
             ReadResourceResult::new(vec![contents])

@@ -15,8 +15,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -24,6 +24,7 @@ use toolbay_core::limits::HostLimits;
 use toolbay_core::quantity;
 use wasmtime::component::Component;
 
+use crate::capability::process::cage::Confinement;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::{code, complexity, native, worker};
@@ -36,6 +37,8 @@ const STACK: usize = 8 << 20;
 pub(crate) struct Compiler {
     timeout: Duration,
     worker: Option<PathBuf>,
+    /// Whether the log was told that a worker is not held.
+    told: Once,
     slots: Arc<Semaphore>,
     /// Compilations that ended, well or not.
     ended: Arc<AtomicU64>,
@@ -78,6 +81,7 @@ impl Compiler {
         Self {
             timeout: limits.compile_timeout,
             worker,
+            told: Once::new(),
             slots: Arc::new(Semaphore::new(at_once)),
             ended: Arc::default(),
         }
@@ -99,6 +103,11 @@ impl Compiler {
             Some(program) => self.in_a_process(engine, program, bytes, slot).await,
             None => self.in_a_thread(engine, bytes, slot).await,
         }
+    }
+
+    /// What holds the worker; `None`: there is none. Starts one.
+    pub(crate) async fn confinement(&self) -> Option<Result<Confinement, LoadError>> {
+        Some(worker::confinement(self.worker.as_deref()?).await)
     }
 
     /// Waits for a slot; as long as compilations end, it will be free.
@@ -153,7 +162,7 @@ impl Compiler {
         bytes: Vec<u8>,
         slot: Slot,
     ) -> Result<Compiled, LoadError> {
-        let work = worker::ask(program, bytes, self.timeout);
+        let work = worker::ask(program, bytes, self.timeout, &self.told);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.too_long())??;
         drop(slot);
         let engine = engine.clone();

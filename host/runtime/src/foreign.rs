@@ -124,6 +124,9 @@ impl Foreign {
             Err(refused) => return Ok(Err(error_to_guest(refused))),
         };
         let mut results = vec![Val::Bool(false); ty.results().len()];
+        if ty.results().any(|ty| schema::has_flags(&ty)) {
+            store.set_hostcall_fuel(store.hostcall_fuel() / schema::FLAGS_WEIGHT);
+        }
         func.call_async(&mut *store, &params, &mut results).await?;
         drop(params);
         let most = store.data().answer_bytes();

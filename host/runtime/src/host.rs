@@ -27,6 +27,7 @@ use toolbay_core::view::{Filter, View};
 use crate::admission::Admission;
 use crate::cache::{self, Cache};
 use crate::capability::files::{Folders, ReadLog};
+use crate::capability::process::cage::Confinement;
 use crate::capability::{Services, kv};
 use crate::code;
 use crate::compiler::Compiler;
@@ -464,6 +465,16 @@ impl Host {
         let name = ToolName::new(entry.def.name.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
         explain::explain(&self.policy(), plugin, entry, &name, profile, view.why_not(entry))
+    }
+
+    /// What the kernel holds the [compile worker](HostBuilder::compile_worker) with, as one word: `landlock+seccomp`,
+    /// `seccomp`, `landlock` or `no sandbox`. Starts one to hear it. `None`: the host was given none.
+    ///
+    /// # Errors
+    /// When the worker does not start, or says nothing.
+    pub async fn compile_worker_sandbox(&self) -> Option<Result<&'static str, LoadError>> {
+        let held = self.installed.shared.compiler.confinement().await?;
+        Some(held.map(Confinement::shown))
     }
 
     /// Puts native tools in: [`native_tool`](crate::native_tool) makes them.

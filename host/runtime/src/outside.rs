@@ -2,7 +2,8 @@
 //! one client of the host, values of secrets put in at the last moment.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use toolbay_core::invoke::BoxFuture;
 use toolbay_core::mcp_server::{Child, Endpoint};
@@ -41,6 +42,14 @@ impl Outside for Outward {
             let services = self.0.services();
             services.http.send_outward(name, endpoint, request, &services.secrets).await
         })
+    }
+
+    fn handed(&self, child: &Child) -> u64 {
+        // Keyed, so that nothing of a value can be told from its mark.
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let services = self.0.services();
+        let values = child.env_secrets.values().map(|name| services.secrets.value(name));
+        KEY.hash_one(values.collect::<Vec<_>>())
     }
 
     fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {

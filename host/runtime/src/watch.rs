@@ -80,7 +80,8 @@ impl Watched {
         Self::new(file.into(), Then::Policy(Arc::new(read)))
     }
 
-    /// The document of a service of the policy: all of them are read again, without anything else waiting for it.
+    /// The document of a service of the policy: all of them are read again, without anything else waiting for it. Those of
+    /// a policy that is read again are watched by themselves.
     #[must_use]
     pub fn document(file: impl Into<PathBuf>) -> Self {
         Self::new(file.into(), Then::Documents)
@@ -288,6 +289,9 @@ impl Watcher {
                 due.documents |= self.read(index, anew).await;
             }
         }
+        if due.documents {
+            self.follow_documents();
+        }
         if let Some((_, stamp)) = &mut self.consents
             && *stamp != seen.consents
         {
@@ -295,6 +299,14 @@ impl Watcher {
             (due.scan, due.agreed) = (true, true);
         }
         moving
+    }
+
+    /// Watches the documents that the policy names now, and no others.
+    fn follow_documents(&mut self) {
+        let policy = self.host.policy();
+        let mut named: BTreeSet<&Path> = policy.openapi().filter_map(|service| service.file()).collect();
+        self.files.retain(|one| !matches!(one.then, Then::Documents) || named.remove(&*one.file));
+        self.files.extend(named.into_iter().map(Watched::document));
     }
 
     /// One `stat` for each place, off the async threads. `None`: the runtime is going down.

@@ -3,14 +3,16 @@
 //! | | |
 //! |---|---|
 //! | to the worker, on stdin | a line of JSON ([`Job`]), then the component; the pipe stays open while it is to work |
-//! | from the worker, on stdout | a line of JSON ([`Answer`]), then the code |
+//! | from the worker, on stdout | a line of JSON ([`Said`]), then the code |
 //!
 //! It gets no environment but the number of its threads. It bounds itself before it reads the component: memory, CPU, no
-//! files written, no core dump, a low priority. It ends when its stdin does: nobody waits for it any more.
+//! file beside its pipes, no core dump, a low priority; and where the kernel can, it is held to computing ([`cage`]): no
+//! file, no socket, no other process. It ends when its stdin does: nobody waits for it any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Once;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_core::text::one_line;
 
+use crate::capability::process::cage::{self, Confinement};
 use crate::code;
 use crate::digest::sha256;
 use crate::engine::Engine;
@@ -35,6 +38,10 @@ const MAX_THREADS: usize = 8;
 const MAX_CODE: u64 = 512 << 20;
 /// Longest line of an answer, and most of what a worker may say on stderr, in bytes.
 const MAX_LINE: u64 = 4 << 10;
+/// Files of a worker: its pipes. None is opened and no socket is made, also where the kernel has no sandbox.
+const MAX_FILES: u64 = 3;
+/// How long a worker may take to say what holds it.
+const MAX_START: Duration = Duration::from_secs(30);
 /// How much a worker gives way to everybody else: a third of the share of others. With less it would need minutes for a
 /// large component where the machine is busy.
 const NICENESS: i32 = 5;
@@ -47,6 +54,14 @@ struct Job {
     /// Its own bounds: address space in bytes, CPU time in seconds.
     memory: u64,
     seconds: u64,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
+    /// What held it while it worked.
+    held: Confinement,
+    answer: Answer,
 }
 
 /// What a worker answers.
@@ -62,10 +77,53 @@ enum Answer {
     Failed(String),
 }
 
-/// Has a component compiled by `program`. Dropping the future ends the worker.
-pub(crate) async fn ask(program: &Path, component: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, LoadError> {
-    let failed = |what: &str| LoadError::Compile(format!("the compile worker {what}"));
+/// Has a component compiled by `program`. Dropping the future ends the worker. The first time that a worker is not held,
+/// the log says so.
+pub(crate) async fn ask(
+    program: &Path,
+    component: Vec<u8>,
+    timeout: Duration,
+    told: &Once,
+) -> Result<Vec<u8>, LoadError> {
+    let (Said { held, answer }, code) = converse(program, component, timeout).await?;
+    if !held.seccomp {
+        told.call_once(|| {
+            let held = held.shown();
+            tracing::warn!(
+                held,
+                "the kernel takes no seccomp filter: the compile worker is bounded, but not held"
+            );
+        });
+    }
+    match answer {
+        Answer::Code { bytes, sha256: digest } => {
+            let whole = code.len() as u64 == bytes && sha256(&code).as_str() == digest;
+            if whole { Ok(code) } else { Err(failed("sent code that is not what it says")) }
+        }
+        Answer::Invalid(why) => Err(LoadError::Invalid(why)),
+        Answer::Feature(which) => Err(LoadError::Feature(which)),
+        Answer::Failed(why) => Err(LoadError::Compile(why)),
+    }
+}
+
+/// Starts a worker for nothing, to hear what holds it.
+pub(crate) async fn confinement(program: &Path) -> Result<Confinement, LoadError> {
+    let said = tokio::time::timeout(MAX_START, converse(program, Vec::new(), MAX_START)).await;
+    let (said, _) = said.map_err(|_| failed("says nothing"))??;
+    Ok(said.held)
+}
+
+fn failed(what: &str) -> LoadError {
+    LoadError::Compile(format!("the compile worker {what}"))
+}
+
+async fn converse(
+    program: &Path,
+    component: Vec<u8>,
+    timeout: Duration,
+) -> Result<(Said, Vec<u8>), LoadError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    cage::keep_files();
     let mut child = tokio::process::Command::new(program)
         .arg(COMPILE_WORKER)
         .env_clear()
@@ -94,34 +152,25 @@ pub(crate) async fn ask(program: &Path, component: Vec<u8>, timeout: Duration) -
     let mut last_words = Vec::new();
     let mut stderr = stderr.take(MAX_LINE);
     // A worker that ends early does not read to the end; its answer says why.
-    let (_, answer, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut last_words));
+    let (_, said, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut last_words));
     drop(stdin);
     // It has closed its pipes and ends; what it leaves is to be cleared away.
     let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
-    match answer {
-        Ok((Answer::Code { bytes, sha256: digest }, code)) => {
-            let whole = code.len() as u64 == bytes && sha256(&code).as_str() == digest;
-            if whole { Ok(code) } else { Err(failed("sent code that is not what it says")) }
-        }
-        Ok((Answer::Invalid(why), _)) => Err(LoadError::Invalid(why)),
-        Ok((Answer::Feature(which), _)) => Err(LoadError::Feature(which)),
-        Ok((Answer::Failed(why), _)) => Err(LoadError::Compile(why)),
-        Err(_) => {
-            let said = one_line(&String::from_utf8_lossy(&last_words), 300);
-            let memory = MAX_MEMORY >> 30;
-            Err(failed(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}")))
-        }
-    }
+    said.map_err(|_| {
+        let said = one_line(&String::from_utf8_lossy(&last_words), 300);
+        let memory = MAX_MEMORY >> 30;
+        failed(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}"))
+    })
 }
 
-async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Answer, Vec<u8>)> {
+async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Said, Vec<u8>)> {
     let mut stdout = tokio::io::BufReader::new(stdout);
     let mut line = Vec::new();
     (&mut stdout).take(MAX_LINE).read_until(b'\n', &mut line).await?;
-    let answer = serde_json::from_slice(&line)?;
+    let said = serde_json::from_slice(&line)?;
     let mut code = Vec::new();
     stdout.take(MAX_CODE).read_to_end(&mut code).await?;
-    Ok((answer, code))
+    Ok((said, code))
 }
 
 /// Does the work of a compile worker on stdin and stdout. A program that was given to
@@ -129,28 +178,32 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Answer, Vec<u8
 /// first argument is [`COMPILE_WORKER`].
 ///
 /// # Errors
-/// When a pipe is closed or a bound can not be set.
+/// When a pipe is closed, a bound can not be set, or the kernel's sandbox fails though it is there.
 pub fn run_compile_worker() -> std::io::Result<()> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut line = Vec::new();
     (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;
     let job: Job = serde_json::from_slice(&line)?;
-    bound(&job)?;
+    let held = cage::compute_only(|| bound(&job))?;
     let mut component = Vec::new();
     (&mut stdin).take(job.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || end_with(stdin))?;
     let (answer, code) = compile(&component);
     let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer(&mut stdout, &answer)?;
+    serde_json::to_writer(&mut stdout, &Said { held, answer })?;
     stdout.write_all(b"\n")?;
     stdout.write_all(&code)?;
     stdout.flush()
 }
 
 fn bound(job: &Job) -> std::io::Result<()> {
-    for (resource, most) in
-        [(Resource::As, job.memory), (Resource::Cpu, job.seconds), (Resource::Fsize, 0), (Resource::Core, 0)]
-    {
+    for (resource, most) in [
+        (Resource::As, job.memory),
+        (Resource::Cpu, job.seconds),
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+        (Resource::Nofile, MAX_FILES),
+    ] {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     nice(NICENESS)?;

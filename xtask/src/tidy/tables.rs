@@ -189,7 +189,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "wasi_files",
                 ],
             ),
-            ("compiler", &["code", "complexity", "engine", "error", "native", "worker"]),
+            ("compiler", &["capability", "code", "complexity", "engine", "error", "native", "worker"]),
             ("complexity", &["error"]),
             ("consent", &["plugin", "private"]),
             ("descriptor", &["bindings", "error", "foreign", "offers", "stdio"]),
@@ -286,7 +286,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("turn", &[]),
             ("wasi_files", &["capability", "state"]),
             ("watch", &["directory", "file", "host", "inotify", "installed"]),
-            ("worker", &["code", "digest", "engine", "error", "file"]),
+            ("worker", &["capability", "code", "digest", "engine", "error", "file"]),
         ],
     ),
 ];

@@ -54,6 +54,13 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
             false => writeln!(out, "mcp:{}\t{line}", server.name)?,
         }
     }
+    if let Some(held) = host.compile_worker_sandbox().await {
+        let held = held.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
+        match output::stdout_is_terminal() {
+            true => writeln!(out, "{NAME}compile worker{NAME:#}  {DIM}{held}{DIM:#}")?,
+            false => writeln!(out, "compile-worker\t{held}")?,
+        }
+    }
     out.flush()?;
     Ok(Verdict::Good)
 }

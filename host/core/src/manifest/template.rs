@@ -10,8 +10,8 @@
 //! | `{{`, `}}` | a brace |
 //!
 //! Texts and numbers stand as they are, lists and objects among other text as JSON. No shell reads any of it. What a
-//! model wrote must not become an option: a value that stands alone and begins with `-` is refused, unless the file has a
-//! literal `--` before it.
+//! model wrote must not become an option: a text that begins with an argument, and then with `-`, is refused, unless the
+//! file has a literal `--` before it.
 
 use std::collections::BTreeMap;
 
@@ -264,22 +264,29 @@ impl Text {
             for item in items {
                 let item = shown(item);
                 if item.starts_with('-') && !options_are_over {
-                    return Err(ToolError::new(
-                        ErrorCode::InputInvalid,
-                        format!("`{name}` begins with `-`, which the program would read as an option"),
-                    )
-                    .about(pointer(name)));
+                    return Err(no_option(name));
                 }
                 line.push(without_zero(item, pointer(name))?);
             }
             return Ok(());
         }
         if let Some(text) = self.fill(given, MAX_COMMAND_LINE)? {
+            if let [Piece::Argument(first), ..] = self.0.as_slice()
+                && text.starts_with('-')
+                && !options_are_over
+            {
+                return Err(no_option(first));
+            }
             let name = self.names().next().map_or_else(String::new, pointer);
             line.push(without_zero(text, name)?);
         }
         Ok(())
     }
+}
+
+fn no_option(name: &str) -> ToolError {
+    let message = format!("`{name}` begins with `-`, which the program would read as an option");
+    ToolError::new(ErrorCode::InputInvalid, message).about(pointer(name))
 }
 
 fn shown(value: &Value) -> String {
@@ -318,6 +325,27 @@ mod tests {
 
     fn filled(run: &str, args: &Value) -> Vec<String> {
         template(run).fill(args.as_object().unwrap()).unwrap().args
+    }
+
+    #[test]
+    fn what_a_model_wrote_begins_no_option_also_before_other_text() {
+        for (run, args, refused) in [
+            (r#"{ args = ["{path}/{name}"] }"#, json!({"path": "--exec=x", "name": "y"}), true),
+            (r#"{ args = ["{path}{name}"] }"#, json!({"path": "", "name": "-x"}), true),
+            (r#"{ args = ["{path}{name}"] }"#, json!({"path": "-", "name": "x"}), true),
+            (r#"{ args = ["{text}.txt"] }"#, json!({"text": "-o/tmp/a"}), true),
+            (r#"{ args = ["--lines={lines}"] }"#, json!({"lines": "-5"}), false),
+            (r#"{ args = ["-{name}"] }"#, json!({"name": "x"}), false),
+            (r#"{ args = ["{path}/{name}"] }"#, json!({"path": "a", "name": "-x"}), false),
+            (r#"{ args = ["--", "{path}/{name}"] }"#, json!({"path": "-a", "name": "b"}), false),
+        ] {
+            let filled = template(run).fill(args.as_object().unwrap());
+            assert_eq!(filled.is_err(), refused, "{run} {args}: {filled:?}");
+            if let Err(error) = filled {
+                assert_eq!(error.code, ErrorCode::InputInvalid);
+                assert!(error.message.contains("as an option"), "{error:?}");
+            }
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Onward for Below {
 
 impl Below {
     fn named(&self, call: ToolCall) -> ToolCall {
-        ToolCall { id: format!("{}/{}", self.maker.id, call.id), ..call }
+        ToolCall { id: format!("{}/{}", self.maker.id, call.id).into(), ..call }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::redact::Redactor;
 /// done: it is recorded too.
 pub(super) struct Open<'a> {
     batch: Batch<'a>,
-    call_id: &'a str,
+    call_id: &'a Arc<str>,
     tool: &'a str,
     args_bytes: usize,
     start: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    pub(super) fn new(batch: Batch<'a>, call_id: &'a str, tool: &'a str, args_bytes: usize) -> Self {
+    pub(super) fn new(batch: Batch<'a>, call_id: &'a Arc<str>, tool: &'a str, args_bytes: usize) -> Self {
         let pipeline = batch.pipeline;
         let way = Way {
             redactor: Redactor::clone(&pipeline.redactor.load()),
@@ -74,9 +74,10 @@ impl<'a> Open<'a> {
         };
         let (way, identity) = (&mut self.way, &self.batch.turn.identity);
         let redactor = &way.redactor;
+        let began = way.call.as_ref().filter(|_| way.began);
         let told = |text: &str| audit::cut(&redactor.text(text));
-        let (call_id, tool) = match way.names.take() {
-            Some((id, tool)) => (shown(redactor, id), shown(redactor, tool)),
+        let (call_id, tool) = match &way.call {
+            Some(call) => (shown(redactor, &call.call_id), shown(redactor, &call.tool)),
             None => (told(self.call_id).into(), told(self.tool).into()),
         };
         AuditRecord {
@@ -95,9 +96,9 @@ impl<'a> Open<'a> {
             permission: way.permission,
             outcome: outcome(result),
             limit,
-            uses: way.ctx.as_ref().map_or_else(Vec::new, |ctx| ctx.uses()),
-            uses_not_kept: way.ctx.as_ref().map_or(0, |ctx| ctx.uses_not_kept()),
-            usage: way.usage.or_else(|| way.ctx.as_ref().map(|ctx| ctx.spent())).unwrap_or_default(),
+            uses: began.map_or_else(Vec::new, |ctx| ctx.uses()),
+            uses_not_kept: began.map_or(0, |ctx| ctx.uses_not_kept()),
+            usage: way.usage.or_else(|| began.map(|ctx| ctx.spent())).unwrap_or_default(),
             cost_usd: way.cost_usd,
             duration_us,
             cached: way.cached.is_some(),
@@ -133,9 +134,9 @@ impl<'a> Open<'a> {
 }
 
 /// A text of a caller as it is kept: short, and without the values of secrets. Most are that as they come.
-fn shown(redactor: &Redactor, text: Arc<str>) -> Arc<str> {
-    match redactor.text(&text) {
-        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => text,
+fn shown(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
+    match redactor.text(text) {
+        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
         told => audit::cut(&told).into(),
     }
 }

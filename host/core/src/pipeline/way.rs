@@ -28,8 +28,8 @@ pub(super) struct Way {
     pub(super) redactor: Redactor,
     /// What holds where a tool's own settings leave something open.
     pub(super) delivery: Delivery,
-    /// The caller's id of the call, and the name of the tool that is called, as they are once they are shared.
-    pub(super) names: Option<(Arc<str>, Arc<str>)>,
+    /// The call, from the moment at which it is known what is called.
+    pub(super) call: Option<Arc<CallContext>>,
     pub(super) source: Option<Arc<ToolSource>>,
     /// The tool that was called in place of the one that was named.
     pub(super) target: Option<Arc<str>>,
@@ -40,7 +40,8 @@ pub(super) struct Way {
     /// Why the caller called.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
-    pub(super) ctx: Option<Arc<CallContext>>,
+    /// Whether something may have happened.
+    pub(super) began: bool,
     /// `None`: it has not ended.
     pub(super) usage: Option<Usage>,
     pub(super) cost_usd: Option<f64>,
@@ -62,7 +63,7 @@ impl Way {
     pub(super) async fn run(
         &mut self,
         batch: Batch<'_>,
-        id: &str,
+        id: &Arc<str>,
         tool: &str,
         mut args: String,
     ) -> Result<ToolOutput, Failure> {
@@ -84,8 +85,6 @@ impl Way {
             (Some(target), None) => Arc::clone(target),
             (None, None) => tool.into(),
         };
-        let id: Arc<str> = id.into();
-        self.names = Some((Arc::clone(&id), Arc::clone(&tool)));
         self.source = entry.map(|entry| Arc::clone(&entry.def.source));
         self.profile = held.map_or_else(|| view.profile(), Held::profile_name).cloned();
         let budget = match batch.outer {
@@ -93,15 +92,17 @@ impl Way {
             None => budget::share(turn.budget_chars, batch.count, entry.and_then(|entry| entry.result_chars)),
         };
         let (redactor, profile) = (self.redactor.clone(), self.profile.clone());
-        let mut ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
+        let mut ctx = CallContext::new(Arc::clone(id), tool, budget, Arc::clone(turn), redactor, profile);
         ctx.ends = batch.outer.map(|outer| outer.ends);
-        let result = self.produce(batch, held, args, Arc::new(ctx)).await;
+        let ctx = Arc::new(ctx);
+        self.call = Some(Arc::clone(&ctx));
+        let result = self.produce(batch, held, args, &ctx).await;
         if let Some(outer) = batch.outer
             && self.rules.is_some_and(|rules| rules.untrusted)
         {
             outer.heard_others();
         }
-        let mut outgoing = Outgoing::new(self, batch, &tool, budget);
+        let mut outgoing = Outgoing::new(self, batch, &ctx.tool, budget);
         let result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
@@ -118,7 +119,7 @@ impl Way {
         batch: Batch<'_>,
         held: Option<Held<'_>>,
         args: String,
-        ctx: Arc<CallContext>,
+        ctx: &Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
         let session = &batch.turn.session;
         // Dollars, calls of the turn, calls of the session.
@@ -133,21 +134,21 @@ impl Way {
         self.not_again(batch, entry)?;
         let call = matching(entry, read)?;
         // The rules of the policy and the profile, and who is asked.
-        let asked = self.permit(batch, held, &call, &ctx).await?;
+        let asked = self.permit(batch, held, &call, ctx).await?;
         if ctx.turn.dry_run {
             return Ok(dry_run(&call, asked.is_left_open()));
         }
         // From here on something may have happened.
-        self.ctx = Some(Arc::clone(&ctx));
+        self.began = true;
         self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
-        self.onto = Onto::of(entry, &ctx);
+        self.onto = Onto::of(entry, ctx);
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =
-            if intercepted { Box::pin(self.before(batch, held, call, &ctx)).await? } else { (call, None) };
+            if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
             Some(answer) => self.take(entry, answer.map_err(Failure::from)),
             // A result of before; its turn in the lane; the tool itself.
-            None => self.answer(batch, entry, &call, &ctx).await,
+            None => self.answer(batch, entry, &call, ctx).await,
         };
         if let (Some(onto), Some(rules)) = (&self.onto, &mut self.rules) {
             rules.untrusted |= onto.heard_others();
@@ -156,7 +157,7 @@ impl Way {
             session.spend(cost);
         }
         if intercepted {
-            answer = Box::pin(self.after(batch, entry, &call, &ctx, answer)).await;
+            answer = Box::pin(self.after(batch, entry, &call, ctx, answer)).await;
         }
         let answer: ToolResult = match answer {
             Ok(output) => Ok(output),
@@ -167,6 +168,6 @@ impl Way {
         if batch.outer.is_some() {
             return Ok(answer?);
         }
-        Ok(self.reduce(batch.view.reducer_of(entry), &call, &ctx, answer).await?)
+        Ok(self.reduce(batch.view.reducer_of(entry), &call, ctx, answer).await?)
     }
 }

@@ -171,6 +171,15 @@ pub enum Approve {
 }
 
 impl OpenApi {
+    /// The file of its document, if that is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match &self.document {
+            Place::File(path) => Some(path),
+            Place::Url(_) => None,
+        }
+    }
+
     /// The names of all secrets that it names.
     pub fn named_secrets(&self) -> impl Iterator<Item = &str> {
         let of_headers = self.headers.values().filter_map(|header| match header {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ use super::bounds::{
 use super::inbox::{Flood, Full, Held, Inbox};
 use super::link::{Ask, LinkError, said};
 use super::sse::Parser;
-use super::wire::{self, Message, RpcError};
+use super::wire::{self, Message, Question, RpcError};
 
 /// Longest session id, in bytes.
 const MAX_SESSION: usize = 1024;
@@ -40,6 +40,13 @@ pub(super) struct Web {
     ear: Mutex<Option<Response>>,
     /// Places for what is told beside all requests.
     asides: Arc<Semaphore>,
+}
+
+impl Drop for Web {
+    /// Nobody waits any more for what a person was asked.
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
 }
 
 /// What the handshake settled.
@@ -185,7 +192,7 @@ impl Web {
         answer?.map_err(LinkError::Rpc)
     }
 
-    async fn answer(&self, id: u64, response: Response) -> Result<Reply, LinkError> {
+    async fn answer(self: &Arc<Self>, id: u64, response: Response) -> Result<Reply, LinkError> {
         if !(200..=299).contains(&response.status) {
             let known = response.status == 404 && self.known().session.is_some();
             if known {
@@ -224,7 +231,7 @@ impl Web {
     }
 
     /// Reads events until the answer is among them. A stream that ends before is asked for again, if the server told how.
-    async fn stream(&self, id: u64, body: Body) -> Result<Reply, LinkError> {
+    async fn stream(self: &Arc<Self>, id: u64, body: Body) -> Result<Reply, LinkError> {
         let (mut body, mut parser, mut total) = (body, Parser::default(), 0);
         for _ in 0..=MAX_RESUMES {
             match self.events(Some(id), body, &mut parser, &mut total).await? {
@@ -247,7 +254,7 @@ impl Web {
 
     /// Reads one stream: to the answer, or to its end.
     async fn events(
-        &self,
+        self: &Arc<Self>,
         id: Option<u64>,
         mut body: Body,
         parser: &mut Parser,
@@ -283,7 +290,7 @@ impl Web {
     }
 
     /// Takes one event; returns the answer, if it is that.
-    async fn event(&self, id: Option<u64>, event: &[u8]) -> Result<Option<Reply>, LinkError> {
+    async fn event(self: &Arc<Self>, id: Option<u64>, event: &[u8]) -> Result<Option<Reply>, LinkError> {
         let ended = |flood: Flood| self.flooded(&flood);
         let Some(messages) = wire::read(event) else {
             return self.inbox.garbage("in a stream", event).map(|()| None).map_err(ended);
@@ -298,15 +305,36 @@ impl Web {
                 Message::Tell { method, params } => {
                     self.inbox.tell(&method, params.as_deref()).map_err(ended)?;
                 }
-                Message::Ask(question) => {
-                    let result = self.inbox.ask(&question).await.map_err(ended)?;
-                    let answer = self.send("POST", wire::answer(&question.id, result), Vec::new());
-                    // That it does not want to hear the answer is its own affair, and holds up nothing else.
-                    drop(tokio::time::timeout(TELL_WAIT, answer).await);
-                }
+                Message::Ask(question) => self.reply(question).await.map_err(ended)?,
             }
         }
         Ok(None)
+    }
+
+    /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked, so that
+    /// what else comes is heard meanwhile. There are no more such tasks than questions may be open.
+    async fn reply(self: &Arc<Self>, question: Question) -> Result<(), Flood> {
+        let (inbox, over, web) = (Arc::clone(&self.inbox), self.over.clone(), Arc::downgrade(self));
+        let mut asked = Box::pin(async move {
+            let result = inbox.ask(&question).await?;
+            Ok::<_, Flood>(wire::answer(&question.id, result))
+        });
+        if let Some(answer) = (&mut asked).now_or_never() {
+            self.say(answer?).await;
+            return Ok(());
+        }
+        drop(tokio::spawn(async move {
+            tokio::select! {
+                () = over.cancelled() => {}
+                Ok(answer) = asked => if let Some(web) = web.upgrade() { web.say(answer).await },
+            }
+        }));
+        Ok(())
+    }
+
+    /// Sends an answer. That the server does not want to hear it is its own affair, and holds up nothing else.
+    async fn say(&self, answer: Vec<u8>) {
+        drop(tokio::time::timeout(TELL_WAIT, self.send("POST", answer, Vec::new())).await);
     }
 
     /// It says more than may be: the conversation is over.
@@ -326,7 +354,7 @@ impl Web {
 
     /// Hears what the server says by itself, as revisions with a handshake have it: a GET that stays open. Returns when
     /// the stream ends; an error: there is none.
-    pub(super) async fn hear(&self) -> Result<Duration, LinkError> {
+    pub(super) async fn hear(self: &Arc<Self>) -> Result<Duration, LinkError> {
         let opened = self.ear.lock().unwrap_or_else(PoisonError::into_inner).take();
         let first = opened.is_some();
         let response = match opened {

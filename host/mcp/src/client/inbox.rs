@@ -340,6 +340,10 @@ pub(super) mod tests {
             Box::pin(async { Err(OutsideError::Failed("nowhere".to_owned())) })
         }
 
+        fn handed(&self, _: &Child) -> u64 {
+            0
+        }
+
         fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
             if text.contains("canary-secret") {
                 Cow::Owned(text.replace("canary-secret", "[secret T]"))

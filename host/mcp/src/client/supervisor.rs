@@ -56,6 +56,8 @@ pub(super) struct Supervisor {
     pub(super) server: Arc<McpServer>,
     pub(super) asks_reason: bool,
     pub(super) ports: Ports,
+    /// What it is handed beside its section, as a mark.
+    handed: u64,
     status: Mutex<ServerStatus>,
     state: watch::Sender<(ServerState, Option<Arc<Session>>)>,
     /// Somebody wants to call it.
@@ -71,6 +73,7 @@ impl Supervisor {
     pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: Ports) -> Self {
         let status = ServerStatus::new(&server);
         Self {
+            handed: handed(&server, &*ports.outside),
             server,
             asks_reason,
             ports,
@@ -87,9 +90,11 @@ impl Supervisor {
         self.server.name.as_str()
     }
 
-    /// Whether the same section would make the same supervisor.
+    /// Whether the same section, and what it would be handed now, would make the same supervisor.
     pub(super) fn is_for(&self, server: &McpServer, asks_reason: bool) -> bool {
-        *self.server == *server && self.asks_reason == asks_reason
+        *self.server == *server
+            && self.asks_reason == asks_reason
+            && self.handed == handed(server, &*self.ports.outside)
     }
 
     pub(super) fn status(&self) -> ServerStatus {
@@ -365,6 +370,14 @@ impl Supervisor {
             }
             Err(_) => Some("its list could not be read again in time".to_owned()),
         }
+    }
+}
+
+/// What a server is handed when it is started; one behind a URL gets it with each request.
+fn handed(server: &McpServer, outside: &dyn Outside) -> u64 {
+    match &server.place {
+        Place::Child(child) => outside.handed(child),
+        Place::Http(_) => 0,
     }
 }
 

@@ -14,6 +14,7 @@ mod calls;
 mod client;
 mod connection;
 mod discovery;
+mod handed;
 mod listing;
 mod outputs;
 mod puppet;

@@ -99,6 +99,7 @@ impl Puppet {
             }
             "blocks" => Ok(ToolOutput { content: blocks(), ..ToolOutput::text("see") }),
             "picture" => Ok(ToolOutput { content: blocks(), ..ToolOutput::default() }),
+            "hand" => hand(call, ctx).await,
             "nothing" => Ok(ToolOutput::default()),
             "hostile" => Ok(output(FORGED, json!({ FORGED: FORGED }))),
             "list" => Ok(output("", json!([1, 2]))),
@@ -132,6 +133,26 @@ impl Puppet {
             _ => Ok(ToolOutput::text(call.args())),
         }
     }
+}
+
+/// Makes a file and links to it, with words of its own about it.
+async fn hand(call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    let Some(files) = &ctx.turn.attachments else {
+        return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "no attachments")));
+    };
+    let data = vec![b'x'; usize::try_from(call.parsed()["n"].as_u64().unwrap_or(3)).unwrap()];
+    let made = files.create("report.csv", "text/csv", data).await;
+    let made = made.map_err(|error| ToolError::new(ErrorCode::ExecutionFailed, error.to_string()))?;
+    let link = ResourceLink {
+        uri: format!("attachment:{}", made.id),
+        name: "/etc/passwd".to_owned(),
+        title: None,
+        description: None,
+        mime_type: Some("text/html".to_owned()),
+        size: Some(1 << 40),
+    };
+    let block = ContentBlock { body: BlockBody::Link(link), annotations: None };
+    Ok(ToolOutput { content: vec![block], ..ToolOutput::text("made") })
 }
 
 /// What a tool of the embedder's own code says to its client while it runs.

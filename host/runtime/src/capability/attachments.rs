@@ -133,6 +133,8 @@ impl Host for Capabilities {
         mime_type: String,
         data: Vec<u8>,
     ) -> Result<Attachment, AttachmentError> {
+        // It leaves the host as a result does.
+        let (name, data) = (self.redacted(&name).into_owned(), self.redacted_bytes(data));
         let media = self.may_create(&name, &mime_type)?;
         let Some(attachments) = self.attachments() else {
             return Err(AttachmentError::Other("this caller takes no attachments".to_owned()));

@@ -13,6 +13,7 @@ mod headers;
 mod named;
 mod outward;
 mod own;
+mod places;
 mod resolve;
 mod seam;
 pub(crate) mod service;
@@ -23,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolbay_core::policy::{Key, Policy};
 
 use super::Capabilities;
@@ -36,18 +36,17 @@ pub(crate) struct Client {
     resolver: resolve::Resolver,
     pool: Arc<connect::Pool>,
     trust: connect::Trust,
-    places: Arc<Semaphore>,
+    places: places::Places,
 }
 
 impl Client {
     /// A client within the bounds of the host.
     pub(crate) fn new(policy: &Policy) -> Self {
-        let places = usize::try_from(policy.host().http_connections).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             resolver: resolve::Resolver::new(),
             pool: Arc::default(),
             trust: connect::Trust::default(),
-            places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            places: places::Places::new(policy.host()),
         }
     }
 
@@ -56,29 +55,9 @@ impl Client {
         self.trust.add(pem)
     }
 
-    /// A place among the connections of the host; those that nobody uses make room.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, NetError> {
-        if let Some(place) = self.try_place() {
-            return Ok(place);
-        }
-        let gone = |_| NetError::Transport("the host is shutting down".to_owned());
-        let mut place = std::pin::pin!(Arc::clone(&self.places).acquire_owned());
-        // In the queue first: from now on no place is free, and nothing is kept that becomes idle. What was kept since
-        // the pool was cleared is closed here.
-        tokio::select! {
-            biased;
-            place = &mut place => return place.map_err(gone),
-            () = std::future::ready(()) => self.pool.clear(),
-        }
-        place.await.map_err(gone)
-    }
-
-    fn try_place(&self) -> Option<OwnedSemaphorePermit> {
-        let try_one = || Arc::clone(&self.places).try_acquire_owned().ok();
-        try_one().or_else(|| {
-            self.pool.clear();
-            try_one()
-        })
+    /// A place for a raw connection, if there is one now.
+    fn try_place(&self, user: &connect::User) -> Option<places::Place> {
+        self.places.try_take(user, &self.pool)
     }
 }
 
@@ -94,9 +73,15 @@ impl Host for Capabilities {
         let Some(session) = self.session() else {
             return Err(HttpError::Denied(self.refuse(Key::Net, &request.url)));
         };
-        let time = session.time(request.timeout_ms.map(|ms| Duration::from_millis(ms.into())));
-        let fetched = tokio::time::timeout(time, exchange::fetch(&session, request)).await;
-        let fetched = fetched.unwrap_or(Err(NetError::Timeout));
+        let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+        let left = session.time(None);
+        // In a box: it is passed on several times before it runs.
+        let fetching = Box::pin(exchange::fetch(&session, request));
+        // At the end of the call's own time the guest ends, and hears of nothing: that has a timer already.
+        let fetched = match asked.filter(|asked| *asked < left) {
+            Some(time) => tokio::time::timeout(time, fetching).await.unwrap_or(Err(NetError::Timeout)),
+            None => fetching.await,
+        };
         fetched.map_err(|error| match seam::error(&session, error) {
             NetError::Denied(why) | NetError::Address(why) => HttpError::Denied(why),
             NetError::Invalid(why) => HttpError::InvalidRequest(why),

@@ -206,11 +206,19 @@ impl Capabilities {
         }
     }
 
-    /// A guest's text without the values of secrets, for the log. A sealed entry can have none.
+    /// A guest's text without the values of secrets, for the log and what leaves the host. A sealed entry can have none.
     pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match &self.granted {
             Some(granted) => granted.services.redactor.text(text),
             None => Cow::Borrowed(text),
+        }
+    }
+
+    /// A guest's bytes without the values of secrets.
+    fn redacted_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match &self.granted {
+            Some(granted) => granted.services.redactor.bytes(bytes, |_| true),
+            None => bytes,
         }
     }
 

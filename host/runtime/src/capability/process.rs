@@ -6,7 +6,7 @@
 //! libraries and what the operator added, no network, and no process outside of its group. Whatever it started is
 //! ended with it ([`keeper`]): when its first process ends, when the time is up, when the call is dropped.
 
-mod cage;
+pub(crate) mod cage;
 pub(crate) mod guard;
 mod keeper;
 mod line;

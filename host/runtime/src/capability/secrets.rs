@@ -4,6 +4,7 @@
 //! need it are not available, and say why.
 
 mod exchange;
+mod key_ring;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use super::Capabilities;
 use crate::bindings::host::secrets::{Host, Secret, SecretError};
 
 pub(crate) use exchange::{Scrubber, Tokens};
+use key_ring::KeyRing;
 
 /// Most secrets of one policy.
 const MAX_SECRETS: usize = 256;
@@ -43,10 +45,10 @@ pub(crate) struct Held {
 impl Vault {
     /// Reads what the policy names. Blocks on files and the key ring.
     pub(crate) fn new(policy: &Policy) -> Self {
-        let mut bytes = 0;
+        let (mut bytes, mut ring) = (0, KeyRing::default());
         let read = |(index, (name, rule)): (usize, (&str, &secret::Secret))| {
             let held = if index < MAX_SECRETS {
-                source::read(&rule.from, policy.workspace())
+                source::read(&rule.from, policy.workspace(), &mut ring)
             } else {
                 Err(format!("a policy has at most {MAX_SECRETS} secrets"))
             };

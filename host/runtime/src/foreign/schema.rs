@@ -14,6 +14,10 @@ const MAX_NAMES: usize = 32 << 10;
 /// Deepest nesting of types.
 const MAX_DEPTH: usize = 16;
 
+/// How many times the memory that is counted a value of flags takes: wasmtime counts a byte for a name of one letter, and
+/// makes a text of its own of it.
+pub(super) const FLAGS_WEIGHT: usize = 32;
+
 /// What a function answers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
@@ -49,6 +53,21 @@ pub(super) fn answered(func: &ComponentFunc) -> Option<Type> {
 /// Whether a type is a list of bytes, which JSON has as a text.
 pub(super) fn is_bytes(ty: &Type) -> bool {
     matches!(ty, Type::List(list) if matches!(list.ty(), Type::U8))
+}
+
+/// Whether there are flags in a type. It has been through [`of`], so it is not large.
+pub(super) fn has_flags(ty: &Type) -> bool {
+    let any = |ty: Option<Type>| ty.is_some_and(|ty| has_flags(&ty));
+    match ty {
+        Type::Flags(_) => true,
+        Type::List(list) => has_flags(&list.ty()),
+        Type::Option(option) => has_flags(&option.ty()),
+        Type::Tuple(tuple) => tuple.types().any(|ty| has_flags(&ty)),
+        Type::Record(record) => record.fields().any(|field| has_flags(&field.ty)),
+        Type::Variant(variant) => variant.cases().any(|case| any(case.ty)),
+        Type::Result(result) => any(result.ok()) || any(result.err()),
+        _ => false,
+    }
 }
 
 /// The schema of a function's arguments, and what it answers.

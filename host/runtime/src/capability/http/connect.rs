@@ -1,5 +1,6 @@
 //! Connections: to an address that was checked, with TLS for the name, and kept for a while for the same plugin.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +16,6 @@ use hyper_util::rt::TokioIo;
 use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -24,6 +24,7 @@ use toolbay_core::name::PluginId;
 use toolbay_core::net::Scheme;
 
 use super::headers;
+use super::places::Place;
 use super::session::NetError;
 
 /// How long one address may take to answer while there is another.
@@ -35,12 +36,15 @@ const MAX_IDLE: usize = 32;
 const MAX_IDLE_OF_KEY: usize = 2;
 /// Bytes of one response that may wait in memory for whoever reads it.
 const WINDOW: u32 = 256 << 10;
+/// The same of HTTP/1: what is read of a socket at once. With little, a body comes in many pieces, and each wakes its
+/// reader. That a header is no longer than [`headers::MAX_BYTES`] is looked at when it is there.
+const READ_AHEAD: usize = 256 << 10;
 
 /// The body of a request on its way out.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// For whom a connection is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum User {
     /// A plugin.
     Plugin(PluginId),
@@ -50,6 +54,17 @@ pub(super) enum User {
     Server(PluginId),
     /// A service that an OpenAPI document describes.
     Service(PluginId),
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plugin(name) => write!(f, "plugin `{name}`"),
+            Self::Host => f.write_str("the host"),
+            Self::Server(name) => write!(f, "MCP server `{name}`"),
+            Self::Service(name) => write!(f, "service `{name}`"),
+        }
+    }
 }
 
 /// Who may use a connection again: it was checked for this user, this place and these private networks.
@@ -67,7 +82,7 @@ pub(super) struct Key {
 pub(super) struct Connection {
     sender: Sender,
     tasks: Tasks,
-    place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 /// The tasks that drive one connection; HTTP/2 adds some as it goes. Ended when the connection is dropped: one that
@@ -109,7 +124,7 @@ impl Connection {
         addresses: &[SocketAddr],
         key: &Key,
         tls: Option<Arc<ClientConfig>>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Self, NetError> {
         let failed = |error: &dyn std::fmt::Display| {
             NetError::Transport(format!("no connection to `{}`, port {}: {error}", key.host, key.port))
@@ -160,18 +175,17 @@ impl Connection {
     /// body may also never end, so this does not wait for long.
     pub(super) async fn ready(&mut self) -> bool {
         const MOMENT: Duration = Duration::from_millis(50);
+        let is_ready = match &self.sender {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        };
         let ready = async {
             match &mut self.sender {
                 Sender::Http1(sender) => sender.ready().await.is_ok(),
                 Sender::Http2(sender) => sender.ready().await.is_ok(),
             }
         };
-        tokio::time::timeout(MOMENT, ready).await.unwrap_or(false)
-    }
-
-    /// Whether all places for connections are taken, this one's too.
-    fn is_wanted(&self) -> bool {
-        self.place.semaphore().available_permits() == 0
+        is_ready || tokio::time::timeout(MOMENT, ready).await.unwrap_or(false)
     }
 
     fn is_open(&self) -> bool {
@@ -218,7 +232,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
-    builder.max_headers(headers::MAX_COUNT).max_buf_size(headers::MAX_BYTES);
+    builder.max_headers(headers::MAX_COUNT).max_buf_size(READ_AHEAD);
     let (sender, connection) = builder.handshake(stream).await?;
     tasks.add(ended(connection));
     Ok(Sender::Http1(sender))
@@ -271,7 +285,7 @@ impl Pool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut idle = self.idle();
         idle.sweep();
-        if connection.is_wanted() {
+        if connection.place.is_wanted() {
             return;
         }
         if idle.connections.iter().filter(|(of, ..)| *of == key).count() >= MAX_IDLE_OF_KEY {
@@ -289,6 +303,11 @@ impl Pool {
     /// Closes them all, for who needs their places.
     pub(super) fn clear(&self) {
         self.idle().connections.clear();
+    }
+
+    /// Closes those of one user.
+    pub(super) fn clear_of(&self, user: &User) {
+        self.idle().connections.retain(|(key, ..)| key.user != *user);
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {

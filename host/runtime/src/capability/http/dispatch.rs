@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::header::{HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response};
@@ -13,6 +14,7 @@ use url::Url;
 use super::Client;
 use super::body::Inbound;
 use super::connect::{Connection, Key, Outgoing};
+use super::headers;
 use super::session::{Lease, NetError};
 
 /// Why there is no response.
@@ -31,14 +33,14 @@ impl From<NetError> for Unsent {
 }
 
 impl Client {
-    /// Sends a request and returns when the head of its response is there. `looks_up` is whose look-ups are counted;
-    /// `check` is asked about all addresses that the host stands for, before any of them is connected to.
+    /// Sends a request and returns when the head of its response is there. `looks_up` is whose look-ups are counted, `left`
+    /// the time that is left to it; `check` is asked about all addresses that the host stands for, before any of them is connected to.
     pub(super) async fn dispatch(
         &self,
         mut request: Request<Outgoing>,
         key: Key,
         looks_up: &PluginId,
-        lease: Lease,
+        (lease, left): (Lease, Duration),
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
     ) -> Result<Response<Inbound>, Unsent> {
         let (uri, host) = (request.uri().clone(), request.headers().get(HOST).cloned());
@@ -62,7 +64,8 @@ impl Client {
             Scheme::Https => Some(self.trust.config().await?),
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
-        let mut connection = Connection::open(&addresses, &key, tls, self.place().await?).await?;
+        let place = self.places.take(&key.user, &self.pool, left).await?;
+        let mut connection = Connection::open(&addresses, &key, tls, place).await?;
         match connection.send(request).await {
             Ok(response) => self.received(response, key, connection, lease),
             Err((error, _)) => Err(Unsent::Broken(error)),
@@ -78,6 +81,14 @@ impl Client {
     ) -> Result<Response<Inbound>, Unsent> {
         if response.status().is_informational() {
             return Err(NetError::Transport(format!("`{}` wants another protocol", key.host)).into());
+        }
+        if headers::bytes(response.headers()) > headers::MAX_BYTES {
+            let most = headers::MAX_BYTES;
+            return Err(NetError::Transport(format!(
+                "`{}` sends more than {most} bytes of headers",
+                key.host
+            ))
+            .into());
         }
         Ok(response.map(|body| Inbound::new(body, key, connection, Arc::clone(&self.pool), lease)))
     }

@@ -162,6 +162,7 @@ pub(super) async fn send(
         private: session.private(allowed).to_vec(),
     };
     let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
+    let lease = (lease, session.time(None));
     let sent = session.client().dispatch(request, key, &session.plugin, lease, check).await;
     sent.map_err(|unsent| match unsent {
         Unsent::Net(error) => error,

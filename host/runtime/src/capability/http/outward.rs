@@ -7,6 +7,7 @@
 //! ever goes where the policy did not say.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -81,10 +82,12 @@ impl Client {
         let named = Named { target, private: &endpoint.net_private, hint: &hint };
         named.check_name().map_err(failed)?;
         let check = |addresses: &[SocketAddr]| named.check(addresses);
-        self.dispatch(request, key, name, Lease::of_the_host(), check).await.map_err(|unsent| match unsent {
-            Unsent::Net(error) => failed(error),
-            Unsent::Broken(error) => broken(target, &error),
-        })
+        self.dispatch(request, key, name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(
+            |unsent| match unsent {
+                Unsent::Net(error) => failed(error),
+                Unsent::Broken(error) => broken(target, &error),
+            },
+        )
     }
 }
 

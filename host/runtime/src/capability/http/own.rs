@@ -3,6 +3,7 @@
 //! operator named ([`Named`]), as those of the bridge.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -65,8 +66,10 @@ async fn ask(
     let named = Named { target, private, hint: &hint };
     named.check_name().map_err(|e| e.to_string())?;
     let check = |addresses: &[SocketAddr]| named.check(addresses);
-    client.dispatch(request, key, &name, Lease::of_the_host(), check).await.map_err(|unsent| match unsent {
-        Unsent::Net(error) => error.to_string(),
-        Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
-    })
+    client.dispatch(request, key, &name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(
+        |unsent| match unsent {
+            Unsent::Net(error) => error.to_string(),
+            Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
+        },
+    )
 }

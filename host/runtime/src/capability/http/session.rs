@@ -20,6 +20,7 @@ use url::Url;
 
 use super::Client;
 use super::connect::User;
+use super::places::Place;
 use super::service::Sender;
 use crate::capability::secrets::{Held, Tokens};
 use crate::capability::{Capabilities, Granted};
@@ -61,7 +62,7 @@ struct Spent {
 struct Raw {
     names: BTreeMap<IpAddr, BTreeSet<String>>,
     peers: BTreeSet<SocketAddr>,
-    leases: Vec<(Lease, tokio::sync::OwnedSemaphorePermit)>,
+    leases: Vec<(Lease, Place)>,
 }
 
 /// One of the requests and connections that a call may have open at once.
@@ -365,7 +366,9 @@ impl Session {
             return false;
         }
         // wasmtime does not say when a socket is closed: a raw connection counts as open until the call ends.
-        let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place()) else { return false };
+        let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place(&self.user())) else {
+            return false;
+        };
         let mut raw = self.raw();
         raw.leases.push((lease, place));
         if scheme == net::Scheme::Udp {

@@ -5,6 +5,8 @@
 //! started by a thread of its own, which is confined first and ends right after.
 
 #[cfg(target_os = "linux")]
+mod alone;
+#[cfg(target_os = "linux")]
 mod landlock;
 #[cfg(target_os = "linux")]
 mod seccomp;
@@ -26,11 +28,11 @@ pub(super) struct Cage {
 }
 
 /// What holds a program.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Confinement {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Confinement {
     /// The version of Landlock's interface; 0: none.
     pub(super) landlock: u32,
-    pub(super) seccomp: bool,
+    pub(crate) seccomp: bool,
 }
 
 impl Confinement {
@@ -50,8 +52,8 @@ impl Confinement {
         })
     }
 
-    /// For the audit.
-    pub(super) const fn shown(self) -> &'static str {
+    /// For the audit, and for people.
+    pub(crate) const fn shown(self) -> &'static str {
         match (self.landlock > 0, self.seccomp) {
             (true, true) => "landlock+seccomp",
             (true, false) => "landlock",
@@ -85,15 +87,31 @@ impl Cage {
     }
 }
 
+/// Confines the calling thread, and every thread it starts from now on, to computing: it keeps what is open, and opens,
+/// reaches and starts nothing. `bound` sets the bounds of the process on the way: Landlock needs a handle before, and
+/// after it no bound can be set any more.
+///
+/// # Errors
+/// Those of `bound`, and as [`Cage::enter`].
+#[cfg(target_os = "linux")]
+pub(crate) fn compute_only(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
+    alone::enter(bound)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn compute_only(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
+    bound().map(|()| Confinement::default())
+}
+
 /// Marks every handle of this process, but for its standard streams, as one that no program inherits: what this process
 /// was started with, and what a library opened carelessly. What the standard library opens is marked already.
 #[cfg(target_os = "linux")]
-pub(super) fn keep_files() {
+pub(crate) fn keep_files() {
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn keep_files() {}
+pub(crate) fn keep_files() {}
 
 /// Lets the calling thread start processes that get no further than to be there; see the keeper. `false`: the kernel
 /// can not.

@@ -10,6 +10,8 @@ use secrecy::SecretString;
 use toolbay_core::secret::SecretSource;
 use zeroize::Zeroizing;
 
+use super::key_ring::KeyRing;
+
 /// Largest value, in bytes: a private key or a service account has four thousand.
 const MAX_VALUE_BYTES: usize = 16 << 10;
 /// Most links that are followed to a file, as in Linux.
@@ -19,13 +21,17 @@ const MAX_LINKS: usize = 40;
 ///
 /// # Errors
 /// Why there is none. Nothing of the value is in the text.
-pub(super) fn read(from: &SecretSource, workspace: &Path) -> Result<SecretString, String> {
+pub(super) fn read(
+    from: &SecretSource,
+    workspace: &Path,
+    ring: &mut KeyRing,
+) -> Result<SecretString, String> {
     let value = match from {
         SecretSource::Env(name) => environment(name)?,
         SecretSource::File(path) => {
             file(path, workspace).map_err(|problem| format!("the file `{}` {problem}", path.display()))?
         }
-        SecretSource::Keyring(name) => keyring(name)?,
+        SecretSource::Keyring(name) => ring.read(name)?,
     };
     if value.len() > MAX_VALUE_BYTES {
         return Err(format!("it has {} bytes; at most {MAX_VALUE_BYTES} are taken", value.len()));
@@ -137,22 +143,6 @@ fn open(path: &Path) -> std::io::Result<File> {
         here = rustix::fs::openat(&here, &part, flags | kind, Mode::empty())?;
     }
     Ok(File::from(here))
-}
-
-#[cfg(feature = "keyring")]
-fn keyring(name: &str) -> Result<Vec<u8>, String> {
-    let failed =
-        |error: keyring::Error| format!("the key ring has no `{name}` of service `toolbay`: {error}");
-    let entry = keyring::Entry::new("toolbay", name).map_err(failed)?;
-    entry.get_password().map(String::into_bytes).map_err(failed)
-}
-
-#[cfg(not(feature = "keyring"))]
-fn keyring(name: &str) -> Result<Vec<u8>, String> {
-    Err(format!(
-        "this build has no key ring, so `keyring:{name}` can not be read: build with `--features keyring`, or use \
-         `env:` or `file:`"
-    ))
 }
 
 #[cfg(test)]

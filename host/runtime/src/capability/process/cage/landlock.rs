@@ -5,7 +5,8 @@ use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    make_bitflags,
 };
 
 use super::Cage;
@@ -86,11 +87,15 @@ fn try_restrict(cage: &Cage) -> Result<u32, RulesetError> {
             },
         )?;
     }
-    let status = rules.restrict_self()?;
-    Ok(match status.landlock {
+    Ok(version(&rules.restrict_self()?))
+}
+
+/// The version of Landlock that restricts; 0: none.
+pub(super) fn version(status: &RestrictionStatus) -> u32 {
+    match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
-    })
+    }
 }
 
 /// Allows something that may not be there on this system.

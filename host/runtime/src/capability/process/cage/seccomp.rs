@@ -166,7 +166,7 @@ const TERMINAL: &[u64] = &[0x5412, 0x541c, 0x540e];
 const FLAGS: &[u64] = &[0x4008_6602, 0x4004_6602, 0x401c_5820];
 
 /// Each call with the alternatives that refuse it; none: always.
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Restricts the calling thread; `false`: the kernel can not.
 pub(super) fn restrict(cage: &Cage, group: Option<Pid>, landlock: u32) -> Result<bool> {
@@ -302,7 +302,7 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule> {
     conditions.collect::<std::result::Result<_, _>>().and_then(SeccompRule::new).map_err(Error::other)
 }
 
-fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
+pub(super) fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
     let arch = std::env::consts::ARCH.try_into().map_err(Error::other)?;
     let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(Error::other)?;
     filter.try_into().map_err(Error::other)
@@ -328,7 +328,7 @@ fn known() -> BpfProgram {
 }
 
 /// Puts a filter on the calling thread; `false`: the kernel has none.
-fn apply(filter: &BpfProgram) -> Result<bool> {
+pub(super) fn apply(filter: &BpfProgram) -> Result<bool> {
     match seccompiler::apply_filter(filter) {
         Ok(()) => Ok(true),
         Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error))

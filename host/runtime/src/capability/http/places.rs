@@ -1,0 +1,211 @@
+//! Places for connections: so many of the host, and of these a share at most for one user, so that the slow requests of
+//! one plugin leave room for all others.
+//!
+//! Who wants one takes a place of its own first and then one of the host, each in turn. So in the queue for the host's
+//! no user stands more often than its share is large.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+use toolbay_core::limits::HostLimits;
+
+use super::connect::{Pool, User};
+use super::session::NetError;
+
+/// The places of one host.
+#[derive(Debug)]
+pub(super) struct Places {
+    host: Arc<Semaphore>,
+    most: u32,
+    /// Of one user.
+    share: u32,
+    /// The users that hold a place or wait for one.
+    users: Mutex<HashMap<User, Weak<Semaphore>>>,
+    /// How long a request may wait for a place.
+    patience: Duration,
+}
+
+/// A place for one connection. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Place {
+    own: OwnedSemaphorePermit,
+    host: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Whether somebody may be waiting for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        [&self.own, &self.host].iter().any(|place| place.semaphore().available_permits() == 0)
+    }
+}
+
+impl Places {
+    pub(super) fn new(limits: &HostLimits) -> Self {
+        Self {
+            host: semaphore(limits.http_connections),
+            most: limits.http_connections,
+            share: limits.connections_of_one(),
+            users: Mutex::default(),
+            patience: limits.queue_timeout,
+        }
+    }
+
+    /// Waits for a place, for half of what is `left` to the request at most: a refusal is to be heard. Connections that
+    /// nobody uses make room.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub(super) async fn take(&self, user: &User, pool: &Pool, left: Duration) -> Result<Place, NetError> {
+        let until = Instant::now() + self.patience.min(left / 2);
+        let own = wait(&self.of(user), until, || pool.clear_of(user)).await;
+        let own = own.ok_or_else(|| {
+            let one = if self.share == 1 { "connection" } else { "connections" };
+            self.busy(&format!(
+                "{user} has {} {one} open, its share of the {} of the host",
+                self.share, self.most
+            ))
+        })?;
+        let host = wait(&self.host, until, || pool.clear()).await;
+        let host =
+            host.ok_or_else(|| self.busy(&format!("all {} connections of the host are taken", self.most)))?;
+        Ok(Place { own, host })
+    }
+
+    /// A place, if there is one now.
+    pub(super) fn try_take(&self, user: &User, pool: &Pool) -> Option<Place> {
+        let try_one = |semaphore: &Arc<Semaphore>| Arc::clone(semaphore).try_acquire_owned().ok();
+        let mine = self.of(user);
+        let own = try_one(&mine).or_else(|| {
+            pool.clear_of(user);
+            try_one(&mine)
+        })?;
+        let host = try_one(&self.host).or_else(|| {
+            pool.clear();
+            try_one(&self.host)
+        })?;
+        Some(Place { own, host })
+    }
+
+    /// The share of a user. It is there for as long as anybody holds a place of it or waits for one.
+    fn of(&self, user: &User) -> Arc<Semaphore> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = users.get(user).and_then(Weak::upgrade) {
+            return share;
+        }
+        users.retain(|_, share| share.strong_count() > 0);
+        let share = semaphore(self.share);
+        users.insert(user.clone(), Arc::downgrade(&share));
+        share
+    }
+
+    fn busy(&self, what: &str) -> NetError {
+        let setting = "[host] http_connections = …";
+        NetError::Transport(format!("busy: {what}; try again later, or allow more in the policy: {setting}"))
+    }
+}
+
+fn semaphore(places: u32) -> Arc<Semaphore> {
+    let places = usize::try_from(places).unwrap_or(Semaphore::MAX_PERMITS);
+    Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)))
+}
+
+/// Waits in turn. `clear` closes what holds a place and is not used.
+async fn wait(places: &Arc<Semaphore>, until: Instant, clear: impl Fn()) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
+    }
+    let mut place = pin!(Arc::clone(places).acquire_owned());
+    // In the queue first: from now on no place is free, and nothing is kept that becomes idle. What was kept before is
+    // closed here.
+    tokio::select! {
+        biased;
+        place = &mut place => return place.ok(),
+        () = ready(()) => clear(),
+    }
+    timeout_at(until, place).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use toolbay_core::name::PluginId;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(40);
+
+    fn places(most: u32) -> (Places, Arc<Pool>) {
+        let limits = HostLimits { http_connections: most, ..HostLimits::default() };
+        (Places::new(&limits), Arc::default())
+    }
+
+    fn user(name: &str) -> User {
+        User::Plugin(PluginId::new(name).unwrap())
+    }
+
+    #[tokio::test]
+    async fn one_user_has_its_share_and_others_have_theirs() {
+        let (places, pool) = places(8);
+        let (one, other) = (user("one"), user("other"));
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(places.take(&one, &pool, SOON).await.unwrap());
+        }
+        let refused = places.take(&one, &pool, SOON).await.unwrap_err().to_string();
+        for part in
+            ["plugin `one` has 2 connections open", "of the 8 of the host", "[host] http_connections = …"]
+        {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(places.try_take(&one, &pool).is_none());
+        held.push(places.take(&other, &pool, SOON).await.unwrap());
+        // A server of the same name is somebody else.
+        held.push(places.try_take(&User::Server(PluginId::new("one").unwrap()), &pool).unwrap());
+        assert_eq!(places.host.available_permits(), 4);
+        held.remove(0);
+        assert!(places.take(&one, &pool, SOON).await.is_ok(), "given back");
+    }
+
+    #[tokio::test]
+    async fn a_full_host_says_so_and_what_waited_is_given_back() {
+        let (places, pool) = places(4);
+        let all: Vec<_> =
+            ["a", "b", "c", "d"].map(|name| places.try_take(&user(name), &pool).unwrap()).into();
+        let refused = places.take(&user("e"), &pool, SOON).await.unwrap_err().to_string();
+        assert!(refused.contains("all 4 connections of the host are taken"), "{refused}");
+        assert!(all.iter().all(Place::is_wanted));
+        drop(all);
+        // Who waited in vain holds no place of its own share.
+        assert!(!places.take(&user("e"), &pool, SOON).await.unwrap().host.semaphore().is_closed());
+        assert_eq!(places.host.available_permits(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_request_gets_the_place_that_becomes_free() {
+        let (places, pool) = places(4);
+        let one = user("one");
+        let held = places.try_take(&one, &pool).unwrap();
+        let (waited, ()) = tokio::join!(places.take(&one, &pool, Duration::from_secs(20)), async {
+            tokio::task::yield_now().await;
+            drop(held);
+        });
+        assert!(waited.is_ok());
+    }
+
+    #[tokio::test]
+    async fn users_that_are_gone_are_forgotten() {
+        let (places, pool) = places(8);
+        let kept = places.try_take(&user("kept"), &pool).unwrap();
+        for n in 0..100 {
+            places.try_take(&user(&format!("p{n}")), &pool).unwrap();
+        }
+        assert!(places.users.lock().unwrap().len() <= 2);
+        drop(kept);
+    }
+}

@@ -1,0 +1,123 @@
+//! How many instructions and allocations the way of a call takes: numbers that are the same on a busy machine, kept in
+//! the repository, so that a change that makes calls dearer is seen before it is taken.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use xtask::wasm;
+
+use crate::foreign::shell;
+use crate::test;
+
+/// Where the counts are kept.
+const KEPT: &str = "tests/data/counts.json";
+/// A rise by more than this many percent is refused; a fall by more than it is to be written down.
+const MOST_PERCENT: f64 = 3.0;
+/// What is run twice, so that what it takes to start goes out of the count.
+const CALLS: [u64; 2] = [1000, 3000];
+/// Instruments where the machine has none; from Debian.
+const INSTRUMENT: &str = "valgrind";
+
+/// Counts and compares; with `write`, writes down what was counted.
+pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
+    let program = build(workspace)?;
+    let instrument = Instrument::find(workspace)?;
+    let [few, many] = CALLS.map(|calls| instrument.instructions(workspace, &program, calls));
+    let [first, second] = CALLS;
+    let instructions = (many? - few?) / (second - first) as f64;
+    let counted = [("instructions", instructions.round()), ("allocations", allocations(&program)?)];
+    let file = workspace.join(KEPT);
+    if write {
+        let kept: Value = counted.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
+        let text = serde_json::to_string_pretty(&json!({ "native_call": kept }))?;
+        return std::fs::write(&file, text + "\n").with_context(|| format!("can not write `{KEPT}`"));
+    }
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    for (name, count) in counted {
+        let before = kept.pointer(&format!("/native_call/{name}")).and_then(Value::as_f64);
+        let before = before.with_context(|| format!("`{KEPT}` has no `{name}`"))?;
+        compare(name, before, count)?;
+    }
+    Ok(())
+}
+
+fn compare(name: &str, before: f64, now: f64) -> Result<()> {
+    let percent = (now / before - 1.0) * 100.0;
+    println!("{name} of a call of a native tool: {now:.0}, {before:.0} before ({percent:+.1} %)");
+    if percent > MOST_PERCENT {
+        bail!(
+            "a call takes {percent:.1} % more {name}; if that is worth it, say why and run `cargo xtask counts --write`"
+        );
+    }
+    if percent < -MOST_PERCENT {
+        println!("note: that is less; keep it with `cargo xtask counts --write`");
+    }
+    Ok(())
+}
+
+/// The program that calls. Optimised as a release but for what only costs time to build.
+fn build(workspace: &Path) -> Result<PathBuf> {
+    let mut cargo = test::native_cargo(workspace);
+    shell(cargo.args([
+        "build",
+        "--profile",
+        "counts",
+        "--package",
+        "toolbay-core",
+        "--example",
+        "hot_path",
+    ]))?;
+    Ok(wasm::target_dir(workspace).join("counts/examples/hot_path"))
+}
+
+fn allocations(program: &Path) -> Result<f64> {
+    let out = Command::new(program).output()?;
+    let text = String::from_utf8(out.stdout)?;
+    text.split_whitespace().next().and_then(|count| count.parse().ok()).context("no count of allocations")
+}
+
+/// Counts the instructions of a program.
+struct Instrument {
+    program: PathBuf,
+    /// Where its parts are, if it was not installed.
+    parts: Option<PathBuf>,
+}
+
+impl Instrument {
+    /// The machine's own, or the one of its distribution, unpacked into the target folder.
+    fn find(workspace: &Path) -> Result<Self> {
+        let works = Command::new(INSTRUMENT).arg("--version").output().is_ok_and(|out| out.status.success());
+        if works {
+            return Ok(Self { program: INSTRUMENT.into(), parts: None });
+        }
+        let folder = wasm::target_dir(workspace).join(INSTRUMENT);
+        let program = folder.join("usr/bin").join(INSTRUMENT);
+        if !program.exists() {
+            std::fs::create_dir_all(&folder)?;
+            shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder)).context(
+                "to count instructions takes valgrind, which is not installed and was not to be had",
+            )?;
+            let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
+            let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+            let package = files.into_iter().find(is_package).context("no package came")?;
+            shell(Command::new("dpkg").arg("-x").arg(package).arg(&folder))?;
+        }
+        Ok(Self { program, parts: Some(folder.join("usr/libexec/valgrind")) })
+    }
+
+    fn instructions(&self, workspace: &Path, program: &Path, calls: u64) -> Result<f64> {
+        let out = wasm::target_dir(workspace).join("counts.out");
+        let mut command = Command::new(&self.program);
+        command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", out.display()));
+        if let Some(parts) = &self.parts {
+            command.env("VALGRIND_LIB", parts);
+        }
+        shell(command.arg(program).arg(calls.to_string()))?;
+        let text = std::fs::read_to_string(&out)?;
+        let total =
+            text.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: ")));
+        total.and_then(|total| total.trim().parse().ok()).context("no total in what was counted")
+    }
+}
