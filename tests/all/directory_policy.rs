@@ -11,7 +11,7 @@ use toolbay::core::audit::MemoryAudit;
 use toolbay::core::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay::core::event::Event;
 use toolbay::{
-    ChangeKind, FileConsents, Filter, LoadError, PluginId, Policy, ToolCall, TurnContext, WatchOptions,
+    ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext, WatchOptions,
     Watched,
 };
 
@@ -57,8 +57,10 @@ impl Governed {
                 .state_dir(dir.join("state"))
                 .cache_dir(integration_tests::cache_dir())
                 .audit(sink)
-                .on_load(Arc::new(move |_| {
-                    count.fetch_add(1, Ordering::Relaxed);
+                .on_load(Arc::new(move |event| {
+                    if let LoadEvent::Compiling { .. } = event {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 }))
         });
         Self { living: living.await, file, compiled, audit }

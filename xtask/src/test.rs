@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, languages, plugins, tidy};
+use crate::{clients, conformance, languages, plugins, tidy, tutorials};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
     ("languages", languages::run),
+    ("tutorials", tutorials::run),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),

@@ -47,11 +47,15 @@ impl Golden {
     }
 
     pub(crate) fn compare(self, folder: &Path, name: &str) -> Result<(), String> {
+        self.compare_or_write(folder, name, is_on(UPDATE))
+    }
+
+    fn compare_or_write(self, folder: &Path, name: &str, write: bool) -> Result<(), String> {
         let file = place(folder, name)?;
         let shown = file.display();
         let mut found = serde_json::to_string_pretty(&sorted(self.0)).map_err(|error| error.to_string())?;
         found.push('\n');
-        if is_on(UPDATE) {
+        if write {
             let written = std::fs::create_dir_all(folder.join(FOLDER)).and_then(|()| std::fs::write(&file, found));
             return written.map_err(|error| format!("`{shown}` can not be written: {error}"));
         }
@@ -175,7 +179,7 @@ mod tests {
         );
         let golden = Golden::new(json!({"b": ["in /tmp/x"], "a": {"d": 1, "c": 12345}}));
         let golden = golden.redact("/a/c").redact("/not/there").replace("/tmp/x", "$dir");
-        assert_eq!(golden.compare(dir.path(), "a"), Ok(()));
+        assert_eq!(golden.compare_or_write(dir.path(), "a", false), Ok(()));
         let every = Golden::new(json!({"items": [{"id": 1}, {"id": 2, "k": 3}]})).redact("/items/*/id");
         assert_eq!(every.0, json!({"items": [{"id": "[redacted]"}, {"id": "[redacted]", "k": 3}]}));
     }
@@ -184,16 +188,24 @@ mod tests {
     fn a_difference_names_file_lines_and_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         written(dir.path(), "a", "{\n  \"text\": \"old\"\n}\n");
-        let problem = Golden::new(json!({"text": "new"})).compare(dir.path(), "a").unwrap_err();
+        let problem = Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
         for part in ["tests/golden/a.json", "-   \"text\": \"old\"", "+   \"text\": \"new\"", UPDATE] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
-        let problem = Golden::new(json!({"text": "new"})).compare(dir.path(), "absent").unwrap_err();
+        let problem = Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
         assert!(problem.contains("absent.json") && problem.contains("\"text\": \"new\""), "{problem}");
         for name in ["", "../a", "a/b", "a.json"] {
-            let problem = Golden::new(json!(1)).compare(dir.path(), name).unwrap_err();
+            let problem = Golden::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();
             assert!(problem.contains("can not name"), "{name}: {problem}");
         }
+    }
+
+    #[test]
+    fn what_was_written_is_what_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let golden = || Golden::new(json!({"b": 1, "a": [2]}));
+        assert_eq!(golden().compare_or_write(dir.path(), "new", true), Ok(()));
+        assert_eq!(golden().compare_or_write(dir.path(), "new", false), Ok(()));
     }
 
     #[test]

@@ -50,7 +50,8 @@ fn a_limit_ends_a_call_in_a_fault() {
 fn files_are_a_copy() {
     let host = TestHost::of_file("files", guest_artifacts::PLUGIN_FILES).files("tests/files").start();
     assert!(host.call("read_file", json!({"path": "notes/one.txt"})).text().contains("first note"));
-    host.call("write_file", json!({"path": "notes/one.txt", "content": "changed"})).text();
+    let written = host.call("write_file", json!({"path": "notes/one.txt", "content": "changed"}));
+    assert!(written.text().contains("7 bytes"), "{}", written.text());
     assert_eq!(std::fs::read_to_string(host.workspace().join("notes/one.txt")).unwrap(), "changed");
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/notes/one.txt");
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "first note\n");

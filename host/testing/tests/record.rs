@@ -16,6 +16,8 @@ const FILE: &str = "TOOLBAY_TEST_RECORD";
 fn read(origin: &str, file: &Path) -> String {
     let host = TestHost::of_file("web", guest_artifacts::PLUGIN_WEB)
         .allow_net(origin)
+        // What the tool can not do without.
+        .allow_net("https://unused.example")
         .grant("net_private", "127.0.0.1")
         .secret("web/api", "canary-0123456789", origin)
         .recorded_http(file)
@@ -46,12 +48,12 @@ fn a_request_is_recorded_and_then_replayed_without_its_credentials() {
     let origin = format!("http://{}", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.json");
+    let server = std::thread::spawn(move || serve(&listener));
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_request_is_recorded_and_then_replayed_without_its_credentials"])
         .envs([("TOOLBAY_RECORD_HTTP", "1"), (ORIGIN, &origin)])
         .env(FILE, &file)
         .output();
-    let server = std::thread::spawn(move || serve(&listener));
     let child = child.unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
     let sent = server.join().unwrap().to_ascii_lowercase();
