@@ -170,7 +170,7 @@ async fn no_budget_is_too_small_or_too_large() {
     let turn = TurnContext { budget_chars: 100, ..TurnContext::default() };
     let results = host.host.call_all(&host.host.view(Filter::default()), calls, turn).await;
     assert_eq!(results.len(), 200);
-    assert!(results.iter().enumerate().all(|(n, r)| r.call_id == n.to_string() && value(r).is_empty()));
+    assert!(results.iter().enumerate().all(|(n, r)| *r.call_id == *n.to_string() && value(r).is_empty()));
     assert_eq!(
         host.host.call_all(&host.host.view(Filter::default()), vec![], TurnContext::default()).await.len(),
         0

@@ -34,7 +34,7 @@ async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
     let view = host.host.view(Filter::of_profile(profile));
     host.host.call_all(&view, vec![ToolCall::new("id", "c__ask", args)], turn).await;
     let record = host.audit.take().pop().unwrap();
-    assert_eq!((record.call_id.as_str(), record.tool.as_str(), record.outcome), ("id", "c__ask", "ok"));
+    assert_eq!((&*record.call_id, &*record.tool, record.outcome), ("id", "c__ask", "ok"));
     assert_eq!((record.session_id.as_deref(), record.agent_id.as_deref()), (Some("session"), Some("agent")));
     assert_eq!((record.platform.unwrap().len(), record.profile.as_deref()), (100, Some("p")));
     assert_eq!(record.source.unwrap().plugin().unwrap().as_str(), "c");
@@ -136,7 +136,7 @@ async fn call_for_ever(dir: &Path, round: &str) {
             for n in 0.. {
                 let id = format!("{round}-{caller}-{n}");
                 let view = host.view(Filter::default());
-                let calls = vec![ToolCall::new(&id, "e__echo", r#"{"a":1}"#)];
+                let calls = vec![ToolCall::new(&*id, "e__echo", r#"{"a":1}"#)];
                 let results = host.call_all(&view, calls, TurnContext::default()).await;
                 assert!(results[0].result.is_ok());
                 std::io::stdout().lock().write_all(format!("id {id}\n").as_bytes()).unwrap();

@@ -57,7 +57,7 @@ async fn arguments_that_are_none_are_told_as_what_they_are() {
         assert_eq!(error.code, ErrorCode::InputInvalid, "{args:.60}");
         assert!(error.message.contains(part), "{args:.60}: {error:.300}");
         assert!(error.message.len() < 600, "bounded, whatever came: {}", error.message.len());
-        assert_eq!((results[0].usage.fuel, results[0].call_id.as_str()), (0, "bad"));
+        assert_eq!((results[0].usage.fuel, &*results[0].call_id), (0, "bad"));
         assert!(results[1..].iter().all(|r| value(r) == "{\"n\":1}"));
     }
 }
@@ -94,7 +94,7 @@ async fn an_unavailable_tool_in_a_mixed_batch_costs_only_its_own_call() {
     ];
     let view = host.host.view(Filter::default());
     let results = host.host.call_all(&view, calls, TurnContext::default()).await;
-    let seen: Vec<_> = results.iter().map(|r| (r.call_id.as_str(), outcome(r))).collect();
+    let seen: Vec<_> = results.iter().map(|r| (&*r.call_id, outcome(r))).collect();
     let expect = [
         ("a", "ok"),
         ("b", "not_available"),

@@ -51,7 +51,7 @@ async fn a_batch_keeps_its_order_whatever_its_members_do() {
         ToolCall::new("e", "neighbour__echo", "{\"n\":2}"),
     ];
     let results = host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await;
-    let seen: Vec<_> = results.iter().map(|r| (r.call_id.as_str(), outcome(r))).collect();
+    let seen: Vec<_> = results.iter().map(|r| (&*r.call_id, outcome(r))).collect();
     assert_eq!(
         seen,
         [("a", "ok"), ("b", "out_of_fuel"), ("c", "not_available"), ("d", "input_invalid"), ("e", "ok")]
@@ -77,7 +77,7 @@ async fn ten_thousand_calls_in_one_batch_are_all_answered() {
     for (n, delivered) in results.iter().enumerate() {
         assert_eq!(
             (delivered.call_id.clone(), value(delivered)),
-            (n.to_string(), format!("{{\"n\":{n}}}").as_str())
+            (n.to_string().into(), format!("{{\"n\":{n}}}").as_str())
         );
     }
 }

@@ -99,7 +99,8 @@ async fn a_call_goes_to_the_server_and_its_result_is_marked() {
     let unfit = bridged.host.call("mcp__s__echo", json!({"text": 7})).await;
     assert_eq!(outcome(&unfit), "input_invalid", "checked before it is sent");
     assert_eq!(structured(&bridged.host.call("mcp__s__structured", json!({})).await), json!({"n": 7}));
-    let record = bridged.host.audit.take().into_iter().find(|record| record.tool == "mcp__s__echo").unwrap();
+    let record =
+        bridged.host.audit.take().into_iter().find(|record| *record.tool == *"mcp__s__echo").unwrap();
     let record = serde_json::to_value(&record).unwrap();
     assert_eq!(record["source"], json!({"kind": "mcp", "server": "s", "version": "1.2.3"}));
 }

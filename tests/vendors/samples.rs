@@ -166,7 +166,7 @@ async fn samples() -> Result<Value> {
             }),
         );
     }
-    let ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+    let ids: Vec<&str> = calls.iter().map(|call| &*call.id).collect();
     let failed: Vec<bool> = results.iter().map(|result| result.result.is_err()).collect();
     Ok(json!({"vendors": all, "ids": ids, "failed": failed}))
 }

@@ -34,6 +34,8 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
         "toolbay",
         "--example",
         "bare",
+        "--example",
+        "hot_path",
     ]))?;
     shell(test::native_cargo(workspace).args(["bench", "--bench", "all", "--no-run"]))?;
     let before = Machine::now()?;

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::call::Use;
+use crate::canonical::Digest;
 use crate::consent::Authority;
 use crate::fault::LimitHit;
 use crate::limits::Usage;
@@ -29,14 +30,14 @@ pub const MAX_LINE: usize = 64 << 10;
 #[derive(Debug, Clone, Serialize)]
 pub struct AuditRecord {
     /// The caller's id of the call, cut to [`MAX_TEXT`].
-    pub call_id: String,
+    pub call_id: Arc<str>,
     /// The name that was called, cut to [`MAX_TEXT`]; it may name no tool at all.
-    pub tool: String,
+    pub tool: Arc<str>,
     /// The tool that was named in its place and only passed the call on (`tool_call`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub through: Option<String>,
     /// Where the tool comes from; absent when no tool was found.
-    pub source: Option<ToolSource>,
+    pub source: Option<Arc<ToolSource>>,
     /// The session, if the caller told.
     pub session_id: Option<String>,
     /// The acting agent, if the caller told.
@@ -48,11 +49,11 @@ pub struct AuditRecord {
     /// The trace that it is part of (`traceparent` of W3C Trace Context), if the caller told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]), in hex: its identity, whoever
-    /// made it; absent when the arguments were not parsed.
-    pub call_sha256: Option<String>,
-    /// SHA-256 of the arguments in canonical form ([`crate::canonical`]), in hex; absent when they were not parsed.
-    pub args_sha256: Option<String>,
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]): its identity, whoever made it;
+    /// absent when the arguments were not parsed.
+    pub call_sha256: Option<Digest>,
+    /// SHA-256 of the arguments in canonical form ([`crate::canonical`]); absent when they were not parsed.
+    pub args_sha256: Option<Digest>,
     /// What the rules of permission said; absent where there are none.
     pub permission: Option<Decision>,
     /// `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
@@ -182,7 +183,8 @@ fn escape(mut line: String) -> String {
 /// Cuts a text of a caller for the record.
 #[must_use]
 pub fn cut(text: &str) -> String {
-    text.chars().take(MAX_TEXT).collect()
+    let end = text.char_indices().nth(MAX_TEXT).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default().to_owned()
 }
 
 impl AuditRecord {
@@ -283,8 +285,8 @@ mod tests {
     fn record(text: &str) -> AuditRecord {
         let some = || Some(cut(text));
         AuditRecord {
-            call_id: cut(text),
-            tool: cut(text),
+            call_id: cut(text).into(),
+            tool: cut(text).into(),
             through: None,
             source: None,
             session_id: some(),
@@ -292,8 +294,8 @@ mod tests {
             platform: some(),
             profile: some(),
             traceparent: some(),
-            call_sha256: Some("1".repeat(64)),
-            args_sha256: Some("0".repeat(64)),
+            call_sha256: Some(crate::canonical::sha256(&serde_json::json!(1))),
+            args_sha256: Some(crate::canonical::sha256(&serde_json::json!(0))),
             permission: None,
             outcome: "ok",
             limit: None,

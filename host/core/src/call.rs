@@ -22,7 +22,7 @@ pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
 #[derive(Debug, Clone)]
 pub struct ToolCall {
     /// The caller's id of the call; comes back with the result.
-    pub id: String,
+    pub id: Arc<str>,
     /// The tool's qualified name.
     pub tool: String,
     /// The arguments, a JSON text. Nothing but white space counts as `{}`.
@@ -32,7 +32,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// A call with the arguments as JSON text.
     #[must_use]
-    pub fn new(id: impl Into<String>, tool: impl Into<String>, args: impl Into<String>) -> Self {
+    pub fn new(id: impl Into<Arc<str>>, tool: impl Into<String>, args: impl Into<String>) -> Self {
         Self { id: id.into(), tool: tool.into(), args: args.into() }
     }
 }
@@ -144,8 +144,6 @@ pub struct CallContext {
     pub tool: Arc<str>,
     /// Characters `value` may have before it is cut.
     pub budget_chars: usize,
-    /// Ends this call: fires when the caller gives up.
-    pub cancel: CancellationToken,
     /// The batch it belongs to.
     pub turn: Arc<TurnContext>,
     redactor: Redactor,
@@ -180,7 +178,7 @@ const MAX_USES: usize = 64;
 
 impl CallContext {
     pub(crate) fn new(
-        call_id: &str,
+        call_id: Arc<str>,
         tool: Arc<str>,
         budget_chars: usize,
         turn: Arc<TurnContext>,
@@ -188,16 +186,21 @@ impl CallContext {
         profile: Option<Arc<str>>,
     ) -> Self {
         Self {
-            call_id: call_id.into(),
+            call_id,
             tool,
             budget_chars,
-            cancel: turn.cancel.clone(),
             turn,
             redactor,
             profile,
             uses: Mutex::default(),
             spent: Mutex::default(),
         }
+    }
+
+    /// Ends this call: fires when the caller gives up.
+    #[must_use]
+    pub fn cancel(&self) -> &CancellationToken {
+        &self.turn.cancel
     }
 
     /// Notes what the call has used so far: what is known of it if its caller goes away before it ends.
@@ -260,7 +263,7 @@ impl CallContext {
 pub struct Admitted {
     pub(crate) tool: Arc<ToolDef>,
     pub(crate) args: String,
-    pub(crate) parsed: Value,
+    pub(crate) parsed: Arc<Value>,
 }
 
 impl Admitted {
@@ -277,9 +280,9 @@ impl Admitted {
         &self.args
     }
 
-    /// The arguments, parsed.
+    /// The arguments, parsed. To have them for longer than the call, clone the `Arc`.
     #[must_use]
-    pub fn parsed(&self) -> &Value {
+    pub fn parsed(&self) -> &Arc<Value> {
         &self.parsed
     }
 }

@@ -1,7 +1,8 @@
 //! The last calls of a host, in memory: for a dashboard, a status line, a test. The audit is for keeps; this is a ring.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ pub struct CallEntry {
     /// The name that was called; it may name no tool.
     pub tool: Arc<str>,
     /// Where the tool comes from; `None`: there is no such tool.
-    pub source: Option<ToolSource>,
+    pub source: Option<Arc<ToolSource>>,
     /// The session, if the caller told.
     pub session_id: Option<Arc<str>>,
     /// As in the audit: `ok`, an error code, a fault, or `host_failed`.
@@ -77,17 +78,12 @@ pub struct ToolStats {
     pub p95_us: u64,
 }
 
-/// A ring of calls. Safe to use from everywhere at once; no lock is held for longer than a move.
+/// A ring of calls. Safe to use from everywhere at once: each place has a lock of its own, so that calls that end on
+/// several threads at once do not wait for one another.
 #[derive(Debug)]
 pub struct CallLog {
-    most: usize,
-    ring: Mutex<Ring>,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    count: u64,
-    calls: VecDeque<Arc<CallEntry>>,
+    count: AtomicU64,
+    ring: Box<[Mutex<Option<CallEntry>>]>,
 }
 
 impl Default for CallLog {
@@ -100,30 +96,39 @@ impl CallLog {
     /// A log of the last `most` calls; 0 keeps none.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { most, ring: Mutex::default() }
+        Self { count: AtomicU64::new(0), ring: (0..most).map(|_| Mutex::default()).collect() }
     }
 
     /// Whether it keeps anything.
     pub(crate) fn is_on(&self) -> bool {
-        self.most > 0
+        !self.ring.is_empty()
     }
 
     /// Keeps one more; its number is set here.
     pub(crate) fn push(&self, call: CallEntry) {
-        let mut call = Arc::new(call);
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.count += 1;
-        if let Some(call) = Arc::get_mut(&mut call) {
-            call.number = ring.count;
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        let Some(place) = self.place(before) else { return };
+        let number = before + 1;
+        let mut kept = lock(place);
+        // Of two that come round at once the later stays.
+        if kept.as_ref().is_none_or(|there| there.number < number) {
+            let oldest = kept.replace(CallEntry { number, ..call });
+            drop(kept);
+            drop(oldest);
         }
-        let oldest = if ring.calls.len() >= self.most { ring.calls.pop_front() } else { None };
-        ring.calls.push_back(call);
-        drop(ring);
-        drop(oldest);
     }
 
-    fn all(&self) -> Vec<Arc<CallEntry>> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).calls.iter().cloned().collect()
+    fn place(&self, before: u64) -> Option<&Mutex<Option<CallEntry>>> {
+        let at = before.checked_rem(self.ring.len() as u64)?;
+        self.ring.get(usize::try_from(at).ok()?)
+    }
+
+    /// What is kept, the newest first.
+    fn kept(&self) -> impl Iterator<Item = CallEntry> {
+        let count = self.count();
+        let numbers = (count.saturating_sub(self.ring.len() as u64)..count).rev();
+        numbers
+            .filter_map(|before| lock(self.place(before)?).clone().filter(|call| call.number == before + 1))
     }
 
     /// The calls that a query wants, the newest first.
@@ -136,22 +141,22 @@ impl CallLog {
     /// assert!(log.calls(&failed).is_empty());
     /// ```
     #[must_use]
-    pub fn calls(&self, query: &CallQuery) -> Vec<Arc<CallEntry>> {
-        let wanted = self.all().into_iter().rev().filter(|call| query.takes(call));
+    pub fn calls(&self, query: &CallQuery) -> Vec<CallEntry> {
+        let wanted = self.kept().filter(|call| query.takes(call));
         wanted.take(query.limit.unwrap_or(usize::MAX)).collect()
     }
 
     /// The calls so far, those that are not kept any more included.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).count
+        self.count.load(Ordering::Relaxed)
     }
 
     /// What the calls that are kept say of each tool.
     #[must_use]
     pub fn stats(&self) -> BTreeMap<Arc<str>, ToolStats> {
         let mut by_tool: BTreeMap<Arc<str>, (Vec<u64>, usize)> = BTreeMap::new();
-        for call in self.all() {
+        for call in self.kept() {
             let (durations, failures) = by_tool.entry(Arc::clone(&call.tool)).or_default();
             durations.push(call.duration_us);
             *failures += usize::from(call.outcome != "ok");
@@ -165,6 +170,10 @@ impl CallLog {
         };
         by_tool.into_iter().map(|(tool, seen)| (tool, stats(seen))).collect()
     }
+}
+
+fn lock(place: &Mutex<Option<CallEntry>>) -> MutexGuard<'_, Option<CallEntry>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,46 +2,76 @@
 //! as ECMAScript writes them. Unlike there, an integer keeps all its digits. So that the same arguments have the same
 //! digest, whoever wrote them and however.
 
+use std::cell::Cell;
+use std::fmt;
 use std::io::Write;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of a value in its canonical form, in lower-case hex.
-#[must_use]
-pub fn sha256(value: &Value) -> String {
-    hex(Sha256::digest(text(value)).as_slice())
+/// Longest text for which a thread keeps the room, in bytes.
+const MAX_ROOM: usize = 64 << 10;
+
+thread_local! {
+    /// Room for the text of one call: it is written, digested and forgotten.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form, in lower-case hex; and that of its arguments. The
-/// same call has the same digest in whatever order its arguments are written.
+/// A SHA-256. Shown and serialised in lower-case hex.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+/// The SHA-256 of a value in its canonical form.
 #[must_use]
-pub fn sha256_of_call(tool: &str, args: &Value) -> (String, String) {
-    let mut whole = Vec::with_capacity(256);
+pub fn sha256(value: &Value) -> Digest {
+    let mut text = Vec::new();
+    write(value, &mut text);
+    Digest::of(&text)
+}
+
+/// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form; and that of its arguments. The same call has the
+/// same digest in whatever order its arguments are written.
+#[must_use]
+pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
+    let mut whole = ROOM.take();
+    whole.clear();
     whole.extend(b"{\"args\":");
     let start = whole.len();
     write(args, &mut whole);
-    let args = hex(Sha256::digest(whole.get(start..).unwrap_or_default()).as_slice());
+    let args = Digest::of(whole.get(start..).unwrap_or_default());
     whole.extend(b",\"tool\":");
     write_text(tool, &mut whole);
     whole.push(b'}');
-    (hex(Sha256::digest(whole).as_slice()), args)
-}
-
-fn text(value: &Value) -> Vec<u8> {
-    let mut text = Vec::new();
-    write(value, &mut text);
-    text
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |n: u8| char::from(if n < 10 { b'0' + n } else { b'a' + n - 10 });
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 15));
+    let call = Digest::of(&whole);
+    if whole.capacity() <= MAX_ROOM {
+        ROOM.set(whole);
     }
-    text
+    (call, args)
 }
 
 /// Writes a value in its canonical form. How deep a value can be is bounded where it is parsed.
@@ -66,18 +96,28 @@ fn write(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
+    // By UTF-16 code units, as RFC 8785, 3.2.3 has it. Most objects are in that order as they come.
+    if members.keys().is_sorted_by(|a, b| a.encode_utf16().lt(b.encode_utf16())) {
+        return write_members(members.iter(), out);
+    }
     let mut sorted: Vec<_> = members.iter().collect();
-    // By UTF-16 code units, as RFC 8785, 3.2.3 has it.
     sorted.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+    write_members(sorted.into_iter(), out);
+}
+
+fn write_members<'a>(members: impl ExactSizeIterator<Item = (&'a String, &'a Value)>, out: &mut Vec<u8>) {
+    if members.len() == 0 {
+        return out.extend(b"{}");
+    }
     let mut before = b'{';
-    for (name, value) in sorted {
+    for (name, value) in members {
         out.push(before);
         write_text(name, out);
         out.push(b':');
         write(value, out);
         before = b',';
     }
-    out.extend(if members.is_empty() { b"{}".as_slice() } else { b"}" });
+    out.push(b'}');
 }
 
 /// The escapes of serde_json are those of ECMAScript's `JSON.stringify`.
@@ -130,7 +170,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn canonical(text: &str) -> String {
-        String::from_utf8(super::text(&serde_json::from_str(text).unwrap())).unwrap()
+        let mut canonical = Vec::new();
+        write(&serde_json::from_str(text).unwrap(), &mut canonical);
+        String::from_utf8(canonical).unwrap()
     }
 
     #[test]
@@ -167,7 +209,7 @@ mod tests {
         let whole = serde_json::json!({"tool": "p__t", "args": one});
         assert_eq!(of_call(&one), (sha256(&whole), sha256(&one)));
         let empty = sha256(&serde_json::json!({}));
-        assert_eq!(empty, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+        assert_eq!(empty.to_string(), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
     }
 
     proptest! {

@@ -43,7 +43,7 @@ impl Delivery {
     /// servers.
     #[must_use]
     pub fn rules(self, tool: &ToolDef) -> Rules {
-        let foreign = match tool.source {
+        let foreign = match *tool.source {
             ToolSource::Builtin | ToolSource::Plugin { .. } => false,
             ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
         };
@@ -74,7 +74,7 @@ mod tests {
         tool.traits.untrusted_output = true;
         assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
         tool.traits.untrusted_output = false;
-        tool.source = ToolSource::Mcp { server: "github".into(), version: None };
+        tool.source = ToolSource::Mcp { server: "github".into(), version: None }.into();
         assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
     }
 }

@@ -201,7 +201,7 @@ impl NativeTool {
     /// What is wrong with the name, the description or a schema.
     pub fn run<F, R>(self, run: F) -> Result<Entry, DefinitionError>
     where
-        F: Fn(Value, Arc<CallContext>) -> R + Send + Sync + 'static,
+        F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync + 'static,
         R: Future<Output = ToolResult> + Send + 'static,
     {
         let own = ToolName::new(&self.name)?;
@@ -246,17 +246,17 @@ impl<F> fmt::Debug for Native<F> {
 
 impl<F, R> Invoke for Native<F>
 where
-    F: Fn(Value, Arc<CallContext>) -> R + Send + Sync,
+    F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync,
     R: Future<Output = ToolResult> + Send,
 {
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         Box::pin(async move {
-            let run = async { (self.run)(call.parsed().clone(), Arc::clone(ctx)).await };
+            let run = async { (self.run)(Arc::clone(call.parsed()), Arc::clone(ctx)).await };
             let run = tokio::time::timeout(self.timeout, AssertUnwindSafe(run).catch_unwind());
             let result = tokio::select! {
                 biased;
                 // Looked at first, and waited for last: most tools answer at once.
-                () = std::future::ready(()), if ctx.cancel.is_cancelled() => cancelled(),
+                () = std::future::ready(()), if ctx.cancel().is_cancelled() => cancelled(),
                 ended = run => match ended {
                     Ok(Ok(answer)) => answer.map_err(Failure::Refused),
                     Ok(Err(_)) => {
@@ -269,7 +269,7 @@ where
                         Err(Fault::new(FaultKind::Deadline, text).into())
                     }
                 },
-                () = ctx.cancel.cancelled() => cancelled(),
+                () = ctx.cancel().cancelled() => cancelled(),
             };
             Invocation { result, usage: Usage { args_bytes: call.args().len() as u64, ..Usage::default() } }
         })

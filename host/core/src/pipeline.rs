@@ -27,6 +27,7 @@ use self::way::Way;
 use crate::audit::AuditSink;
 use crate::call::{ToolCall, TurnContext};
 use crate::call_log::CallLog;
+use crate::canonical::Digest;
 use crate::content::ToolOutput;
 use crate::delivery::Delivery;
 use crate::event::Events;
@@ -54,7 +55,7 @@ const CALL_SHARE: usize = 8;
 #[derive(Debug)]
 pub struct Delivered {
     /// The caller's id of the call.
-    pub call_id: String,
+    pub call_id: Arc<str>,
     /// The name of the tool that was called.
     pub tool: String,
     /// The name that the caller used, if that tool only passed the call on (`tool_call`).
@@ -68,10 +69,10 @@ pub struct Delivered {
     /// Characters before the text was cut, if it was.
     pub cut_from_chars: Option<usize>,
     /// Where the tool comes from, if there is one of that name.
-    pub source: Option<ToolSource>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]), in hex: the same for the same
+    pub source: Option<Arc<ToolSource>>,
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]): the same for the same
     /// call, in whatever order its arguments were written. `None`: they were not parsed.
-    pub call_sha256: Option<String>,
+    pub call_sha256: Option<Digest>,
     /// How old the result is, if it is one of before: the tool did not run, and the call cost nothing.
     pub cached: Option<Duration>,
     /// The texts that were kept for the session, because they were cut or reduced.
@@ -224,7 +225,7 @@ impl Pipeline {
     /// lane run one after the other, in their order. Must be called inside a tokio runtime with timers. Dropping the
     /// future ends every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<Delivered> {
-        let gates = self.gates.load_full();
+        let gates = self.gates.load();
         let turn_count = turn.session.turn(&gates.session, turn.identity.turn);
         let (turn, count) = (Arc::new(turn), calls.len());
         if count == 0 {
@@ -241,11 +242,10 @@ impl Pipeline {
             return results;
         }
         let units = units(view, calls);
+        let gates = arc_swap::Guard::into_inner(gates);
         let whole = Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count };
         // Boxed, so that a single call does not carry it about.
-        let mut results = Box::pin(Crew::work_off(whole, units)).await;
-        results.sort_unstable_by_key(|(index, _)| *index);
-        results.into_iter().map(|(_, delivered)| delivered).collect()
+        Box::pin(Crew::work_off(whole, units)).await
     }
 }
 

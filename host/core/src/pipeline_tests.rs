@@ -58,7 +58,7 @@ async fn results_come_in_the_order_of_the_calls() {
         .all(&[r#"{"do":"sleep"}"#, r#"{"n":1}"#, r#"{"do":"sleep"}"#, ""], TurnContext::default())
         .await;
     assert_eq!(results.iter().map(value).collect::<Vec<_>>(), ["slept", r#"{"n":1}"#, "slept", "{}"]);
-    assert_eq!(results.iter().map(|r| r.call_id.as_str()).collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+    assert_eq!(results.iter().map(|r| &*r.call_id).collect::<Vec<_>>(), ["0", "1", "2", "3"]);
     assert!(start.elapsed() < Duration::from_millis(300), "the calls ran side by side");
     assert_eq!(bench.audit.take().len(), 4);
     assert!(bench.all(&[], TurnContext::default()).await.is_empty());

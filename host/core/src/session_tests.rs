@@ -1,8 +1,14 @@
 use super::*;
+use crate::canonical::Digest;
 use crate::content::{ErrorCode, ToolOutput};
 use crate::testing::plugin_tool;
 use proptest::prelude::*;
 use std::time::Duration;
+
+/// Of a call that is called so.
+fn digest(call: &str) -> Digest {
+    crate::canonical::sha256(&serde_json::json!(call))
+}
 
 fn unlimited() -> SessionLimits {
     SessionLimits::default()
@@ -72,7 +78,7 @@ fn the_same_call_is_counted_by_what_it_is() {
     let session = Session::default();
     let again = |turn: u32, call: &str| {
         let turn = session.turn(&policy, Some(turn));
-        session.count_same(&policy, turn.as_deref(), "p__t", call).map_err(|error| error.message)
+        session.count_same(&policy, turn.as_deref(), "p__t", &digest(call)).map_err(|error| error.message)
     };
     assert_eq!((again(1, "a"), again(1, "a"), again(1, "b")), (Ok(()), Ok(()), Ok(())));
     let error = again(1, "a").unwrap_err();
@@ -97,10 +103,10 @@ fn turns_are_told_apart_by_their_number_and_what_is_counted_is_bounded() {
 
     let policy = SessionLimits { max_identical_calls: Some(1), ..unlimited() };
     for n in 0..10_000 {
-        session.count_same(&policy, None, "p__t", &n.to_string()).unwrap();
+        session.count_same(&policy, None, "p__t", &digest(&n.to_string())).unwrap();
     }
-    assert!(session.count_same(&policy, None, "p__t", "9999").is_err());
-    assert!(session.count_same(&policy, None, "p__t", "0").is_ok(), "long forgotten");
+    assert!(session.count_same(&policy, None, "p__t", &digest("9999")).is_err());
+    assert!(session.count_same(&policy, None, "p__t", &digest("0")).is_ok(), "long forgotten");
 }
 
 #[test]
@@ -118,7 +124,7 @@ fn limits_that_could_not_be_meant_are_refused() {
 }
 
 fn key(call: &str) -> ResultKey {
-    ResultKey { call: call.into(), profile: None, caller: String::new() }
+    ResultKey { call: digest(call), profile: None, caller: String::new() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +155,7 @@ async fn a_result_is_kept_for_its_tool_its_caller_and_its_time() {
 fn answers_for_good_are_for_one_tool_and_one_rule() {
     let rule = crate::permission::Permissions::preset("ask-network").unwrap();
     let (old, mut new) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
-    Arc::make_mut(&mut new).source = crate::tool::ToolSource::Builtin;
+    Arc::make_mut(&mut new).source = crate::tool::ToolSource::Builtin.into();
     let session = Session::default();
     session.approve(Approval::new(&old, Some(&rule), None));
     assert!(session.approved(&Approval::new(&old, Some(&rule), None)));
@@ -183,7 +189,7 @@ proptest! {
         };
         let expect = (threads * each).min(usize::try_from(most).unwrap());
         prop_assert_eq!(passed(&|| session.count_call(&policy, None).is_ok()), expect);
-        prop_assert_eq!(passed(&|| session.count_same(&policy, None, "t", "a").is_ok()), expect);
+        prop_assert_eq!(passed(&|| session.count_same(&policy, None, "t", &digest("a")).is_ok()), expect);
     }
 
     /// Whatever is kept, the cache is within its bounds, and what it finds is what was kept last.

@@ -94,10 +94,10 @@ impl Effects {
 #[must_use]
 pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<[Arc<str>]> {
     let (claims, known) = (tool.traits, effects.unwrap_or_default());
-    let native = tool.source == ToolSource::Builtin;
-    let remote = matches!(tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
+    let native = *tool.source == ToolSource::Builtin;
+    let remote = matches!(*tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
     // Nobody has looked at what another server says of itself; rules of permission stand on these labels.
-    let believed = !matches!(tool.source, ToolSource::Mcp { .. });
+    let believed = !matches!(*tool.source, ToolSource::Mcp { .. });
     let open = effects.is_none() || known.may_change || known.adds;
     let read_only = !known.changes && (!open || (claims.read_only && believed));
     let destroys = known.changes || known.may_change || effects.is_none();

@@ -35,7 +35,7 @@ impl Invoke for Puppet {
                     Ok(ToolOutput::text("slept"))
                 }
                 "hang" => {
-                    ctx.cancel.cancelled().await;
+                    ctx.cancel().cancelled().await;
                     Err(Failure::Fault(Fault::new(FaultKind::Cancelled, "cancelled")))
                 }
                 "long" => Ok(ToolOutput {

@@ -42,7 +42,7 @@ pub struct ToolDef {
     /// Further words by which a search finds it.
     pub search_hint: Option<String>,
     /// Where it comes from.
-    pub source: ToolSource,
+    pub source: Arc<ToolSource>,
 }
 
 impl ToolDef {
@@ -52,7 +52,7 @@ impl ToolDef {
         name: QualifiedName,
         description: impl Into<String>,
         input_schema: Schema,
-        source: ToolSource,
+        source: impl Into<Arc<ToolSource>>,
     ) -> Self {
         Self {
             name,
@@ -68,7 +68,7 @@ impl ToolDef {
             capabilities: Vec::new(),
             meta: None,
             search_hint: None,
-            source,
+            source: source.into(),
         }
     }
 
@@ -84,7 +84,7 @@ impl ToolDef {
     /// The tool's own name: what its plugin or its MCP server calls it.
     #[must_use]
     pub fn bare(&self) -> &str {
-        if let ToolSource::Mcp { server, .. } = &self.source
+        if let ToolSource::Mcp { server, .. } = &*self.source
             && let Some(rest) = self.name.as_str().strip_prefix(MCP)
             && let Some(bare) = rest.strip_prefix(&**server).and_then(|rest| rest.strip_prefix(SEAM))
         {
@@ -99,6 +99,7 @@ impl ToolDef {
     pub fn schema_sha256(&self) -> String {
         let output = self.output_schema.as_ref().map(Schema::value);
         canonical::sha256(&serde_json::json!({ "input": self.input_schema.value(), "output": output }))
+            .to_string()
     }
 }
 
@@ -136,7 +137,7 @@ pub enum ToolSource {
         #[serde(serialize_with = "as_text")]
         id: PluginId,
         /// The version it claims, if it does.
-        version: Option<String>,
+        version: Option<Arc<str>>,
         /// SHA-256 of its bytes, in hex.
         #[serde(serialize_with = "as_text")]
         digest: Arc<str>,

@@ -15,6 +15,7 @@ use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
 use crate::offer::Offers;
 use crate::permission::Permissions;
+use crate::policy::Profile;
 pub use crate::registry::Entry;
 use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
 use crate::text::one_line;
@@ -48,7 +49,7 @@ struct Added {
 
 /// A tool of a view with what decides about it.
 #[derive(Clone, Copy)]
-struct Held<'v> {
+pub(crate) struct Held<'v> {
     entry: &'v Arc<Entry>,
     filter: &'v Arc<Filter>,
     origin: Origin,
@@ -65,6 +66,40 @@ impl<'v> Held<'v> {
 
     fn passing(self) -> Option<&'v Arc<Entry>> {
         self.gate().is_none().then_some(self.entry)
+    }
+
+    /// The tool, whether or not it may be called.
+    pub(crate) fn entry(self) -> &'v Arc<Entry> {
+        self.entry
+    }
+
+    /// The tool, if it may be called; else the first gate it does not pass. The texts are the seed's.
+    pub(crate) fn admitted(self) -> Result<&'v Arc<Entry>, ToolError> {
+        let name = self.entry.def.name.as_str();
+        let why = match self.gate() {
+            None => return Ok(self.entry),
+            Some(Gate::Excluded) => format!("Tool {name} is not available on this surface"),
+            Some(Gate::NotPermitted) => format!("Tool {name} is not permitted for this personality"),
+            Some(Gate::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
+            Some(Gate::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
+            Some(Gate::Unavailable(reason)) => format!("Tool {name} is not currently available: {reason}"),
+        };
+        Err(ToolError::new(ErrorCode::NotAvailable, why))
+    }
+
+    /// Whether it may be called.
+    pub(crate) fn may_be_called(self) -> bool {
+        self.gate().is_none()
+    }
+
+    /// The profile under which its calls run.
+    pub(crate) fn profile(self) -> Option<&'v Profile> {
+        self.filter.profile.as_deref()
+    }
+
+    /// The name of that profile.
+    pub(crate) fn profile_name(self) -> Option<&'v Arc<str>> {
+        self.filter.profile_name()
     }
 }
 
@@ -189,22 +224,7 @@ impl View {
     /// # Errors
     /// The first gate it does not pass; the texts are the seed's.
     pub fn find(&self, name: &str) -> Result<&Arc<Entry>, ToolError> {
-        let refuse = |text: String| Err(ToolError::new(ErrorCode::NotAvailable, text));
-        let Some(held) = self.held_as(name) else {
-            return refuse(format!("Unknown tool: {}", one_line(name, MAX_NAME)));
-        };
-        match held.gate() {
-            None => Ok(held.entry),
-            Some(Gate::Excluded) => refuse(format!("Tool {name} is not available on this surface")),
-            Some(Gate::NotPermitted) => refuse(format!("Tool {name} is not permitted for this personality")),
-            Some(Gate::NotInProfile(profile)) => {
-                refuse(format!("Tool {name} is not in the profile `{profile}`"))
-            }
-            Some(Gate::Disabled(reason)) => refuse(format!("Tool {name} is disabled: {reason}")),
-            Some(Gate::Unavailable(reason)) => {
-                refuse(format!("Tool {name} is not currently available: {reason}"))
-            }
-        }
+        self.held_as(name).ok_or_else(|| unknown(name)).and_then(Held::admitted)
     }
 
     /// Why a tool may not be called, for people; `None`: it may.
@@ -251,13 +271,23 @@ impl View {
         }
     }
 
+    /// The same for a tool that was looked up.
+    pub(crate) fn reducer_of<'a>(&'a self, entry: &'a Entry) -> Option<&'a Arc<ReducerEntry>> {
+        let name = entry.def.name.as_str();
+        match &self.own {
+            Some(_) => self.reducer(name),
+            None => self.catalog.reducer_of(entry),
+        }
+    }
+
     /// The state of the registry behind the view.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
-    fn held_as(&self, name: &str) -> Option<Held<'_>> {
+    /// What the view knows under a name, with what decides whether it may be called.
+    pub(crate) fn held_as(&self, name: &str) -> Option<Held<'_>> {
         let own = self.own.as_ref().and_then(|own| own.tools.get(name));
         own.map(Added::held).or_else(|| self.catalog.get(name).map(|entry| self.of_catalog(entry)))
     }
@@ -285,6 +315,11 @@ impl View {
             }
         })
     }
+}
+
+/// The seed's answer to a name that nothing has.
+pub(crate) fn unknown(name: &str) -> ToolError {
+    ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}", one_line(name, MAX_NAME)))
 }
 
 #[cfg(test)]

@@ -416,7 +416,7 @@ impl Approver for Asker {
 
 /// Which question it is: the answer to another is none to this one.
 fn proof(question: &Question) -> String {
-    canonical::sha256(&json!([question.tool, question.source, question.reason, question.args]))
+    canonical::sha256(&json!([question.tool, question.source, question.reason, question.args])).to_string()
 }
 
 /// The question as a form. The arguments are a model's: nothing in them moves or hides.

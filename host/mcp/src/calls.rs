@@ -144,7 +144,7 @@ impl Caller {
 
     /// For what a state is good: who asked, what, with which arguments.
     pub(crate) fn about(&self, method: &str, name: &str, arguments: &Value) -> String {
-        canonical::sha256(&json!([self.whose.session_id, method, name, arguments]))
+        canonical::sha256(&json!([self.whose.session_id, method, name, arguments])).to_string()
     }
 }
 

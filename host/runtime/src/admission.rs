@@ -23,6 +23,9 @@ use toolbay_core::quantity;
 const RETRY_LEAST: Duration = Duration::from_millis(10);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
+/// Lanes that are kept though nothing runs or waits in them: of most hosts all.
+const KEPT_LANES: usize = 64;
+
 /// The places of one host.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -188,6 +191,9 @@ fn release(state: &Mutex<State>, plugin: &PluginId) {
             state.pace.count();
         } else {
             state.pace.last = None;
+            if state.turns.is_empty() && state.lanes.len() <= KEPT_LANES {
+                return;
+            }
         }
         state.offer(plugin);
         state.forget(plugin);
@@ -261,8 +267,11 @@ impl State {
         }
     }
 
-    /// Drops a lane in which nothing runs or waits; one that has a turn, when its turn comes.
+    /// Drops a lane in which nothing runs or waits, if there are many; one that has a turn, when its turn comes.
     fn forget(&mut self, plugin: &PluginId) {
+        if self.lanes.len() <= KEPT_LANES {
+            return;
+        }
         let unused = |lane: &Lane| lane.running == 0 && lane.waiting.is_empty() && !lane.in_turns;
         if self.lanes.get(plugin).is_some_and(unused) {
             self.lanes.remove(plugin);

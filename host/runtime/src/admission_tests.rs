@@ -13,7 +13,8 @@ fn admission(parallel_calls: u32, queued_calls: u32, queue_timeout: Duration) ->
 fn idle(admission: &Admission) -> bool {
     let state = lock(&admission.state);
     (state.free, state.waiting) == (admission.limits.parallel_calls, 0)
-        && state.lanes.is_empty()
+        && state.lanes.len() <= KEPT_LANES
+        && state.lanes.values().all(|lane| lane.running == 0 && lane.waiting.is_empty())
         && state.turns.is_empty()
 }
 

@@ -11,7 +11,7 @@ use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use crate::bindings::about::ExportsAboutPre;
 use crate::bindings::availability::ExportsAvailabilityPre;
@@ -57,9 +57,38 @@ pub(crate) fn sealed(limits: &Limits) -> Limits {
 /// What has tools.
 pub(crate) enum Tools {
     /// A component that speaks the contract.
-    Contract(ExportsToolsPre<GuestState>),
+    Contract(Contract),
     /// One that does not.
     Foreign(Foreign),
+}
+
+/// A component that speaks the contract, and where its `call` is. Calls take that alone: the generated look-up compares
+/// the types of all functions of the interface, in each instance anew.
+pub(crate) struct Contract {
+    pre: ExportsToolsPre<GuestState>,
+    call: ComponentExportIndex,
+}
+
+impl Contract {
+    fn of(component: &Component, pre: InstancePre<GuestState>) -> wasmtime::Result<Self> {
+        let pre = ExportsToolsPre::new(pre)?;
+        let interface = component.get_export_index(None, format!("{PACKAGE}tools@{VERSION}"));
+        let call = interface.and_then(|interface| component.get_export_index(Some(&interface), "call"));
+        let call = call.ok_or_else(|| wasmtime::format_err!("no function `call`"))?;
+        Ok(Self { pre, call })
+    }
+
+    async fn call(
+        &self,
+        store: &mut Store<GuestState>,
+        name: &str,
+        args: &str,
+    ) -> wasmtime::Result<ToolResult> {
+        let guest = self.pre.instance_pre().instantiate_async(&mut *store).await?;
+        let call = guest.get_typed_func::<(&str, &str), (ToolResult,)>(&mut *store, self.call)?;
+        let (answer,) = call.call_async(store, (name, args)).await?;
+        Ok(answer)
+    }
 }
 
 impl Tools {
@@ -72,10 +101,7 @@ impl Tools {
         call: &Admitted,
     ) -> wasmtime::Result<ToolResult> {
         match (self, entry) {
-            (Self::Contract(pre), Entry::Contract) => {
-                let guest = pre.instantiate_async(&mut *store).await?;
-                guest.toolbay_plugin_tools().call_call(store, name, call.args()).await
-            }
+            (Self::Contract(contract), Entry::Contract) => contract.call(store, name, call.args()).await,
             (Self::Foreign(foreign), Entry::Function(export)) => {
                 foreign.call(store, export, call.parsed()).await
             }
@@ -152,7 +178,7 @@ impl Code {
             .map_err(|e| unlinked(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imports(engine, &pre);
         let folders = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
-        let tools = export(component, "tools", || ExportsToolsPre::new(pre.clone()))?.map(Tools::Contract);
+        let tools = export(component, "tools", || Contract::of(component, pre.clone()))?.map(Tools::Contract);
         let foreign = || Tools::Foreign(Foreign::new(pre.clone()));
         Ok(Self {
             tools: tools.or_else(|| (!exports(component, "reducers")).then(foreign)),
@@ -198,9 +224,9 @@ impl Code {
             }
         };
         let mut tools = Vec::new();
-        if let Some(Tools::Contract(pre)) = &self.tools {
+        if let Some(Tools::Contract(contract)) = &self.tools {
             let run = bounds.enter(state()?, async |store| {
-                let guest = pre.instantiate_async(&mut *store).await?;
+                let guest = contract.pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_tools().call_list_tools(store).await
             });
             tools = run.await.0.map_err(fault("tools"))?;

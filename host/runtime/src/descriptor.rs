@@ -234,8 +234,7 @@ impl ToolDescription {
     pub(crate) fn define(
         &self,
         plugin: &PluginId,
-        version: Option<&str>,
-        digest: &Arc<str>,
+        source: &Arc<ToolSource>,
     ) -> Result<(ToolName, ToolDef), LoadError> {
         let name = ToolName::new(&self.name)?;
         let def = ToolDef {
@@ -252,11 +251,7 @@ impl ToolDescription {
             capabilities: self.capabilities.clone(),
             meta: self.meta.as_ref().and_then(|m| serde_json::value::to_raw_value(m).ok()),
             search_hint: None,
-            source: ToolSource::Plugin {
-                id: plugin.clone(),
-                version: version.map(ToOwned::to_owned),
-                digest: Arc::clone(digest),
-            },
+            source: Arc::clone(source),
         };
         Ok((name, def))
     }

@@ -141,7 +141,7 @@ pub(crate) fn explain(
 ) -> Option<Explanation> {
     let id: &PluginId = &plugin.id;
     let descriptor = plugin.descriptor.tools.iter().find(|one| one.name == tool.as_str())?;
-    let (_, def) = descriptor.define(id, plugin.version(), plugin.digest.text()).ok()?;
+    let (_, def) = descriptor.define(id, &plugin.source()).ok()?;
     let grants = policy.grant(id, tool, &def.capabilities, profile);
     let wishes = grants.decisions.into_iter().map(|decision| {
         let key = Key::of(&decision.capability.kind);

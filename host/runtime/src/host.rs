@@ -488,7 +488,7 @@ impl Host {
     pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
         let (view, loaded) = (self.view(Filter::of_profile(profile.cloned())), self.installed.loaded());
         let entry = view.catalog().get(tool)?;
-        if let ToolSource::OpenApi { document } = &entry.def.source {
+        if let ToolSource::OpenApi { document } = &*entry.def.source {
             let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
             let profile = profile.map(|profile| &**profile.name());
             return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));

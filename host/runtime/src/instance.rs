@@ -1,6 +1,8 @@
 //! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -44,14 +46,14 @@ struct DeadlinePassed;
 struct Running<'a> {
     store: Store<GuestState>,
     limits: &'a Limits,
-    start: Instant,
+    ended: bool,
 }
 
 impl Running<'_> {
     fn usage(&self) -> Usage {
         Usage {
             fuel: self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0)),
-            wall_us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX),
+            wall_us: u64::try_from(self.store.data().began.elapsed().as_micros()).unwrap_or(u64::MAX),
             peak_memory_bytes: self.store.data().limiter.peak_memory(),
             ..Usage::default()
         }
@@ -60,7 +62,12 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Some(call) = &self.store.data().capabilities.call {
+        let capabilities = &self.store.data().capabilities;
+        if capabilities.log.dropped > 0 {
+            let (plugin, dropped) = (&capabilities.plugin, capabilities.log.dropped);
+            tracing::warn!(target: "toolbay::guest", %plugin, dropped, "more lines than `log_lines` and `log_rate` allow");
+        }
+        if let Some(call) = capabilities.call.as_ref().filter(|_| !self.ended) {
             let Usage { fuel, wall_us, peak_memory_bytes, .. } = self.usage();
             call.ctx.spend(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
         }
@@ -74,20 +81,14 @@ impl Bounds<'_> {
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Fault>, Usage) {
-        let start = Instant::now();
+        let deadline = state.deadline;
         let turn = Turn::new(&self.engine.turns);
         let mut running = match self.store(state, &turn) {
-            Ok(store) => Running { store, limits: self.limits, start },
+            Ok(store) => Running { store, limits: self.limits, ended: false },
             Err(error) => return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default()),
         };
-        let done = tokio::select! {
-            biased;
-            done = tokio::time::timeout(self.limits.timeout, turn.run(run(&mut running.store))) => done,
-            () = self.cancel.cancelled() => {
-                let cancelled = Fault::new(FaultKind::Cancelled, "the call was cancelled");
-                return (Err(cancelled), running.usage());
-            }
-        };
+        let done = self.until(deadline, turn.run(run(&mut running.store))).await;
+        running.ended = true;
         let usage = running.usage();
         let state = running.store.data();
         for (stream, sink) in state.output().into_iter().flatten() {
@@ -96,9 +97,23 @@ impl Bounds<'_> {
         let result = match done {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, state)),
-            Err(_elapsed) => Err(self.deadline()),
+            Err(ended) => Err(ended),
         };
         (result, usage)
+    }
+
+    /// Runs a guest until its time is up or the call is cancelled.
+    async fn until<R>(&self, deadline: Instant, guest: impl Future<Output = R>) -> Result<R, Fault> {
+        let mut guest = pin!(guest);
+        // Most calls end before they wait for anything: they need no timer, and nobody to listen for them.
+        if let Poll::Ready(done) = futures_util::poll!(guest.as_mut()) {
+            return Ok(done);
+        }
+        tokio::select! {
+            biased;
+            done = tokio::time::timeout_at(deadline.into(), guest) => done.map_err(|_elapsed| self.deadline()),
+            () = self.cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled")),
+        }
     }
 
     fn store(&self, state: GuestState, turn: &Arc<Turn>) -> wasmtime::Result<Store<GuestState>> {

@@ -34,7 +34,7 @@ use crate::tool::PluginTool;
 /// Most entries of a plugin directory, of whatever kind: they are looked at again and again.
 const MAX_ENTRIES: usize = 65_536;
 /// Most plugins of one directory.
-const MAX_PLUGIN_FILES: usize = 4096;
+const MAX_PLUGIN_FILES: usize = 16_384;
 
 /// What is heard while plugins are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,7 +275,8 @@ impl Loader {
         let unset = settings::check(policy, id, schema)?;
         tell_undeclared(plugin, &mut warn);
         plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
-        let define = |tool: &ToolDescription| tool.define(id, plugin.version(), plugin.digest.text());
+        let source = plugin.source();
+        let define = |tool: &ToolDescription| tool.define(id, &source);
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
         let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
         for (_, def) in &defined {

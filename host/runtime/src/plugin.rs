@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 use toolbay_core::name::PluginId;
+use toolbay_core::tool::ToolSource;
 use wasmtime::component::{Component, Linker};
 
 use crate::admission::Admission;
@@ -72,6 +73,17 @@ impl Plugin {
     /// The version it claims.
     pub(crate) fn version(&self) -> Option<&str> {
         self.descriptor.about.as_ref().map(|about| about.version.as_str())
+    }
+
+    /// What its tools say of where they come from.
+    pub(crate) fn source(&self) -> Arc<ToolSource> {
+        let (version, digest) = (self.version().map(Arc::from), Arc::clone(self.digest.text()));
+        Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest })
+    }
+
+    /// The code, if it is in memory.
+    pub(crate) fn loaded(&self) -> Option<&Arc<Code>> {
+        self.code.get()
     }
 
     /// The code, from memory, from the cache, or compiled again from the file.

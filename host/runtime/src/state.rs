@@ -34,6 +34,7 @@ pub(crate) struct GuestState {
     /// What a program prints, if that is the answer; its stdout is then not logged.
     answer: Option<Sink>,
     answer_bytes: u64,
+    pub(crate) began: Instant,
     pub(crate) deadline: Instant,
 }
 
@@ -67,6 +68,7 @@ pub(crate) enum Seal<'a> {
 
 impl GuestState {
     pub(crate) fn new(seal: Seal<'_>, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
+        let began = capabilities.call.as_ref().map_or_else(Instant::now, |call| call.began);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         let mut state = Self {
@@ -79,7 +81,8 @@ impl GuestState {
             capabilities,
             answer: None,
             answer_bytes: limits.host_call_bytes,
-            deadline: Instant::now() + limits.timeout,
+            began,
+            deadline: began + limits.timeout,
         };
         if let Seal::Call { folders, program } = seal
             && (folders || program.is_some())

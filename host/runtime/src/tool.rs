@@ -1,6 +1,7 @@
 //! The port through which the pipeline runs a plugin's tool: one fresh instance, one call.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::ToolOutput;
@@ -14,6 +15,7 @@ use crate::breaker::Breaker;
 use crate::capability::{
     Capabilities, GrantedUnder, RunningCall, attachments, context, http, log, process, secrets,
 };
+use crate::code::Code;
 use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
@@ -52,19 +54,20 @@ impl PluginTool {
         let shared = &self.plugin.shared;
         self.breaker.check()?;
         // Before the place: nobody else is to wait while this plugin is mapped or compiled.
-        let code = tokio::select! {
-            biased;
-            () = ctx.cancel.cancelled() => {
-                return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+        let brought;
+        let code = match self.plugin.loaded() {
+            Some(code) => code,
+            None => {
+                // In a box: that it happens once, each call is not to pay for in memory.
+                brought = Box::pin(self.code(ctx)).await?;
+                &brought
             }
-            code = self.plugin.code() => code,
         };
-        let code = code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))?;
         let Some(tools) = &code.tools else {
             return Err(Failure::Host(format!("plugin `{}` has lost its tools", self.plugin.id)));
         };
         let command_line = self.entry.command_line(call.parsed())?;
-        let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &ctx.cancel).await?;
+        let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, ctx.cancel()).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
         // After the place: it may have opened while the call waited.
@@ -75,36 +78,47 @@ impl PluginTool {
             engine: &shared.engine,
             plugin: &self.plugin.id,
             limits: &self.limits,
-            cancel: &ctx.cancel,
+            cancel: ctx.cancel(),
         };
         let name = self.name.as_str();
         let run = bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await);
         let (result, used) = run.await;
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
-        drop(place);
         let answer = result.and_then(|answer| {
             usage.result_bytes = size_of(&answer);
             from_guest(answer).map_err(|problem| self.broken(&problem))
         });
         pass.ended(answer.as_ref().err().map(|fault| fault.kind));
+        // Not before: the next call in this place is to know what became of this one.
+        drop(place);
         Ok(answer??)
     }
 
+    /// Maps or compiles the plugin's code.
+    async fn code(&self, ctx: &CallContext) -> Result<Arc<Code>, Failure> {
+        let code = tokio::select! {
+            biased;
+            () = ctx.cancel().cancelled() => {
+                return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+            }
+            code = self.plugin.code() => code,
+        };
+        code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))
+    }
+
     fn state(&self, ctx: &Arc<CallContext>, seal: Seal<'_>) -> wasmtime::Result<GuestState> {
+        let began = Instant::now();
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {
             plugin: self.plugin.id.clone(),
-            call: Some(RunningCall {
-                ctx: Arc::clone(ctx),
-                deadline: std::time::Instant::now() + self.limits.timeout,
-            }),
+            call: Some(RunningCall { ctx: Arc::clone(ctx), began, deadline: began + self.limits.timeout }),
             granted: Some(Arc::clone(granted)),
             limits: Arc::clone(&self.limits),
             files: (granted.files.as_ref())
                 .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
             config: Arc::clone(&self.config),
-            log: log::Meter::new(&self.plugin.id, &self.limits),
+            log: log::Meter::new(&self.limits),
             progress: context::Meter::new(&self.limits),
             http: http::Meter::default(),
             process: process::Meter::default(),

@@ -89,8 +89,7 @@ mod tests {
         let array = r#"[{"tool":"a"},{"id":"x","tool":"b","args":{"n": 1}}]"#;
         for text in [lines, array] {
             let calls = parse(text).unwrap();
-            let seen: Vec<_> =
-                calls.iter().map(|c| (c.id.as_str(), c.tool.as_str(), c.args.as_str())).collect();
+            let seen: Vec<_> = calls.iter().map(|c| (&*c.id, c.tool.as_str(), c.args.as_str())).collect();
             assert_eq!(seen, [("1", "a", ""), ("x", "b", "{\"n\": 1}")]);
         }
         assert!(parse("").unwrap().is_empty());

@@ -71,7 +71,7 @@ fn state(tool: &ToolStatus) -> String {
 /// Source, version, digest, tags, flags, hash of the schemas; `-` where there is none.
 fn about(tool: &ToolStatus) -> [String; 6] {
     let short = |digest: &str| digest.chars().take(SHORT).collect::<String>();
-    let (version, digest) = match &tool.source {
+    let (version, digest) = match &*tool.source {
         ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short(digest))),
         ToolSource::Mcp { version, .. } => (version.as_deref(), None),
         ToolSource::Builtin | ToolSource::OpenApi { .. } => (None, None),

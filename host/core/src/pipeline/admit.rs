@@ -44,8 +44,10 @@ impl Way {
     /// Not the same call once too often?
     pub(super) fn not_again(&self, batch: Batch<'_>, entry: &Entry) -> Result<(), ToolError> {
         let (limits, turn) = (&batch.gates.session, batch.turn_count.as_deref());
-        let call = self.call_sha256.as_deref().unwrap_or_default();
-        batch.turn.session.count_same(limits, turn, entry.def.name.as_str(), call)
+        match &self.call_sha256 {
+            Some(call) => batch.turn.session.count_same(limits, turn, entry.def.name.as_str(), call),
+            None => Ok(()),
+        }
     }
 }
 
@@ -55,7 +57,7 @@ pub(super) fn matching(entry: &Entry, read: Read) -> Result<Admitted, ToolError>
     let schema = entry.unasked.as_ref().unwrap_or(&entry.def.input_schema);
     let checked = schema.check(&parsed);
     checked.map_err(|m| invalid(entry, &m.message).about(m.pointer))?;
-    Ok(Admitted { tool: Arc::clone(&entry.def), args: text, parsed })
+    Ok(Admitted { tool: Arc::clone(&entry.def), args: text, parsed: Arc::new(parsed) })
 }
 
 fn invalid(entry: &Entry, problem: &str) -> ToolError {
@@ -75,7 +77,7 @@ fn not_json(text: &str, error: &serde_json::Error) -> String {
 }
 
 pub(super) fn dry_run(call: &Admitted, would_ask: bool) -> ToolOutput {
-    let mut args = call.parsed.clone();
+    let mut args = Value::clone(&call.parsed);
     shorten(&mut args);
     let asked = if would_ask { ", if it is approved" } else { "" };
     ToolOutput::text(format!("[dry-run] {} would be called{asked} with: {args}", call.tool.name))

@@ -65,11 +65,11 @@ impl Way {
         ctx: &Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
         // One call of a lane after the other could go on long after the batch was given up.
-        if entry.serial.is_some() && ctx.cancel.is_cancelled() {
+        if entry.serial.is_some() && ctx.cancel().is_cancelled() {
             return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
         }
         let turn = match &entry.serial {
-            Some(lane) => Some(batch.pipeline.lanes.enter(lane, &ctx.cancel).await?),
+            Some(lane) => Some(batch.pipeline.lanes.enter(lane, ctx.cancel()).await?),
             None => None,
         };
         let Invocation { result, usage } = entry.invoker.invoke(call, ctx).await;
@@ -87,7 +87,7 @@ impl Way {
         let caller =
             Identity { turn: None, message_count: None, traceparent: None, ..ctx.turn.identity.clone() };
         let key = ResultKey {
-            call: self.call_sha256.as_deref()?.into(),
+            call: self.call_sha256?,
             profile: ctx.profile.clone(),
             caller: format!("{caller:?}"),
         };

@@ -15,13 +15,13 @@ use crate::content::{ToolOutput, ToolResult};
 use crate::fault::{Fault, FaultKind};
 use crate::intercept::Before;
 use crate::invoke::Failure;
-use crate::view::Entry;
+use crate::view::{Entry, Held};
 
 /// Runs an interceptor's method to its end, its panic, or the end of the call.
 async fn contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::select! {
         biased;
-        () = ctx.cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),
+        () = ctx.cancel().cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),
         done = AssertUnwindSafe(method).catch_unwind() => done.map_err(|_| {
             Failure::Host("an interceptor panicked; see the log".to_owned())
         }),
@@ -34,10 +34,11 @@ impl Way {
     pub(super) async fn before(
         &mut self,
         batch: Batch<'_>,
-        entry: &Entry,
+        held: Held<'_>,
         mut call: Admitted,
         ctx: &Arc<CallContext>,
     ) -> Result<(Admitted, Option<ToolResult>), Failure> {
+        let entry = held.entry();
         for interceptor in batch.pipeline.interceptors.of(&entry.def) {
             // In a block of its own: the method itself may panic before it makes a future.
             let before = contained(ctx, async { interceptor.before(&call, ctx).await }).await;
@@ -48,7 +49,7 @@ impl Way {
                     let args = args.to_string();
                     let read = self.read(entry, args)?;
                     call = matching(entry, read)?;
-                    self.permit(batch, entry, &call, ctx).await?;
+                    self.permit(batch, held, &call, ctx).await?;
                 }
             }
         }

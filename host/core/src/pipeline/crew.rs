@@ -1,11 +1,14 @@
 //! Who works off a batch: a few tasks, each of which takes one call after the other. A call that has to wait for
 //! something lets one more task begin, so that calls that wait do so at the same time, while those that do not cost no
-//! task of their own; and whoever asked for the batch works too, and is woken once.
+//! task of their own; and whoever asked for the batch works too.
+//!
+//! The tasks share two counters and nothing else that they write: each unit and each result has a place of its own.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::vec::IntoIter;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -14,21 +17,27 @@ use tokio::task::AbortHandle;
 use super::{BATCH_TASKS, Delivered, Unit, make_room};
 use crate::call::ToolCall;
 
+/// For how long whoever asked for the batch looks for its end before it sleeps: the last call of another task ends within
+/// microseconds, and to be woken takes longer than that.
+const LOOKS: Duration = Duration::from_micros(20);
+
 /// What all of a batch's tasks share.
 pub(super) struct Crew<W> {
     work: W,
-    state: Mutex<State>,
+    units: Vec<Mutex<Option<Unit>>>,
+    results: Vec<Mutex<Option<Delivered>>>,
+    /// The unit that is taken next.
+    next: AtomicUsize,
+    /// Units that have not ended.
+    left: AtomicUsize,
+    tasks: Mutex<Tasks>,
     done: Notify,
 }
 
-struct State {
-    waiting: IntoIter<Unit>,
-    results: Vec<(usize, Delivered)>,
-    /// Units that were taken and have not ended.
-    under_way: usize,
+struct Tasks {
     /// Tasks that were begun, the caller's own included.
     members: usize,
-    tasks: Vec<AbortHandle>,
+    handles: Vec<AbortHandle>,
     given_up: bool,
 }
 
@@ -38,42 +47,43 @@ pub(super) trait Work: Send + Sync + 'static {
     fn run(&self, call: ToolCall) -> impl Future<Output = Delivered> + Send;
 }
 
-impl<W> Crew<W> {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<W: Work> Crew<W> {
-    /// Works off all units, and returns what they gave, in no order. Dropping the future ends them all.
-    pub(super) async fn work_off(work: W, units: Vec<Unit>) -> Vec<(usize, Delivered)> {
-        let calls = units.iter().map(|unit| 1 + unit.rest.len()).sum();
+    /// Works off all units, and returns what they gave, in the order of the calls. Dropping the future ends them all.
+    pub(super) async fn work_off(work: W, units: Vec<Unit>) -> Vec<Delivered> {
+        let calls: usize = units.iter().map(|unit| 1 + unit.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(units.len());
-        let state = State {
-            waiting: units.into_iter(),
-            results: Vec::with_capacity(calls),
-            under_way: 0,
-            members: 1,
-            tasks: Vec::new(),
-            given_up: false,
-        };
-        let crew = Arc::new(Self { work, state: Mutex::new(state), done: Notify::new() });
+        let crew = Arc::new(Self {
+            work,
+            left: AtomicUsize::new(units.len()),
+            units: units.into_iter().map(|unit| Mutex::new(Some(unit))).collect(),
+            results: (0..calls).map(|_| Mutex::default()).collect(),
+            next: AtomicUsize::new(0),
+            tasks: Mutex::new(Tasks { members: 1, handles: Vec::new(), given_up: false }),
+            done: Notify::new(),
+        });
         let _end = GiveUp(&crew);
         (1..at_once).for_each(|_| crew.another());
         crew.member().await;
-        crew.done.notified().await;
-        std::mem::take(&mut crew.state().results)
+        if !crew.is_done_soon() {
+            crew.done.notified().await;
+        }
+        crew.results.iter().filter_map(|result| lock(result).take()).collect()
     }
 
     /// Begins one more task, if there is something to do for it.
     fn another(self: &Arc<Self>) {
-        let mut state = self.state();
-        if state.given_up || state.members >= BATCH_TASKS || state.waiting.as_slice().is_empty() {
+        let mut tasks = lock(&self.tasks);
+        let nothing = self.next.load(Ordering::Relaxed) >= self.units.len();
+        if nothing || tasks.given_up || tasks.members >= BATCH_TASKS {
             return;
         }
-        state.members += 1;
+        tasks.members += 1;
         let crew = Arc::clone(self);
-        state.tasks.push(tokio::spawn(async move { crew.member().await }).abort_handle());
+        tasks.handles.push(tokio::spawn(async move { crew.member().await }).abort_handle());
     }
 
     /// Takes one unit after the other until there is none.
@@ -92,17 +102,36 @@ impl<W: Work> Crew<W> {
                     }
                     poll
                 });
-                let done = (index, done.await);
-                self.state().results.push(done);
+                let done = done.await;
+                if let Some(place) = self.results.get(index) {
+                    *lock(place) = Some(done);
+                }
             }
         }
     }
 
     fn take(&self) -> Option<Unit> {
-        let mut state = self.state();
-        let unit = state.waiting.next()?;
-        state.under_way += 1;
-        Some(unit)
+        loop {
+            let place = self.units.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+            if let Some(unit) = lock(place).take() {
+                return Some(unit);
+            }
+        }
+    }
+}
+
+impl<W> Crew<W> {
+    fn is_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// Looks for a moment whether all units have ended.
+    fn is_done_soon(&self) -> bool {
+        let start = Instant::now();
+        while !self.is_done() && start.elapsed() < LOOKS {
+            std::hint::spin_loop();
+        }
+        self.is_done()
     }
 }
 
@@ -111,9 +140,7 @@ struct UnderWay<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for UnderWay<'_, W> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.under_way -= 1;
-        if state.under_way == 0 && state.waiting.as_slice().is_empty() {
+        if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
         }
     }
@@ -124,12 +151,11 @@ struct GiveUp<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for GiveUp<'_, W> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.given_up = true;
-        let tasks = std::mem::take(&mut state.tasks);
-        let waiting = std::mem::replace(&mut state.waiting, Vec::new().into_iter());
-        drop(state);
-        tasks.iter().for_each(AbortHandle::abort);
-        drop(waiting);
+        let mut tasks = lock(&self.0.tasks);
+        tasks.given_up = true;
+        let handles = std::mem::take(&mut tasks.handles);
+        drop(tasks);
+        handles.iter().for_each(AbortHandle::abort);
+        self.0.units.iter().for_each(|unit| drop(lock(unit).take()));
     }
 }

@@ -1,6 +1,7 @@
 //! From what a tool answered to what is given out: checked, without secrets, reduced.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 
@@ -12,8 +13,8 @@ use crate::invoke::Failure;
 use crate::json;
 use crate::redact::Redactor;
 use crate::reduce::ReduceContext;
+use crate::registry::ReducerEntry;
 use crate::tool::ToolDef;
-use crate::view::View;
 
 /// A tool that promises a shape keeps it.
 pub(super) fn check_output(tool: &ToolDef, output: &ToolOutput) -> Result<(), Fault> {
@@ -32,12 +33,12 @@ impl Way {
     /// subject and its cost.
     pub(super) async fn reduce(
         &mut self,
-        view: &View,
+        entry: Option<&Arc<ReducerEntry>>,
         call: &Admitted,
         ctx: &CallContext,
         answer: ToolResult,
     ) -> ToolResult {
-        let Some(entry) = view.reducer(call.tool.name.as_str()) else { return answer };
+        let Some(entry) = entry else { return answer };
         let context = ReduceContext {
             tool_name: &entry.declared,
             args: call.args(),
@@ -45,11 +46,11 @@ impl Way {
             budget_chars: ctx.budget_chars,
         };
         let cancelled = || Err(Fault::new(FaultKind::Cancelled, "the call was cancelled"));
-        let reduced = match select(entry.reducer.reduce(&answer, context), pin!(ctx.cancel.cancelled())).await
-        {
-            Either::Left((reduced, _)) => reduced,
-            Either::Right(_) => cancelled(),
-        };
+        let reduced =
+            match select(entry.reducer.reduce(&answer, context), pin!(ctx.cancel().cancelled())).await {
+                Either::Left((reduced, _)) => reduced,
+                Either::Right(_) => cancelled(),
+            };
         let (note, answer) = match (reduced, answer) {
             (Ok(None), answer) => ("kept", answer),
             (Ok(Some(Ok(mut new))), Ok(old)) if text_of(&new) <= text_of(&old) => {

@@ -60,7 +60,7 @@ impl<'a> Outgoing<'a> {
             }
             _ => None,
         };
-        let others = way.source.as_ref().filter(|_| way.rules.is_some_and(|rules| rules.untrusted));
+        let others = way.source.as_deref().filter(|_| way.rules.is_some_and(|rules| rules.untrusted));
         let mark = others.map(|source| Mark::new(&source.label(), tool));
         // Where the tool did not speak, the host does.
         let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
@@ -70,7 +70,7 @@ impl<'a> Outgoing<'a> {
             mark,
             store,
             unreduced: way.unreduced.take(),
-            source: way.source.as_ref(),
+            source: way.source.as_deref(),
             tool,
             cut_from: None,
             kept: Vec::new(),

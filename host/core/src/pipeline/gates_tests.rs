@@ -558,7 +558,7 @@ async fn others_do_not_wait_for_a_serial_tool_and_a_panic_in_its_lane_frees_it()
     let mut mixed = calls(3, |n| if n == 1 { "{\"do\":\"panic\"}".to_owned() } else { "{}".to_owned() });
     mixed.insert(1, ToolCall::new("other", "q__other", "{}"));
     let results = stage.all(mixed, TurnContext::default()).await;
-    let seen: Vec<_> = results.iter().map(|r| (r.call_id.as_str(), outcome(&r.result))).collect();
+    let seen: Vec<_> = results.iter().map(|r| (&*r.call_id, outcome(&r.result))).collect();
     assert_eq!(seen, [("0", "ok"), ("other", "ok"), ("1", "host_failed"), ("2", "ok")]);
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
@@ -579,7 +579,7 @@ async fn others_do_not_wait_for_a_serial_tool_and_a_panic_in_its_lane_frees_it()
 async fn ten_thousand_calls_are_answered_a_few_at_a_time() {
     let stage = stage(Gates::default(), |_| {});
     let results = stage.all(calls(10_000, |n| format!("{{\"n\":{n}}}")), TurnContext::default()).await;
-    assert!(results.iter().zip(0..).all(|(r, n)| r.call_id == n.to_string() && r.result.is_ok()));
+    assert!(results.iter().zip(0..).all(|(r, n)| *r.call_id == *n.to_string() && r.result.is_ok()));
     assert_eq!((results.len(), stage.ran()), (10_000, 10_000));
     assert_eq!(stage.actor.most.load(Ordering::SeqCst), BATCH_TASKS);
 }

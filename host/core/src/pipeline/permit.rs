@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use serde_json::Value;
 
 use super::Batch;
 use super::way::Way;
@@ -19,7 +20,7 @@ use crate::permission::{Action, Answer, Approver, Decision, Permissions, Questio
 use crate::quantity;
 use crate::session::Approval;
 use crate::tool::ToolDef;
-use crate::view::Entry;
+use crate::view::Held;
 
 /// Longest text of a person who said no, in characters.
 const MAX_ANSWER: usize = 300;
@@ -51,16 +52,18 @@ impl Way {
     pub(super) async fn permit(
         &mut self,
         batch: Batch<'_>,
-        entry: &Entry,
+        held: Held<'_>,
         call: &Admitted,
         ctx: &Arc<CallContext>,
     ) -> Result<Asked, Failure> {
-        let (policy, profile) = (&batch.gates.permissions, batch.view.permissions_of(&ctx.tool));
+        let entry = held.entry();
+        let policy = &batch.gates.permissions;
+        let profile = held.profile().map(|profile| &profile.permissions);
         let open = policy.is_open() && profile.is_none_or(Permissions::is_open);
         if open && !entry.def.traits.needs_approval {
             return Ok(Asked::Settled);
         }
-        let ruling = rule(batch, entry, call);
+        let ruling = rule(batch, held, call);
         self.decided(&ruling, false, None);
         match ruling.verdict.action {
             Action::Allow => self.decided(&ruling, true, None),
@@ -92,7 +95,7 @@ impl Way {
         }
         let _one_at_a_time = tokio::select! {
             biased;
-            () = ctx.cancel.cancelled() => return Err(cancelled()),
+            () = ctx.cancel().cancelled() => return Err(cancelled()),
             turn = session.asks() => turn,
         };
         if session.approved(&approval) {
@@ -106,7 +109,7 @@ impl Way {
             call_id: audit::cut(&ctx.call_id),
             tool: ruling.tool.name.as_str().to_owned(),
             source: ruling.tool.source.label(),
-            args: call.parsed.clone(),
+            args: Value::clone(&call.parsed),
             reason: ruling.because(),
         };
         let no = match answer(batch, approver, &question, ctx).await? {
@@ -134,7 +137,7 @@ impl Way {
 
     /// The call ends here and comes again with the answer, so it is not counted: the second time is the first.
     fn later(&self, batch: Batch<'_>, ctx: &CallContext) -> Failure {
-        batch.turn.session.take_back(batch.turn_count.as_deref(), self.call_sha256.as_deref());
+        batch.turn.session.take_back(batch.turn_count.as_deref(), self.call_sha256.as_ref());
         let text = format!("Tool {} was not run: whether it may is to be answered first", ctx.tool);
         ToolError::new(ErrorCode::NotAvailable, text).about(INPUT_REQUIRED).into()
     }
@@ -151,15 +154,15 @@ impl Way {
 }
 
 /// The stricter of the policy's and the profile's verdicts; of two that are as strict, the policy's.
-fn rule<'a>(batch: Batch<'a>, entry: &'a Entry, call: &Admitted) -> Ruling<'a> {
+fn rule<'a>(batch: Batch<'a>, held: Held<'a>, call: &Admitted) -> Ruling<'a> {
+    let entry = held.entry();
     let tool = &*entry.def;
     let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
-    let name = tool.name.as_str();
     let decide = |permissions: &'a Permissions| permissions.decide(tool, &tags, &call.parsed);
     let policy = decide(&batch.gates.permissions);
-    match batch.view.permissions_of(name).map(decide) {
+    match held.profile().map(|profile| decide(&profile.permissions)) {
         Some(verdict) if verdict.action > policy.action => {
-            Ruling { tool, verdict, profile: batch.view.profile_of(name).map(|name| &**name) }
+            Ruling { tool, verdict, profile: held.profile_name().map(|name| &**name) }
         }
         Some(_) | None => Ruling { tool, verdict: policy, profile: None },
     }
@@ -177,7 +180,7 @@ async fn answer(
     let asked = AssertUnwindSafe(async { approver.ask(question).await }).catch_unwind();
     tokio::select! {
         biased;
-        () = ctx.cancel.cancelled() => Err(cancelled()),
+        () = ctx.cancel().cancelled() => Err(cancelled()),
         answer = asked => Ok(answer.map_err(|_| {
             tracing::error!(tool = %ctx.tool, "an approver panicked; that is a no");
             "whoever was asked failed".to_owned()

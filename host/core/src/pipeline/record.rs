@@ -1,8 +1,10 @@
 //! What is kept of a call: a line of the audit, an entry of the log, an event if it failed.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::way::Way;
 use super::{Batch, outcome};
@@ -18,7 +20,7 @@ use crate::redact::Redactor;
 /// done: it is recorded too.
 pub(super) struct Open<'a> {
     batch: Batch<'a>,
-    call_id: &'a str,
+    call_id: &'a Arc<str>,
     tool: &'a str,
     args_bytes: usize,
     start: Instant,
@@ -27,7 +29,7 @@ pub(super) struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    pub(super) fn new(batch: Batch<'a>, call_id: &'a str, tool: &'a str, args_bytes: usize) -> Self {
+    pub(super) fn new(batch: Batch<'a>, call_id: &'a Arc<str>, tool: &'a str, args_bytes: usize) -> Self {
         let pipeline = batch.pipeline;
         let way = Way {
             redactor: Redactor::clone(&pipeline.redactor.load()),
@@ -40,14 +42,16 @@ impl<'a> Open<'a> {
     /// Records how the call ended; returns how long it took, in microseconds.
     pub(super) fn end(&mut self, result: &Result<ToolOutput, Failure>) -> u64 {
         self.ended = true;
-        let duration_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let ended = Instant::now();
+        let took = ended.duration_since(self.start);
+        let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let record = self.record(result, duration_us);
-        self.remember(&record);
+        self.remember(&record, ended);
         // A sink is the embedder's code; that it fails must not cost the caller the result.
         let audit = &self.batch.pipeline.audit;
         let event = result.is_err().then(|| Event::ToolError {
-            tool: record.tool.as_str().into(),
-            call_id: record.call_id.as_str().into(),
+            tool: Arc::clone(&record.tool),
+            call_id: Arc::clone(&record.call_id),
             outcome: record.outcome,
         });
         if std::panic::catch_unwind(AssertUnwindSafe(|| audit.record(record))).is_err() {
@@ -70,29 +74,30 @@ impl<'a> Open<'a> {
         };
         let (way, identity) = (&mut self.way, &self.batch.turn.identity);
         let redactor = &way.redactor;
+        let began = way.call.as_ref().filter(|_| way.began);
         let told = |text: &str| audit::cut(&redactor.text(text));
+        let (call_id, tool) = match &way.call {
+            Some(call) => (shown(redactor, &call.call_id), shown(redactor, &call.tool)),
+            None => (told(self.call_id).into(), told(self.tool).into()),
+        };
         AuditRecord {
-            call_id: told(self.call_id),
-            tool: told(way.target.as_deref().unwrap_or(self.tool)),
+            call_id,
+            tool,
             through: way.target.is_some().then(|| told(self.tool)),
             source: way.source.clone(),
             session_id: identity.session_id.as_deref().map(told),
             agent_id: identity.agent_id.as_deref().map(told),
             platform: identity.platform.as_deref().map(told),
-            profile: self
-                .batch
-                .view
-                .profile_of(way.target.as_deref().unwrap_or(self.tool))
-                .map(|profile| audit::cut(profile)),
+            profile: way.profile.as_deref().map(audit::cut),
             traceparent: identity.traceparent.as_deref().map(told),
-            call_sha256: way.call_sha256.clone(),
-            args_sha256: way.args_sha256.take(),
+            call_sha256: way.call_sha256,
+            args_sha256: way.args_sha256,
             permission: way.permission,
             outcome: outcome(result),
             limit,
-            uses: way.ctx.as_ref().map_or_else(Vec::new, |ctx| ctx.uses()),
-            uses_not_kept: way.ctx.as_ref().map_or(0, |ctx| ctx.uses_not_kept()),
-            usage: way.usage.or_else(|| way.ctx.as_ref().map(|ctx| ctx.spent())).unwrap_or_default(),
+            uses: began.map_or_else(Vec::new, |ctx| ctx.uses()),
+            uses_not_kept: began.map_or(0, |ctx| ctx.uses_not_kept()),
+            usage: way.usage.or_else(|| began.map(|ctx| ctx.spent())).unwrap_or_default(),
             cost_usd: way.cost_usd,
             duration_us,
             cached: way.cached.is_some(),
@@ -104,17 +109,16 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn remember(&self, record: &AuditRecord) {
+    fn remember(&self, record: &AuditRecord, ended: Instant) {
         let log = &self.batch.pipeline.log;
         if !log.is_on() {
             return;
         }
-        let ctx = self.way.ctx.as_ref();
         log.push(CallEntry {
             number: 0,
-            ended: tokio::time::Instant::now(),
-            call_id: shared(&record.call_id, ctx.map(|ctx| &ctx.call_id)),
-            tool: shared(&record.tool, ctx.map(|ctx| &ctx.tool)),
+            ended,
+            call_id: Arc::clone(&record.call_id),
+            tool: Arc::clone(&record.tool),
             source: record.source.clone(),
             session_id: record.session_id.as_deref().map(Arc::from),
             outcome: record.outcome,
@@ -127,9 +131,12 @@ impl<'a> Open<'a> {
     }
 }
 
-/// A text, without a copy where it is written down already.
-fn shared(text: &str, known: Option<&Arc<str>>) -> Arc<str> {
-    known.filter(|known| ***known == *text).map_or_else(|| text.into(), Arc::clone)
+/// A text of a caller as it is kept: short, and without the values of secrets. Most are that as they come.
+fn shown(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
+    match redactor.text(text) {
+        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
+        told => audit::cut(&told).into(),
+    }
 }
 
 impl Drop for Open<'_> {

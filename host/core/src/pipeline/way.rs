@@ -8,6 +8,7 @@ use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use crate::budget;
 use crate::call::CallContext;
+use crate::canonical::Digest;
 use crate::content::{ToolOutput, ToolResult};
 use crate::delivery::{Delivery, Rules};
 use crate::invoke::Failure;
@@ -17,6 +18,7 @@ use crate::redact::Redactor;
 use crate::spool::Spooled;
 use crate::tool::ToolSource;
 use crate::untrusted::Mark;
+use crate::view::{self, Held};
 
 /// What is known of a call while it is under way.
 #[derive(Default)]
@@ -24,15 +26,20 @@ pub(super) struct Way {
     pub(super) redactor: Redactor,
     /// What holds where a tool's own settings leave something open.
     pub(super) delivery: Delivery,
-    pub(super) source: Option<ToolSource>,
+    /// The call, from the moment at which it is known what is called.
+    pub(super) call: Option<Arc<CallContext>>,
+    pub(super) source: Option<Arc<ToolSource>>,
     /// The tool that was called in place of the one that was named.
     pub(super) target: Option<Arc<str>>,
-    pub(super) call_sha256: Option<String>,
-    pub(super) args_sha256: Option<String>,
+    /// The profile under which it runs.
+    pub(super) profile: Option<Arc<str>>,
+    pub(super) call_sha256: Option<Digest>,
+    pub(super) args_sha256: Option<Digest>,
     /// Why the caller called.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
-    pub(super) ctx: Option<Arc<CallContext>>,
+    /// Whether something may have happened.
+    pub(super) began: bool,
     /// `None`: it has not ended.
     pub(super) usage: Option<Usage>,
     pub(super) cost_usd: Option<f64>,
@@ -52,29 +59,38 @@ impl Way {
     pub(super) async fn run(
         &mut self,
         batch: Batch<'_>,
-        id: &str,
+        id: &Arc<str>,
         tool: &str,
         mut args: String,
     ) -> Result<ToolOutput, Failure> {
         let Batch { view, turn, .. } = batch;
-        let mut own = view.get(tool);
-        let forwarded =
-            own.and_then(|entry| entry.invoker.forward(&args)).filter(|_| view.find(tool).is_ok());
-        if let Some(target) = forwarded {
-            own = view.get(&target.tool);
+        // Looked up once: what is asked of the tool from here on is asked of this.
+        let mut held = view.held_as(tool);
+        let forwards = |held: &Held<'_>| held.entry().invoker.forward(&args);
+        if let Some(target) =
+            held.as_ref().and_then(forwards).filter(|_| held.is_some_and(Held::may_be_called))
+        {
+            held = view.held_as(&target.tool);
             self.target = Some(target.tool.into());
             args = target.args;
         }
-        let tool = self.target.as_deref().unwrap_or(tool);
+        let entry = held.map(Held::entry);
         // A name that is written down already is not written again.
-        let known = own.map(|entry| entry.def.name.shared()).filter(|name| ***name == *tool);
-        let tool = known.map_or_else(|| tool.into(), Arc::clone);
-        self.source = own.map(|entry| entry.def.source.clone());
-        let budget = budget::share(turn.budget_chars, batch.count, own.and_then(|entry| entry.result_chars));
-        let (redactor, profile) = (self.redactor.clone(), view.profile_of(&tool).cloned());
-        let ctx = CallContext::new(id, Arc::clone(&tool), budget, Arc::clone(turn), redactor, profile);
-        let result = self.produce(batch, args, Arc::new(ctx)).await;
-        let mut outgoing = Outgoing::new(self, batch, &tool, budget);
+        let tool = match (&self.target, entry) {
+            (_, Some(entry)) => Arc::clone(entry.def.name.shared()),
+            (Some(target), None) => Arc::clone(target),
+            (None, None) => tool.into(),
+        };
+        self.source = entry.map(|entry| Arc::clone(&entry.def.source));
+        self.profile = held.map_or_else(|| view.profile(), Held::profile_name).cloned();
+        let budget =
+            budget::share(turn.budget_chars, batch.count, entry.and_then(|entry| entry.result_chars));
+        let (redactor, profile) = (self.redactor.clone(), self.profile.clone());
+        let ctx =
+            Arc::new(CallContext::new(Arc::clone(id), tool, budget, Arc::clone(turn), redactor, profile));
+        self.call = Some(Arc::clone(&ctx));
+        let result = self.produce(batch, held, args, &ctx).await;
+        let mut outgoing = Outgoing::new(self, batch, &ctx.tool, budget);
         let result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
@@ -89,45 +105,47 @@ impl Way {
     async fn produce(
         &mut self,
         batch: Batch<'_>,
+        held: Option<Held<'_>>,
         args: String,
-        ctx: Arc<CallContext>,
+        ctx: &Arc<CallContext>,
     ) -> Result<ToolOutput, Failure> {
         let session = &batch.turn.session;
         // Dollars, calls of the turn, calls of the session.
         session.count_call(&batch.gates.session, batch.turn_count.as_deref())?;
         // Known, not excluded, permitted by the filter and the profile, available.
-        let entry = batch.view.find(&ctx.tool)?;
+        let held = held.ok_or_else(|| view::unknown(&ctx.tool))?;
+        let entry = held.admitted()?;
         // Small enough, JSON; not the same too often; as the schema says.
         let read = self.read(entry, args)?;
         self.not_again(batch, entry)?;
         let call = matching(entry, read)?;
         // The rules of the policy and the profile, and who is asked.
-        let asked = self.permit(batch, entry, &call, &ctx).await?;
+        let asked = self.permit(batch, held, &call, ctx).await?;
         if ctx.turn.dry_run {
             return Ok(dry_run(&call, asked.is_left_open()));
         }
         // From here on something may have happened.
-        self.ctx = Some(Arc::clone(&ctx));
+        self.began = true;
         self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =
-            if intercepted { Box::pin(self.before(batch, entry, call, &ctx)).await? } else { (call, None) };
+            if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
             Some(answer) => self.take(entry, answer.map_err(Failure::from)),
             // A result of before; its turn in the lane; the tool itself.
-            None => self.answer(batch, entry, &call, &ctx).await,
+            None => self.answer(batch, entry, &call, ctx).await,
         };
         if let Some(cost) = self.cost_usd {
             session.spend(cost);
         }
         if intercepted {
-            answer = Box::pin(self.after(batch, entry, &call, &ctx, answer)).await;
+            answer = Box::pin(self.after(batch, entry, &call, ctx, answer)).await;
         }
         let answer: ToolResult = match answer {
             Ok(output) => Ok(output),
             Err(Failure::Refused(error)) => Err(error),
             Err(other @ (Failure::Fault(_) | Failure::Host(_))) => return Err(other),
         };
-        Ok(self.reduce(batch.view, &call, &ctx, answer).await?)
+        Ok(self.reduce(batch.view.reducer_of(entry), &call, ctx, answer).await?)
     }
 }

@@ -109,6 +109,11 @@ impl Catalog {
         self.reducers.get(tool).or_else(|| self.tools.get(tool)?.reducer.as_ref())
     }
 
+    /// The reducer for results of one of these tools.
+    pub(crate) fn reducer_of<'a>(&'a self, entry: &'a Entry) -> Option<&'a Arc<ReducerEntry>> {
+        self.reducers.get(entry.def.name.as_str()).or(entry.reducer.as_ref())
+    }
+
     /// All reducers, in the order of their tools' names.
     pub fn reducers(&self) -> impl ExactSizeIterator<Item = &Arc<ReducerEntry>> {
         self.reducers.values()

@@ -213,7 +213,7 @@ impl Entry {
 
     /// Who has it, for people.
     pub(crate) fn owner(&self) -> String {
-        match &self.def.source {
+        match &*self.def.source {
             ToolSource::Builtin => owner(None),
             ToolSource::Plugin { id, .. } => owner(Some(id)),
             ToolSource::Mcp { server, .. } => format!("the MCP server `{server}`"),
@@ -263,7 +263,7 @@ impl Bundle {
     /// # Errors
     /// A name that would be too long.
     pub fn under(mut self, namespace: &PluginId) -> Result<Self, NameError> {
-        for entry in self.tools.iter_mut().filter(|entry| entry.def.source == ToolSource::Builtin) {
+        for entry in self.tools.iter_mut().filter(|entry| *entry.def.source == ToolSource::Builtin) {
             let name = QualifiedName::join(namespace, &ToolName::new(entry.def.bare())?)?;
             for reducer in self.reducers.iter_mut().filter(|one| one.target == entry.def.name.as_str()) {
                 name.as_str().clone_into(&mut reducer.target);

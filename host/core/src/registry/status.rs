@@ -16,7 +16,7 @@ pub struct ToolStatus {
     /// The name for people.
     pub title: Option<String>,
     /// Where it comes from; of a plugin with version and digest.
-    pub source: ToolSource,
+    pub source: Arc<ToolSource>,
     /// What stands before its own name.
     pub namespace: Option<String>,
     /// Group label.

@@ -1,5 +1,7 @@
 //! Answers of a person that last as long as the session.
 
+use std::sync::Arc;
+
 use super::{Session, lock};
 use crate::permission::Rule;
 use crate::tool::{ToolDef, ToolSource};
@@ -12,7 +14,7 @@ const MAX_APPROVALS: usize = 256;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Approval {
     tool: String,
-    source: ToolSource,
+    source: Arc<ToolSource>,
     rule: Option<Rule>,
     of_profile: Option<String>,
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Session, SessionLimits, lock};
+use crate::canonical::Digest;
 use crate::content::{ErrorCode, ToolError};
 
 /// Different calls that are counted; the count of the oldest is forgotten for one more.
@@ -32,13 +33,13 @@ pub(crate) struct TurnCount {
 /// How often each call was made, by its digest.
 #[derive(Debug, Default)]
 struct Tally {
-    counts: HashMap<Arc<str>, u64>,
-    order: VecDeque<Arc<str>>,
+    counts: HashMap<Digest, u64>,
+    order: VecDeque<Digest>,
 }
 
 impl Tally {
     /// Counts one more, unless there were `most`.
-    fn count(&mut self, call: &str, most: u64) -> bool {
+    fn count(&mut self, call: &Digest, most: u64) -> bool {
         if let Some(count) = self.counts.get_mut(call) {
             let fits = *count < most;
             *count += u64::from(fits);
@@ -49,16 +50,15 @@ impl Tally {
         {
             self.counts.remove(&oldest);
         }
-        let call: Arc<str> = call.into();
-        self.order.push_back(Arc::clone(&call));
-        self.counts.insert(call, 1);
+        self.order.push_back(*call);
+        self.counts.insert(*call, 1);
         true
     }
 }
 
 impl Tally {
     /// Counts one less.
-    fn take_back(&mut self, call: &str) {
+    fn take_back(&mut self, call: &Digest) {
         if let Some(count) = self.counts.get_mut(call) {
             *count = count.saturating_sub(1);
         }
@@ -173,7 +173,7 @@ impl Session {
     }
 
     /// Counts one call less, which was counted and is to come again; `call` is the digest of its tool and arguments.
-    pub(crate) fn take_back(&self, turn: Option<&TurnCount>, call: Option<&str>) {
+    pub(crate) fn take_back(&self, turn: Option<&TurnCount>, call: Option<&Digest>) {
         let less = |calls: &AtomicU64| {
             let less = |calls: u64| Some(calls.saturating_sub(1));
             let _before = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -195,7 +195,7 @@ impl Session {
         policy: &SessionLimits,
         turn: Option<&TurnCount>,
         tool: &str,
-        call: &str,
+        call: &Digest,
     ) -> Result<(), ToolError> {
         let own = &self.limits;
         let of_turn = stricter(

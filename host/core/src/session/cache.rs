@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Session, SessionLimits, lock};
+use crate::canonical::Digest;
 use crate::content::{BlockBody, ResourceBody, ToolOutput};
 use crate::tool::ToolDef;
 
@@ -18,7 +19,7 @@ const OVERHEAD: u64 = 512;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ResultKey {
     /// Digest of the tool's name and the canonical arguments.
-    pub(crate) call: Arc<str>,
+    pub(crate) call: Digest,
     /// The profile under which it ran.
     pub(crate) profile: Option<Arc<str>>,
     /// What else the tool may learn of its caller, but for the number of the turn.

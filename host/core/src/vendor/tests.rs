@@ -29,7 +29,7 @@ fn add() -> Value {
 
 fn delivered(id: &str, result: Result<ToolOutput, Failure>) -> Delivered {
     Delivered {
-        call_id: id.to_owned(),
+        call_id: id.into(),
         tool: "p__add".to_owned(),
         through: None,
         result,
@@ -215,7 +215,7 @@ fn calls_are_found_in_every_shape() {
             let calls = parse_calls(vendor, &shape).unwrap();
             assert_eq!(calls.len(), 1, "{shape}");
             assert_eq!(
-                (calls[0].id.as_str(), calls[0].tool.as_str(), calls[0].args.as_str()),
+                (&*calls[0].id, calls[0].tool.as_str(), calls[0].args.as_str()),
                 ("c1", "p__add", r#"{"a":1}"#)
             );
         }
@@ -225,7 +225,7 @@ fn calls_are_found_in_every_shape() {
             .iter()
             .flat_map(|message| parse_calls(vendor, message).unwrap())
             .collect();
-        let ids: Vec<&str> = read.iter().map(|call| call.id.as_str()).collect();
+        let ids: Vec<&str> = read.iter().map(|call| &*call.id).collect();
         assert_eq!(ids, ["c1", "c2"], "{}", vendor.as_str());
         assert_eq!((read[0].args.as_str(), read[1].args.as_str()), (r#"{"a":1}"#, "{}"));
     }
@@ -257,8 +257,11 @@ fn odd_messages_have_a_defined_answer() {
         "the pipeline says what is wrong"
     );
     let anonymous = json!([{"functionCall": {"name": "a"}}, {"text": "x"}, {"functionCall": {"name": "b"}}]);
-    let ids: Vec<String> =
-        parse_calls(Vendor::Gemini, &anonymous).unwrap().into_iter().map(|call| call.id).collect();
+    let ids: Vec<String> = parse_calls(Vendor::Gemini, &anonymous)
+        .unwrap()
+        .into_iter()
+        .map(|call| call.id.to_string())
+        .collect();
     assert_eq!(ids, ["call_1", "call_3"]);
 }
 

@@ -116,7 +116,7 @@ type List = Option<BTreeSet<String>>;
 
 /// Whether the lists of servers and of their tools let a tool through; of tools from elsewhere they say nothing.
 fn passes_mcp(entry: &Entry, servers: &List, tools: &Option<BTreeMap<String, BTreeSet<String>>>) -> bool {
-    let ToolSource::Mcp { server, .. } = &entry.def.source else { return true };
+    let ToolSource::Mcp { server, .. } = &*entry.def.source else { return true };
     let of_server = tools.as_ref().and_then(|all| all.get(&**server));
     servers.as_ref().is_none_or(|list| list.contains(&**server))
         && of_server.is_none_or(|list| list.contains(entry.def.bare()))

@@ -133,7 +133,7 @@ fn tools_of_a_views_own_end_with_it() {
     );
     assert!(with.with(native_tool("look"), OnCollision::Throw).is_err());
     let replaced = with.with(native_tool("p__a"), OnCollision::Replace).unwrap();
-    assert_eq!(replaced.find("p__a").unwrap().def.source, crate::tool::ToolSource::Builtin);
+    assert_eq!(replaced.find("p__a").unwrap().def.source, crate::tool::ToolSource::Builtin.into());
     assert!(with.find("p__a").is_err());
     let kept = with.with(native_tool("p__a"), OnCollision::Keep).unwrap();
     assert!(kept.find("p__a").is_err());

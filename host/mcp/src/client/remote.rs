@@ -40,7 +40,7 @@ impl Invoke for RemoteTool {
             let start = Instant::now();
             let result = tokio::select! {
                 biased;
-                () = ctx.cancel.cancelled() => {
+                () = ctx.cancel().cancelled() => {
                     Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
                 }
                 result = tokio::time::timeout(self.timeout, self.call(call, ctx)) => match result {
@@ -83,7 +83,7 @@ impl RemoteTool {
     ) -> Result<Box<serde_json::value::RawValue>, LinkError> {
         let mut params = Map::new();
         params.insert("name".to_owned(), json!(self.own_name));
-        params.insert("arguments".to_owned(), call.parsed().clone());
+        params.insert("arguments".to_owned(), Value::clone(call.parsed()));
         params.extend(more);
         let mut headers = Vec::new();
         if session.known.modern && matches!(session.link, Link::Web(_)) {

@@ -41,7 +41,7 @@ async fn a_lazy_server_lists_how_to_find_tools_and_calls_what_was_found() {
         assert_eq!(client.others, Vec::<Value>::new());
         let records = client.audit.take();
         let told: Vec<(&str, Option<&str>)> =
-            records.iter().map(|record| (record.tool.as_str(), record.through.as_deref())).collect();
+            records.iter().map(|record| (&*record.tool, record.through.as_deref())).collect();
         assert_eq!(
             told,
             [

@@ -84,7 +84,7 @@ impl Puppet {
                 Ok(ToolOutput::text("met"))
             }
             "hang" => {
-                ctx.cancel.cancelled().await;
+                ctx.cancel().cancelled().await;
                 let _dropped = Dropped(Arc::clone(&self.dropped));
                 Err(Failure::Fault(Fault::new(FaultKind::Cancelled, "cancelled")))
             }
@@ -200,7 +200,7 @@ pub(crate) fn tool(puppet: &Arc<Puppet>, name: &str, output: Option<Value>, trai
     let id = PluginId::new("p").unwrap();
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
     let full_name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
-    let source = ToolSource::Plugin { id, version: Some("1.2.3".to_owned()), digest: "abcd".into() };
+    let source = ToolSource::Plugin { id, version: Some("1.2.3".into()), digest: "abcd".into() };
     let mut def = ToolDef::new(full_name, "A puppet.", Schema::input(schema).unwrap(), source);
     def.title = Some(name.to_uppercase());
     def.output_schema = output.map(|schema| Schema::output(&schema.to_string()).unwrap());

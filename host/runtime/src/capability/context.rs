@@ -48,7 +48,7 @@ impl context::Host for Capabilities {
     }
 
     fn cancelled(&mut self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.ctx.cancel.is_cancelled())
+        self.call.as_ref().is_some_and(|call| call.ctx.cancel().is_cancelled())
     }
     fn budget_chars(&mut self) -> u32 {
         self.call.as_ref().map_or(0, |call| u32::try_from(call.ctx.budget_chars).unwrap_or(u32::MAX))

@@ -107,9 +107,15 @@ impl Host for Capabilities {
         let Some(session) = self.session() else {
             return Err(HttpError::Denied(self.refuse(Key::Net, &request.url)));
         };
-        let time = session.time(request.timeout_ms.map(|ms| Duration::from_millis(ms.into())));
-        let fetched = tokio::time::timeout(time, exchange::fetch(&session, request)).await;
-        let fetched = fetched.unwrap_or(Err(NetError::Timeout));
+        let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+        let left = session.time(None);
+        // In a box: it is passed on several times before it runs.
+        let fetching = Box::pin(exchange::fetch(&session, request));
+        // At the end of the call's own time the guest ends, and hears of nothing: that has a timer already.
+        let fetched = match asked.filter(|asked| *asked < left) {
+            Some(time) => tokio::time::timeout(time, fetching).await.unwrap_or(Err(NetError::Timeout)),
+            None => fetching.await,
+        };
         fetched.map_err(|error| match seam::error(&session, error) {
             NetError::Denied(why) | NetError::Address(why) => HttpError::Denied(why),
             NetError::Invalid(why) => HttpError::InvalidRequest(why),

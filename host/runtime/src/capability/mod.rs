@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use toolbay_core::call::CallContext;
 use toolbay_core::limits::Limits;
@@ -182,7 +183,8 @@ pub(crate) struct Capabilities {
 #[derive(Debug)]
 pub(crate) struct RunningCall {
     pub(crate) ctx: Arc<CallContext>,
-    pub(crate) deadline: std::time::Instant,
+    pub(crate) began: Instant,
+    pub(crate) deadline: Instant,
 }
 
 impl Capabilities {
@@ -193,7 +195,7 @@ impl Capabilities {
             granted: None,
             files: None,
             config: Arc::default(),
-            log: log::Meter::new(&plugin, &limits),
+            log: log::Meter::new(&limits),
             progress: context::Meter::new(&limits),
             plugin,
             limits,

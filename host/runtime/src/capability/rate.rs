@@ -7,13 +7,14 @@ use std::time::Instant;
 pub(crate) struct Rate {
     a_second: f64,
     left: f64,
-    filled: Instant,
+    /// When it was looked at last; `None`: it is as full as it was at first.
+    filled: Option<Instant>,
 }
 
 impl Rate {
     /// A full bucket.
     pub(crate) fn new(a_second: u32) -> Self {
-        Self { a_second: a_second.into(), left: a_second.into(), filled: Instant::now() }
+        Self { a_second: a_second.into(), left: a_second.into(), filled: None }
     }
 
     /// Takes one, if there is one.
@@ -22,8 +23,8 @@ impl Rate {
     }
 
     fn take_at(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.filled = now;
+        let filled = self.filled.replace(now).unwrap_or(now);
+        let passed = now.saturating_duration_since(filled).as_secs_f64();
         self.left = passed.mul_add(self.a_second, self.left).min(self.a_second);
         let one = self.left >= 1.0;
         if one {
@@ -41,7 +42,7 @@ mod tests {
     #[test]
     fn a_burst_of_a_second_and_then_the_rate() {
         let start = Instant::now();
-        let mut rate = Rate { a_second: 10.0, left: 10.0, filled: start };
+        let mut rate = Rate { a_second: 10.0, left: 10.0, filled: Some(start) };
         let taken = |rate: &mut Rate, ms: u64, tries: usize| {
             (0..tries).filter(|_| rate.take_at(start + Duration::from_millis(ms))).count()
         };

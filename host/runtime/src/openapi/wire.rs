@@ -84,7 +84,7 @@ impl Exchange for Wire {
             let sent = self.send(request, ctx, Instant::now() + time);
             let answer = tokio::select! {
                 biased;
-                () = ctx.cancel.cancelled() => {
+                () = ctx.cancel().cancelled() => {
                     return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into());
                 }
                 answer = tokio::time::timeout(time, sent) => answer,

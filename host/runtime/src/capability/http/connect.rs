@@ -35,6 +35,9 @@ const MAX_IDLE: usize = 32;
 const MAX_IDLE_OF_KEY: usize = 2;
 /// Bytes of one response that may wait in memory for whoever reads it.
 const WINDOW: u32 = 256 << 10;
+/// The same of HTTP/1: what is read of a socket at once. With little, a body comes in many pieces, and each wakes its
+/// reader. That a header is no longer than [`headers::MAX_BYTES`] is looked at when it is there.
+const READ_AHEAD: usize = 256 << 10;
 
 /// The body of a request on its way out.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -160,13 +163,17 @@ impl Connection {
     /// body may also never end, so this does not wait for long.
     pub(super) async fn ready(&mut self) -> bool {
         const MOMENT: Duration = Duration::from_millis(50);
+        let is_ready = match &self.sender {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        };
         let ready = async {
             match &mut self.sender {
                 Sender::Http1(sender) => sender.ready().await.is_ok(),
                 Sender::Http2(sender) => sender.ready().await.is_ok(),
             }
         };
-        tokio::time::timeout(MOMENT, ready).await.unwrap_or(false)
+        is_ready || tokio::time::timeout(MOMENT, ready).await.unwrap_or(false)
     }
 
     /// Whether all places for connections are taken, this one's too.
@@ -218,7 +225,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
-    builder.max_headers(headers::MAX_COUNT).max_buf_size(headers::MAX_BYTES);
+    builder.max_headers(headers::MAX_COUNT).max_buf_size(READ_AHEAD);
     let (sender, connection) = builder.handshake(stream).await?;
     tasks.add(ended(connection));
     Ok(Sender::Http1(sender))

@@ -13,6 +13,7 @@ use url::Url;
 use super::Client;
 use super::body::Inbound;
 use super::connect::{Connection, Key, Outgoing};
+use super::headers;
 use super::session::{Lease, NetError};
 
 /// Why there is no response.
@@ -78,6 +79,14 @@ impl Client {
     ) -> Result<Response<Inbound>, Unsent> {
         if response.status().is_informational() {
             return Err(NetError::Transport(format!("`{}` wants another protocol", key.host)).into());
+        }
+        if headers::bytes(response.headers()) > headers::MAX_BYTES {
+            let most = headers::MAX_BYTES;
+            return Err(NetError::Transport(format!(
+                "`{}` sends more than {most} bytes of headers",
+                key.host
+            ))
+            .into());
         }
         Ok(response.map(|body| Inbound::new(body, key, connection, Arc::clone(&self.pool), lease)))
     }

@@ -67,11 +67,14 @@ pub(super) fn read(headers: &[(String, String)]) -> Result<HeaderMap, NetError> 
     Ok(map)
 }
 
+/// The bytes of all names and values.
+pub(super) fn bytes(map: &HeaderMap) -> usize {
+    map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
 /// Checks headers that came through another way than [`read`], as maps.
 pub(super) fn check(map: &HeaderMap) -> Result<(), NetError> {
-    if map.len() > MAX_COUNT
-        || map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > MAX_BYTES
-    {
+    if map.len() > MAX_COUNT || bytes(map) > MAX_BYTES {
         return Err(NetError::Invalid(format!("more than {MAX_COUNT} headers or {MAX_BYTES} bytes of them")));
     }
     match map.keys().find(|name| is_forbidden(name)) {
