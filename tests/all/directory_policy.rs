@@ -11,8 +11,8 @@ use toolbay::core::audit::MemoryAudit;
 use toolbay::core::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay::core::event::Event;
 use toolbay::{
-    ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext, WatchOptions,
-    Watched,
+    ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext,
+    WatchOptions, Watched,
 };
 
 use super::directory_watch::{Living, echo, put, quick};

@@ -33,7 +33,7 @@ TASK is one of
     tidy                 what the compiler does not check: module table, core without I/O, file sizes
     plugins              builds the first-party plugins into the folder `plugins` of the target directory
     languages            plugins in JavaScript, Python and C: builds them, and runs the contract suite against all
-    tutorials            types what the tutorial pages show, exactly as printed, in an empty home
+    tutorials [PAGE…]    types what the tutorial pages show, exactly as printed, in an empty home
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
@@ -80,7 +80,7 @@ fn run(args: &[&str]) -> Result<()> {
             test::cargo(&workspace, &[&run[..], rest].concat())
         }
         ["languages"] => languages::run(&workspace),
-        ["tutorials"] => tutorials::run(&workspace),
+        ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),

@@ -22,7 +22,7 @@ const STEPS: &[Step] = &[
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
     ("languages", languages::run),
-    ("tutorials", tutorials::run),
+    ("tutorials", |workspace| tutorials::run(workspace, &[])),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),

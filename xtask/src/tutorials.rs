@@ -1,6 +1,6 @@
 //! `tutorials`: types what the tutorial pages show, exactly as printed, in an empty home.
 //!
-//! Of a page, each `console` block is typed, also those that are marked `ignore`, but for commands with a `…` in them, which
+//! Of a page, each `console` block is typed, also those that are marked `ignore`, but for blocks with a `…` in a command, which
 //! nobody can type; the lines below a command must come, in their order, and `…` stands for anything. A block of another
 //! language below a line that ends in a file's name (`` `src/lib.rs`: ``) is written to that file first. One shell types a page,
 //! with no variables but those of a new home and of the registries. A command may fail only where the page shows what
@@ -23,7 +23,17 @@ const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
 /// What stands before and behind the number of a command in the output.
 const MARK: char = '\u{1e}';
 /// How variables begin that say where packages come from.
-const OF_REGISTRIES: [&str; 6] = ["CARGO_", "RUSTUP_", "PIP_", "NPM_CONFIG_", "npm_config_", "SSL_"];
+const OF_REGISTRIES: [&str; 8] = [
+    "CARGO_",
+    "RUSTUP_",
+    "PIP_",
+    "NPM_CONFIG_",
+    "npm_config_",
+    // And whose word is taken for them.
+    "SSL_",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+];
 
 /// What is done with a part of a page.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,12 +44,15 @@ enum Step<'p> {
     Write(&'p str, &'p str),
 }
 
-/// Types all pages.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
+/// Types all pages, or those that are named.
+pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|page| !PAGES.contains(page)) {
+        bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
+    }
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     let node = Node::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
     let mut failed = Vec::new();
-    for page in PAGES {
+    for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
         let file = workspace.join("docs/guide").join(page).with_extension("md");
         let text = fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
         let (start, steps) = (Instant::now(), steps(&text));
@@ -97,10 +110,8 @@ fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
     let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
     let node = node.bin().join("node");
     let quoted = |path: &Path| format!("'{}'", path.display());
-    let programs = [
-        ("toolbay", quoted(&test::host(workspace))),
-        ("npm", format!("{} {}", quoted(&node), quoted(&npm))),
-    ];
+    let programs =
+        [("toolbay", quoted(&test::host(workspace))), ("npm", format!("{} {}", quoted(&node), quoted(&npm)))];
     for (name, program) in programs {
         let file = folder.join(name);
         fs::write(&file, format!("#!/bin/sh\nexec {program} \"$@\"\n"))?;
@@ -147,8 +158,8 @@ fn commands(block: &str) -> Vec<Step<'_>> {
             }
         }
     }
-    steps.retain(|step| !matches!(step, Step::Type(command, _) if command.contains('…')));
-    steps
+    let is_typed = |step: &Step<'_>| !matches!(step, Step::Type(command, _) if command.contains('…'));
+    if steps.iter().all(is_typed) { steps } else { Vec::new() }
 }
 
 /// One script, whose output tells of each command what it printed and how it ended.
@@ -157,7 +168,9 @@ fn shell_script(steps: &[Step<'_>]) -> String {
     for (number, step) in steps.iter().enumerate() {
         match step {
             Step::Type(command, _) => {
-                script.push_str(&format!("printf '\\036%s\\036' {number}\n{command}\nprintf '\\036%s\\036' $?\n"));
+                script.push_str(&format!(
+                    "printf '\\036%s\\036' {number}\n{command}\nprintf '\\036%s\\036' $?\n"
+                ));
             }
             Step::Write(file, text) => {
                 script.push_str(&format!("cat > '{file}' <<'END OF THE FILE'\n{text}\nEND OF THE FILE\n"));
@@ -206,7 +219,7 @@ fn matches(shown: &str, printed: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# A page\n\n```console,ignore\n$ git clone … x\n$ echo one\none\n```\n\nNow `a.txt`:\n\n```text\nthe text\n```\n\n\
+    const PAGE: &str = "# A page\n\n```console,ignore\n$ git clone … x\n$ cd x\n```\n\n```console,ignore\n$ echo one\none\n```\n\nNow `a.txt`:\n\n```text\nthe text\n```\n\n\
                         ```text\nno file\n```\n\n```console\n$ cat a.txt\nthe …\n$ sh -c 'echo toolbay: no; exit 1'\ntoolbay: …\n```\n";
 
     fn typed(page: &str) -> Result<usize> {

@@ -68,6 +68,9 @@ mod tests {
 
     #[test]
     fn a_size_is_short() {
-        assert_eq!((size(1), size(717 << 10), size(18 << 20)), ("1 KB".into(), "717 KB".into(), "18 MB".into()));
+        assert_eq!(
+            (size(1), size(717 << 10), size(18 << 20)),
+            ("1 KB".into(), "717 KB".into(), "18 MB".into())
+        );
     }
 }

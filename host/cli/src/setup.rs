@@ -8,9 +8,7 @@ use toolbay::core::audit::AuditSink;
 use toolbay::core::floor::Keep;
 use toolbay::core::policy::{Place, Profile};
 use toolbay::core::reach;
-use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched,
-};
+use toolbay::{FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched};
 
 use crate::args::SetupArgs;
 use crate::{Stop, output, progress};

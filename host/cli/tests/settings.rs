@@ -8,7 +8,8 @@ use std::process::Command;
 /// Runs a command under a policy, and returns whether it went well and what it said.
 fn run(policy: &str, args: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("toolbay.toml"), format!("version = 1\nworkspace = \".\"\n{policy}")).unwrap();
+    std::fs::write(dir.path().join("toolbay.toml"), format!("version = 1\nworkspace = \".\"\n{policy}"))
+        .unwrap();
     let plugins = dir.path().join("plugins");
     std::fs::create_dir(&plugins).unwrap();
     std::fs::copy(guest_artifacts::PLUGIN_KANBAN, plugins.join("kanban.wasm")).unwrap();
@@ -39,14 +40,18 @@ fn they_are_shown_before_anything_is_set() {
 
 #[test]
 fn what_is_set_is_explained_with_its_line() {
-    let (_, explained) = run("[plugins.kanban]\nconfig = { columns = [\"now\"] }", &["explain", "kanban__kanban_list"]);
+    let (_, explained) =
+        run("[plugins.kanban]\nconfig = { columns = [\"now\"] }", &["explain", "kanban__kanban_list"]);
     assert!(explained.contains("[\"now\"], line 4"), "{explained}");
 }
 
 #[test]
 fn what_does_not_fit_is_refused_with_key_and_line() {
     for (policy, parts) in [
-        ("[plugins.kanban.config]\ncolums = [\"now\"]", ["`colums`", "line 4 of the policy", "there are: `columns`"]),
+        (
+            "[plugins.kanban.config]\ncolums = [\"now\"]",
+            ["`colums`", "line 4 of the policy", "there are: `columns`"],
+        ),
         ("[plugins.kanban.config]\n\ncolumns = \"now\"", ["`columns`", "line 5 of the policy", "array"]),
     ] {
         let (good, said) = run(policy, &["check", "kanban"]);

@@ -35,7 +35,9 @@ pub(crate) fn check(
         let about = schema.get("properties").and_then(|all| all.get(key)?.get("description")?.as_str());
         let about = about.map(|text| format!(" ({})", one_line(text, 200))).unwrap_or_default();
         let key = one_line(key, SHOWN);
-        format!("its setting `{key}`{about} is missing; write in the policy: [plugins.{plugin}.config] {key} = …")
+        format!(
+            "its setting `{key}`{about} is missing; write in the policy: [plugins.{plugin}.config] {key} = …"
+        )
     }))
 }
 
@@ -57,9 +59,13 @@ fn check_present(
     if is_closed
         && let Some(unknown) = config.keys().find(|key| known.is_none_or(|known| !known.contains_key(*key)))
     {
-        let names: Vec<_> = known.into_iter().flatten().map(|(key, _)| format!("`{}`", one_line(key, SHOWN))).collect();
+        let names: Vec<_> =
+            known.into_iter().flatten().map(|(key, _)| format!("`{}`", one_line(key, SHOWN))).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        return Err(refused(unknown, format!("there is no such setting; there are: {}", one_line(&names, 1000))));
+        return Err(refused(
+            unknown,
+            format!("there is no such setting; there are: {}", one_line(&names, 1000)),
+        ));
     }
     let mut present = schema.clone();
     if let Some(members) = present.as_object_mut() {
@@ -114,7 +120,10 @@ mod tests {
             "url": {"type": "string", "description": "Whom to ask."},
         }});
         let missing = checked(&schema, "").unwrap().unwrap();
-        assert!(missing.contains("`url` (Whom to ask.)") && missing.contains("[plugins.p.config] url = …"), "{missing}");
+        assert!(
+            missing.contains("`url` (Whom to ask.)") && missing.contains("[plugins.p.config] url = …"),
+            "{missing}"
+        );
         assert!(checked(&schema, "[plugins.p.config]\nother = 1").unwrap().is_some());
         assert_eq!(checked(&schema, "[plugins.p.config]\nurl = \"x\"\nother = 1"), Ok(None));
         assert!(checked(&schema, "[plugins.p.config]\nurl = 1").unwrap_err().contains("`url`"));

@@ -220,7 +220,8 @@ impl TestHostBuilder {
             let file = root.join(format!("secret-{number}"));
             let mut options = fs::OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            let written = options.open(&file).and_then(|mut open| io::Write::write_all(&mut open, value.as_bytes()));
+            let written =
+                options.open(&file).and_then(|mut open| io::Write::write_all(&mut open, value.as_bytes()));
             written.map_err(|error| format!("the secret `{name}`: {error}"))?;
             let from = Value::String(format!("file:{}", file.display()));
             self.section(&["secrets", &name]).insert("from".to_owned(), from);
@@ -269,7 +270,6 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +287,9 @@ mod tests {
             .env("TZ", "UTC")
             .config("columns", ["a", "b"])
             .limit("timeout", "2s")
-            .policy("[plugins.a-b.grant]\nnet = [\"https://c.example\"]\n[permissions]\ndefault = \"allow\"\n")
+            .policy(
+                "[plugins.a-b.grant]\nnet = [\"https://c.example\"]\n[permissions]\ndefault = \"allow\"\n",
+            )
             .secret("a/key", "x", "https://a.example")
             .clock(&FakeClock::at("2026-01-01T00:00:00Z"))
             .random_seed(1);

@@ -44,7 +44,11 @@ impl Called {
     #[track_caller]
     pub fn structured(&self) -> Value {
         let Some(raw) = &self.output().structured else {
-            fail(&format!("{} gave no structured result, only the text {:?}", self.delivered.tool, self.text()));
+            fail(&format!(
+                "{} gave no structured result, only the text {:?}",
+                self.delivered.tool,
+                self.text()
+            ));
         };
         read(raw.get())
     }
@@ -131,7 +135,8 @@ impl Called {
     /// As [`Called::golden`].
     #[track_caller]
     pub fn golden_with(&self, name: &str, settings: impl FnOnce(Golden) -> Golden) {
-        let golden = Golden::new(self.golden_value()).replace(&self.workspace.display().to_string(), "$workspace");
+        let golden =
+            Golden::new(self.golden_value()).replace(&self.workspace.display().to_string(), "$workspace");
         if let Err(problem) = settings(golden).compare(&crate::crate_folder(), name) {
             fail(&problem);
         }
@@ -141,17 +146,18 @@ impl Called {
     fn golden_value(&self) -> Value {
         match &self.delivered.result {
             Ok(output) => {
-                let mut value = json!({"text": self.text()});
-                if let Some(raw) = &output.structured {
-                    value["structured"] = read(raw.get());
-                }
-                if let Some(raw) = &output.meta {
-                    value["meta"] = read(raw.get());
-                }
-                if !output.content.is_empty() {
-                    value["content"] = output.content.iter().map(shown).collect();
-                }
-                value
+                let members = [
+                    ("text", Some(Value::from(self.text()))),
+                    ("structured", output.structured.as_ref().map(|raw| read(raw.get()))),
+                    ("meta", output.meta.as_ref().map(|raw| read(raw.get()))),
+                    (
+                        "content",
+                        Some(output.content.iter().map(shown).collect::<Vec<_>>())
+                            .filter(|all| !all.is_empty())
+                            .map(Value::Array),
+                    ),
+                ];
+                members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
             }
             Err(Failure::Refused(error)) => json!({
                 "error": {"code": error.code.as_str(), "message": error.message, "subject": error.subject},
@@ -175,9 +181,7 @@ impl Called {
 
 /// A block as a golden file has it: bytes by their digest.
 fn shown(block: &ContentBlock) -> Value {
-    let bytes = |kind: &str, blob: &Blob| {
-        json!({"kind": kind, "mime_type": blob.mime_type, "bytes": blob.data.len(), "sha256": sha256(&blob.data)})
-    };
+    let bytes = |kind: &str, blob: &Blob| json!({"kind": kind, "mime_type": blob.mime_type, "bytes": blob.data.len(), "sha256": sha256(&blob.data)});
     match &block.body {
         BlockBody::Text(text) => json!({"kind": "text", "text": text}),
         BlockBody::Image(blob) => bytes("image", blob),

@@ -171,9 +171,7 @@ impl Exchange {
     }
 
     fn is_of(&self, request: &RecordedRequest) -> bool {
-        self.method == request.method
-            && self.url == request.url
-            && self.body_sha256 == digest(&request.body)
+        self.method == request.method && self.url == request.url && self.body_sha256 == digest(&request.body)
     }
 }
 
@@ -275,7 +273,12 @@ mod tests {
         assert!(problem(r#"{"version": 1, "exchanges": [], "more": 1}"#).contains("unknown field"));
         let absent = Cassette::in_mode(dir.path().join("absent.json"), false).unwrap_err();
         assert!(absent.contains(RECORD), "{absent}");
-        let both = Response { status: 200, headers: vec![], body: Some(String::new()), body_base64: Some(String::new()) };
+        let both = Response {
+            status: 200,
+            headers: vec![],
+            body: Some(String::new()),
+            body_base64: Some(String::new()),
+        };
         assert!(both.replayed().unwrap_err().contains("not both"));
     }
 }

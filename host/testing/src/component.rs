@@ -65,9 +65,11 @@ fn build(folder: &Path) -> Result<Component, String> {
         ));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let file = messages.lines().filter_map(|line| artifact(line, &manifest)).next_back().ok_or_else(|| {
-        "cargo made no component: write in `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]".to_owned()
-    })?;
+    let file =
+        messages.lines().filter_map(|line| artifact(line, &manifest)).next_back().ok_or_else(|| {
+            "cargo made no component: write in `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]"
+                .to_owned()
+        })?;
     Ok(Component { id, file })
 }
 
@@ -81,8 +83,9 @@ fn plugin_id(manifest: &Path) -> Result<PluginId, String> {
     let named = package.and_then(|package| package.get("metadata")?.get("toolbay")?.get("id")?.as_str());
     let id = named.or_else(|| package?.get("name")?.as_str());
     let id = id.ok_or_else(|| format!("`{shown}` has no [package] with a name"))?;
-    PluginId::new(id)
-        .map_err(|error| format!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\""))
+    PluginId::new(id).map_err(|error| {
+        format!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"")
+    })
 }
 
 /// The component that a message of cargo's is about.

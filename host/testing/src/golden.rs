@@ -56,7 +56,8 @@ impl Golden {
         let mut found = serde_json::to_string_pretty(&sorted(self.0)).map_err(|error| error.to_string())?;
         found.push('\n');
         if write {
-            let written = std::fs::create_dir_all(folder.join(FOLDER)).and_then(|()| std::fs::write(&file, found));
+            let written =
+                std::fs::create_dir_all(folder.join(FOLDER)).and_then(|()| std::fs::write(&file, found));
             return written.map_err(|error| format!("`{shown}` can not be written: {error}"));
         }
         let wanted = std::fs::read_to_string(&file).map_err(|error| {
@@ -78,7 +79,9 @@ impl Golden {
 fn place(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 100 || !name.chars().all(plain) {
-        return Err(format!("`{name}` can not name a golden file: letters, digits, `-` and `_`, 100 at most"));
+        return Err(format!(
+            "`{name}` can not name a golden file: letters, digits, `-` and `_`, 100 at most"
+        ));
     }
     Ok(folder.join(FOLDER).join(format!("{name}.json")))
 }
@@ -188,11 +191,13 @@ mod tests {
     fn a_difference_names_file_lines_and_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         written(dir.path(), "a", "{\n  \"text\": \"old\"\n}\n");
-        let problem = Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
+        let problem =
+            Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
         for part in ["tests/golden/a.json", "-   \"text\": \"old\"", "+   \"text\": \"new\"", UPDATE] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
-        let problem = Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
+        let problem =
+            Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
         assert!(problem.contains("absent.json") && problem.contains("\"text\": \"new\""), "{problem}");
         for name in ["", "../a", "a/b", "a.json"] {
             let problem = Golden::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();

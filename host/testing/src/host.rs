@@ -60,7 +60,10 @@ impl TestHost {
     /// # Panics
     /// As [`TestHost::call`].
     #[track_caller]
-    #[expect(clippy::needless_pass_by_value, reason = "arguments are written in place, as `json!` gives them")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "arguments are written in place, as `json!` gives them"
+    )]
     pub fn call_in(&self, tool: &str, args: Value, turn: TurnContext) -> Called {
         let call = ToolCall::new("1", format!("{}__{tool}", self.id), args.to_string());
         let view = self.host.view(Filter::default());

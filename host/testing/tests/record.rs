@@ -1,5 +1,7 @@
 //! A record is written by requests that really go out, and answers in their place afterwards.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failed fixture is a failed test")]
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;

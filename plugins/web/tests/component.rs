@@ -20,7 +20,8 @@ fn a_recorded_page_is_read_as_markdown() {
 
 #[test]
 fn the_policy_is_asked_before_the_record() {
-    let host = web().allow_net("https://docs.example.com/guide").recorded_http("tests/http/page.json").start();
+    let host =
+        web().allow_net("https://docs.example.com/guide").recorded_http("tests/http/page.json").start();
     // The record has it, the grant does not; nor where the redirect leads, if only its start is granted.
     for url in ["https://docs.example.com/start", "http://docs.example.com/guide"] {
         let refused = host.call("fetch_url", json!({"url": url}));

@@ -61,7 +61,10 @@ impl Argument {
     /// Takes one argument apart and strips it of the attributes that are ours.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let FnArg::Typed(PatType { attrs, pat, ty, .. }) = input else {
-            return Err(syn::Error::new_spanned(input, "a tool is a plain function, without `self`; for methods, write `#[tools]` above the `impl` block"));
+            return Err(syn::Error::new_spanned(
+                input,
+                "a tool is a plain function, without `self`; for methods, write `#[tools]` above the `impl` block",
+            ));
         };
         let Pat::Ident(pattern) = pat.as_ref() else {
             return Err(syn::Error::new_spanned(pat, "an argument of a tool needs a plain name"));

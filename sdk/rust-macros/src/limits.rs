@@ -4,7 +4,9 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Expr, ExprLit, ExprUnary, GenericArgument, Ident, Lit, LitStr, PathArguments, Result, Token, Type, UnOp};
+use syn::{
+    Expr, ExprLit, ExprUnary, GenericArgument, Ident, Lit, LitStr, PathArguments, Result, Token, Type, UnOp,
+};
 
 /// The limits of one argument or field.
 #[derive(Default)]
@@ -44,16 +46,17 @@ impl Limits {
         match (ranged, measured, &self.pattern) {
             (Some(at), ..) if is_text || name == "bool" || name == "Vec" => Err(syn::Error::new_spanned(
                 at,
-                format!("`range` is for numbers, and this is `{name}`: the length of texts and lists is `length(…)`"),
+                format!(
+                    "`range` is for numbers, and this is `{name}`: the length of texts and lists is `length(…)`"
+                ),
             )),
             (_, Some(at), _) if is_number || name == "bool" => Err(syn::Error::new_spanned(
                 at,
                 format!("`length` is for texts and lists, and this is `{name}`: numbers have `range(…)`"),
             )),
-            (.., Some(at)) if is_number || name == "bool" || name == "Vec" => Err(syn::Error::new(
-                at.span(),
-                format!("`regex` is for texts, and this is `{name}`"),
-            )),
+            (.., Some(at)) if is_number || name == "bool" || name == "Vec" => {
+                Err(syn::Error::new(at.span(), format!("`regex` is for texts, and this is `{name}`")))
+            }
             _ => Ok(()),
         }
     }
@@ -78,7 +81,9 @@ impl Limits {
         if let (Some(length), Some(least)) = (length, self.min_length.as_ref().and_then(value))
             && length < least
         {
-            return wrong(format!("the default has {length} characters, and `length` asks for {least} at least"));
+            return wrong(format!(
+                "the default has {length} characters, and `length` asks for {least} at least"
+            ));
         }
         if let (Some(length), Some(most)) = (length, self.max_length.as_ref().and_then(value))
             && length > most
@@ -123,7 +128,9 @@ fn last_name(ty: &Type) -> Option<String> {
 fn text_of(default: &Expr) -> Option<String> {
     match default {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-        Expr::MethodCall(call) if call.args.is_empty() && (call.method == "to_owned" || call.method == "to_string") => {
+        Expr::MethodCall(call)
+            if call.args.is_empty() && (call.method == "to_owned" || call.method == "to_string") =>
+        {
             text_of(&call.receiver)
         }
         _ => None,

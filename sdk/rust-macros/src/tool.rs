@@ -60,11 +60,15 @@ pub(crate) fn spec(
     caller: &Caller<'_>,
 ) -> Result<TokenStream> {
     if !signature.generics.params.is_empty() {
-        let message = "a tool has no type parameters or lifetimes, for its arguments come out of JSON: name the types";
+        let message =
+            "a tool has no type parameters or lifetimes, for its arguments come out of JSON: name the types";
         return Err(syn::Error::new_spanned(&signature.generics, message));
     }
     if let Safety::Unsafe(unsafety) = &signature.safety {
-        return Err(syn::Error::new_spanned(unsafety, "a tool is called with whatever a model writes: it can not be `unsafe`"));
+        return Err(syn::Error::new_spanned(
+            unsafety,
+            "a tool is called with whatever a model writes: it can not be `unsafe`",
+        ));
     }
     let name = tool_name(options, &signature.ident)?;
     let description = docs::text(attributes).ok_or_else(|| missing_docs(&signature.ident))?;

@@ -60,8 +60,11 @@ impl ToolOptions {
             "name" => once(&mut self.name, key, input),
             "title" => once(&mut self.title, key, input),
             "toolset" => once(&mut self.toolset, key, input),
-            "max_result_chars" => once(&mut self.max_result_chars, key, input).and_then(|()| above_zero(self.max_result_chars.as_ref())),
-            "timeout_ms" => once(&mut self.timeout_ms, key, input).and_then(|()| above_zero(self.timeout_ms.as_ref())),
+            "max_result_chars" => once(&mut self.max_result_chars, key, input)
+                .and_then(|()| above_zero(self.max_result_chars.as_ref())),
+            "timeout_ms" => {
+                once(&mut self.timeout_ms, key, input).and_then(|()| above_zero(self.timeout_ms.as_ref()))
+            }
             "tags" => {
                 input.parse::<Token![=]>()?;
                 self.tags.extend(strings(&input.parse::<Expr>()?)?);

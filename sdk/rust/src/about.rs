@@ -42,7 +42,8 @@ pub struct ExportedAbout<P>(PhantomData<P>);
 impl<P: AboutPlugin> Guest for ExportedAbout<P> {
     fn describe() -> PluginInfo {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let AboutSpec { name, version, description, authors, license, homepage, source, config, of_tools } = P::ABOUT;
+        let AboutSpec { name, version, description, authors, license, homepage, source, config, of_tools } =
+            P::ABOUT;
         PluginInfo {
             name: name.to_owned(),
             version: version.to_owned(),

@@ -91,7 +91,10 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    #[allow(clippy::indexing_slicing, reason = "in a constant there are no iterators; a mistake is one of the compiler's")]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "in a constant there are no iterators; a mistake is one of the compiler's"
+    )]
     const fn next(&mut self) -> Option<&'a str> {
         while self.toolset < self.toolsets.len() {
             let tools = self.toolsets[self.toolset];

@@ -212,7 +212,11 @@ mod tests {
     fn settings_have_a_page() {
         let schema = json!({"type": "object", "properties": {"days": {"type": "integer", "description": "How long."}}});
         let page = settings_page("p", &schema);
-        assert!(page.contains("[plugins.p.config]") && page.contains("| `days` | integer | optional | How long. |"), "{page}");
+        assert!(
+            page.contains("[plugins.p.config]")
+                && page.contains("| `days` | integer | optional | How long. |"),
+            "{page}"
+        );
         assert!(settings_page("p", &json!({"type": "object"})).contains("Any names"));
     }
 

@@ -62,7 +62,11 @@ mod tests {
 
     #[test]
     fn the_authors_own_flags_stay() {
-        let ours = flags(Path::new("/home/a b/p"), Some(Path::new("/home/a b")), Some(Path::new("/home/a b/.cargo")));
+        let ours = flags(
+            Path::new("/home/a b/p"),
+            Some(Path::new("/home/a b")),
+            Some(Path::new("/home/a b/.cargo")),
+        );
         let expected = [
             "--remap-path-prefix=/home/a b=~",
             "--remap-path-prefix=/home/a b/.cargo=cargo",
@@ -71,11 +75,15 @@ mod tests {
         assert_eq!(ours, expected);
         let Flags::Setting(setting) = with(None, None, &ours) else { panic!("no setting") };
         let setting: toml_edit::DocumentMut = setting.parse().unwrap();
-        let list: Vec<_> = setting["build"]["rustflags"].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
+        let list: Vec<_> =
+            setting["build"]["rustflags"].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
         assert_eq!(list, expected);
         let one = &ours[..1];
         let all = |text: &str| Flags::Environment(text.into());
-        assert_eq!(with(None, Some(" -Ca=b  -Cc ".into()), one), all("-Ca=b\u{1f}-Cc\u{1f}--remap-path-prefix=/home/a b=~"));
+        assert_eq!(
+            with(None, Some(" -Ca=b  -Cc ".into()), one),
+            all("-Ca=b\u{1f}-Cc\u{1f}--remap-path-prefix=/home/a b=~")
+        );
         assert_eq!(
             with(Some("-Ca b".into()), Some("-Cc".into()), one),
             all("-Ca b\u{1f}--remap-path-prefix=/home/a b=~")

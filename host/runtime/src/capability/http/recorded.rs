@@ -86,11 +86,8 @@ pub(super) async fn send(
         Err(error) => NetError::Invalid(error.to_string()),
     })?;
     let body = body.to_bytes();
-    let asked = RecordedRequest {
-        method: target.method().to_owned(),
-        url: url.to_string(),
-        body: body.to_vec(),
-    };
+    let asked =
+        RecordedRequest { method: target.method().to_owned(), url: url.to_string(), body: body.to_vec() };
     if let Some(answer) = recorded.answer(&asked).map_err(NetError::Transport)? {
         return Ok(replayed(answer, lease)?);
     }
@@ -102,10 +99,11 @@ pub(super) async fn send(
     let (head, body) = sent.await?.into_parts();
     let (left, limit) = session.bytes_left();
     let most = usize::try_from(left).unwrap_or(usize::MAX);
-    let body = Limited::new(body, most).collect().await.map_err(|error| match error.is::<hyper::Error>() {
-        true => NetError::Transport(format!("the response broke off: {error}")),
-        false => NetError::Denied(session.limit(limit)),
-    })?;
+    let body =
+        Limited::new(body, most).collect().await.map_err(|error| match error.is::<hyper::Error>() {
+            true => NetError::Transport(format!("the response broke off: {error}")),
+            false => NetError::Denied(session.limit(limit)),
+        })?;
     let response = RecordedResponse {
         status: head.status.as_u16(),
         headers: shown(session, &head.headers),
