@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{cache_dir, outcome, policy, value};
-use toolbay::{Filter, Host, LoadReport, ToolCall, TurnContext};
+use toolbay::{Filter, Host, LoadEvent, LoadReport, ToolCall, TurnContext};
 
 fn problem(report: &LoadReport, file: &str) -> String {
     let found = report.problems.iter().find(|p| p.file.file_name().is_some_and(|n| n == file));
@@ -127,8 +127,14 @@ impl Cached {
         let compiled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&compiled);
         let builder = Host::builder(policy("", self.dir.path())).cache_dir(self.cache());
-        let host =
-            builder.on_load(Arc::new(move |_| _ = counter.fetch_add(1, Ordering::Relaxed))).build().unwrap();
+        // Of its end is told, too.
+        let listener = move |event: LoadEvent<'_>| {
+            if let LoadEvent::Compiled { plugin, elapsed } = event {
+                assert!(plugin.as_str() == "echo" && !elapsed.is_zero(), "{plugin} {elapsed:?}");
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let host = builder.on_load(Arc::new(listener)).build().unwrap();
         let report = host.load_dir(&self.dir.path().join("plugins")).await.unwrap();
         assert_eq!(report.loaded.len(), 1, "{report:?}");
         let view = host.view(Filter::default());

@@ -11,8 +11,8 @@ use toolbay::core::audit::MemoryAudit;
 use toolbay::core::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay::core::event::Event;
 use toolbay::{
-    ChangeKind, FileConsents, Filter, LoadError, PluginId, Policy, ToolCall, TurnContext, WatchOptions,
-    Watched,
+    ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext,
+    WatchOptions, Watched,
 };
 
 use super::directory_watch::{Living, echo, put, quick};
@@ -57,8 +57,10 @@ impl Governed {
                 .state_dir(dir.join("state"))
                 .cache_dir(integration_tests::cache_dir())
                 .audit(sink)
-                .on_load(Arc::new(move |_| {
-                    count.fetch_add(1, Ordering::Relaxed);
+                .on_load(Arc::new(move |event| {
+                    if let LoadEvent::Compiling { .. } = event {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 }))
         });
         Self { living: living.await, file, compiled, audit }

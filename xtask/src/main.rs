@@ -16,6 +16,7 @@ mod peers;
 mod plugins;
 mod test;
 mod tidy;
+mod tutorials;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ TASK is one of
     tidy                 what the compiler does not check: module table, core without I/O, file sizes
     plugins              builds the first-party plugins into the folder `plugins` of the target directory
     languages            plugins in JavaScript, Python and C: builds them, and runs the contract suite against all
+    tutorials [PAGE…]    types what the tutorial pages show, exactly as printed, in an empty home
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
@@ -82,6 +84,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["counts"] => counts::run(&workspace, false),
         ["counts", "--write"] => counts::run(&workspace, true),
         ["languages"] => languages::run(&workspace),
+        ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),

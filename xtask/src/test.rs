@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, counts, languages, plugins, tidy};
+use crate::{clients, conformance, counts, languages, plugins, tidy, tutorials};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     // What is behind the feature is the system's store alone, and brings much: it is built here, and tested with a mock.
     ("key ring", |workspace| cargo(workspace, &["check", "--package", "toolbay", "--features", "keyring"])),
     ("languages", languages::run),
+    ("tutorials", |workspace| tutorials::run(workspace, &[])),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),

@@ -9,8 +9,8 @@ use toolbay_core::tool::ToolDef;
 
 use crate::component::Parts;
 
-/// Bytes of a file that nobody asks about: twice what a plugin with a few tools in Rust has.
-const USUAL_BYTES: u64 = 256 << 10;
+/// Bytes of code that are compiled before anybody notices: about a second of one core for each MiB, once on each machine.
+const UNNOTICED_BYTES: u64 = 2 << 20;
 
 /// Findings about one tool.
 pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
@@ -43,26 +43,36 @@ pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
             debugging / 1024,
             bytes / 1024
         ));
-    } else if parts.code > USUAL_BYTES {
+    } else if parts.code > UNNOTICED_BYTES {
+        let mib = parts.code >> 20;
         found.push(format!(
-            "its code has {} KiB; each first start compiles all of it, so see what of it is needed",
-            parts.code / 1024
+            "its code has {mib} MiB: its first start on a machine takes about {mib} seconds of a core, which compiles it \
+             once. If it is a language's engine (JavaScript, Python), so be it; in Rust, `cargo bloat --release --target \
+             wasm32-wasip2` tells which dependency weighs that much"
         ));
     }
     found
 }
 
-/// Findings about a plugin as a whole.
-pub(crate) fn plugin(info: &PluginInfo) -> Vec<String> {
+/// Findings about a plugin as a whole. One that does not speak the contract says who made it in the file beside it.
+pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
     let mut found = Vec::new();
+    let place = match (parts.contract(), &info.file) {
+        (None, Some(file)) => {
+            let beside = file.with_extension("plugin.toml");
+            let beside = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            format!("in `{beside}` beside it: `name`, `release`, `description`, `license`")
+        }
+        _ => "export `about`".to_owned(),
+    };
     match &info.about {
-        None => found.push("it does not say its name, version and licence (export `about`)".to_owned()),
+        None => found.push(format!("it does not say its name, version and licence ({place})")),
         Some(about) => {
             let absent = [(&about.description, "what it is for"), (&about.license, "its licence")];
             let absent: Vec<_> =
                 absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
             if !absent.is_empty() {
-                found.push(format!("it does not say {} (export `about`)", absent.join(" and ")));
+                found.push(format!("it does not say {} ({place})", absent.join(" and ")));
             }
         }
     }

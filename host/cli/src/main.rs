@@ -11,6 +11,7 @@ mod component;
 mod lint;
 mod output;
 mod policy_file;
+mod progress;
 mod servers;
 mod setup;
 

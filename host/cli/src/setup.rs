@@ -8,12 +8,10 @@ use toolbay::core::audit::AuditSink;
 use toolbay::core::floor::Keep;
 use toolbay::core::policy::Profile;
 use toolbay::core::reach;
-use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, LoadEvent, PluginId, Policy, Watched,
-};
+use toolbay::{FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched};
 
 use crate::args::SetupArgs;
-use crate::{Stop, output};
+use crate::{Stop, output, progress};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
 pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
@@ -45,7 +43,7 @@ pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
 /// Makes the host under another policy than that of the file.
 pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
     let kept = served_files(&policy);
-    let mut builder = Host::builder(policy).on_load(Arc::new(tell_compiling));
+    let mut builder = Host::builder(policy).on_load(progress::listener());
     match own_executable() {
         Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
         Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
@@ -362,11 +360,4 @@ fn user_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
     let given = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = given.or_else(|| Some(std::env::home_dir()?.join(below_home)))?;
     Some(base.join("toolbay"))
-}
-
-fn tell_compiling(event: LoadEvent<'_>) {
-    let LoadEvent::Compiling { plugin, bytes } = event;
-    if output::stderr_is_terminal() {
-        output::note(&format!("compiling {plugin} ({} KiB), once", bytes / 1024));
-    }
 }

@@ -51,6 +51,19 @@ impl Author {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// The folders of this machine that stand in a built component: of the author, of cargo, of the project.
+    fn places_in(&self, id: &str) -> Vec<String> {
+        let component = fs::read(self.path("plugins").join(id).with_extension("wasm")).unwrap();
+        let home = std::env::home_dir().unwrap();
+        let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+        let places = [home.join(""), cargo, self.dir.path().canonicalize().unwrap()];
+        let stands = |place: &&PathBuf| {
+            let place = place.as_os_str().as_encoded_bytes();
+            component.windows(place.len()).any(|part| part == place)
+        };
+        places.iter().filter(stands).map(|place| place.display().to_string()).collect()
+    }
+
     /// Runs a command that goes wrong, and returns what it says.
     fn bad(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
@@ -88,6 +101,7 @@ fn a_new_plugin_is_built_called_changed_and_called_again() {
     fs::write(&source, text.replace("Hello, {name}", "Bye, {name}")).unwrap();
     author.good(&["build", "hello-there"]);
     assert_eq!(call(), "Bye, world!!\n");
+    assert_eq!(author.places_in("hello-there"), Vec::<String>::new());
 
     fs::write(&source, "fn broken(").unwrap();
     let problem = author.bad(1, &["build", "hello-there"]);

@@ -119,11 +119,13 @@ fn the_example_for_embedders_is_the_one_that_compiles() {
 }
 
 /// Programs that are compiled, and have in them what the pages show.
-const COMPILED: [&str; 4] = [
+const COMPILED: [&str; 6] = [
     "host/runtime/examples/embed.rs",
     "host/runtime/examples/pages.rs",
     "sdk/rust/tests/pages.rs",
     "tests/all/pages.rs",
+    "plugins/kanban/tests/component.rs",
+    "plugins/web/tests/component.rs",
 ];
 /// Pages that are compiled themselves, as documentation of a crate.
 const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/vendors.md"];

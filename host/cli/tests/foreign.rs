@@ -78,6 +78,10 @@ fn it_is_listed_checked_inspected_explained_and_called_as_any_other() {
             && checked.contains("plugins/speaker.wasm: loads, 1 tools"),
         "{checked}"
     );
+    // Neither exports `about`, nor can; both have a file beside them, or may.
+    assert!(checked.contains("(in `shapes.plugin.toml` beside it: `name`,"), "{checked}");
+    assert!(checked.contains("(in `speaker.plugin.toml` beside it: `name`,"), "{checked}");
+    assert!(!checked.contains("export `about`"), "{checked}");
     let inspected = desk.says(&["inspect", "speaker"]);
     assert!(inspected.contains("speaker 0.3.0") && inspected.contains("Say something."), "{inspected}");
     let explained = desk.says(&["explain", "shapes__divide"]);

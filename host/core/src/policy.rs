@@ -74,12 +74,23 @@ impl std::fmt::Display for Reduction {
     }
 }
 
+/// On which line of the policy each key stands. Where something stands is not what it says: all are equal.
+#[derive(Debug, Clone, Default)]
+struct Lines(BTreeMap<String, usize>);
+
+impl PartialEq for Lines {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
     file: Option<String>,
     sha256: Option<String>,
     always_include: bool,
     config: BTreeMap<String, serde_json::Value>,
+    config_lines: Lines,
     limits: LimitsPatch,
     serial: bool,
     results: Delivery,
@@ -330,6 +341,12 @@ impl Policy {
     #[must_use]
     pub fn config(&self, plugin: &PluginId) -> Option<&BTreeMap<String, serde_json::Value>> {
         self.plugins.get(plugin).map(|p| &p.config)
+    }
+
+    /// The line of the policy, from 1, on which one of these settings stands.
+    #[must_use]
+    pub fn config_line(&self, plugin: &PluginId, key: &str) -> Option<usize> {
+        self.plugins.get(plugin)?.config_lines.0.get(key).copied()
     }
 
     /// The limits of a plugin as a whole (metadata queries, reductions), or of one of its tools.

@@ -26,7 +26,7 @@ use crate::native;
 use crate::private::{make_dir, trusted};
 
 /// Grows when what is stored changes its meaning.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
 

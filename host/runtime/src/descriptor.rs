@@ -76,6 +76,8 @@ pub struct About {
     pub homepage: Option<String>,
     /// Where its source is.
     pub source: Option<String>,
+    /// The JSON Schema of what the operator may set, an object's.
+    pub config_schema: Option<Value>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -163,7 +165,16 @@ impl About {
             license: optional("about.license", info.license)?,
             homepage: optional("about.homepage", info.homepage)?,
             source: optional("about.source", info.source)?,
+            config_schema: info.config_schema.map(|schema| settings_schema(&schema)).transpose()?,
         })
+    }
+}
+
+/// The schema of the settings, within the bounds of those of arguments.
+fn settings_schema(text: &str) -> Result<Value, LoadError> {
+    match Schema::input(text) {
+        Ok(schema) => Ok(schema.value().clone()),
+        Err(error) => Err(bad(format!("about.config-schema: {error}"))),
     }
 }
 

@@ -97,6 +97,18 @@ pub enum LoadError {
         /// The tool.
         tool: ToolName,
     },
+    /// The policy has a setting that the plugin does not take.
+    #[error("{}", setting(.plugin, .key, *.line, .problem))]
+    Setting {
+        /// The plugin.
+        plugin: PluginId,
+        /// The key below `[plugins.ID.config]`.
+        key: String,
+        /// The line of the policy on which it stands, from 1.
+        line: Option<usize>,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The policy names a file that is not there.
     #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]
     Absent(PluginId),
@@ -109,6 +121,11 @@ pub enum LoadError {
     /// The host failed while loading it.
     #[error("the host failed: {0}")]
     Host(String),
+}
+
+fn setting(plugin: &PluginId, key: &str, line: Option<usize>, problem: &str) -> String {
+    let line = line.map(|line| format!(", line {line} of the policy")).unwrap_or_default();
+    format!("does not take the setting `{key}` ([plugins.{plugin}.config]{line}): {problem}")
 }
 
 impl From<SchemaError> for LoadError {

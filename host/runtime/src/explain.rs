@@ -1,6 +1,7 @@
 //! Why a tool may do what it may, and why not what it may not: for people, from the same functions that decide.
 
 use serde::Serialize;
+use serde_json::Value;
 use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::net::NetRule;
@@ -33,12 +34,27 @@ pub struct Explanation {
     pub calls: Vec<String>,
     /// Each capability that it declares.
     pub wishes: Vec<Wish>,
+    /// What the operator may set for the plugin, as its author declares it, and what is set.
+    pub settings: Vec<Setting>,
     /// Interfaces that the component imports and no tool of it declares a capability for: there it finds nothing.
     pub undeclared: Vec<String>,
     /// The limits of a call.
     pub limits: Vec<LimitRow>,
     /// The bounds of all calls together.
     pub host: Vec<LimitRow>,
+}
+
+/// One of the plugin's settings.
+#[derive(Debug, Clone, Serialize)]
+pub struct Setting {
+    /// Its key below `[plugins.ID.config]`.
+    pub key: String,
+    /// What its author says of it.
+    pub description: Option<String>,
+    /// What it is set to, as JSON; `None`: it is not set.
+    pub value: Option<Value>,
+    /// The line of the policy on which it stands.
+    pub line: Option<usize>,
 }
 
 /// What became of one declared capability.
@@ -97,6 +113,24 @@ fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
     lines.into_iter().chain(lane).chain(cache.map(|keep| format!("a result is kept for {keep}"))).collect()
 }
 
+/// The settings that the author declares; those that are only written have no description.
+fn settings(policy: &Policy, plugin: &Plugin) -> Vec<Setting> {
+    let about = plugin.descriptor.about.as_ref();
+    let declared = about.and_then(|about| about.config_schema.as_ref()?.get("properties")?.as_object());
+    let written = policy.config(&plugin.id).into_iter().flatten().map(|(key, _)| key);
+    let mut keys: Vec<&String> = declared.into_iter().flatten().map(|(key, _)| key).collect();
+    keys.extend(written.filter(|key| declared.is_none_or(|declared| !declared.contains_key(*key))));
+    let setting = |key: &String| Setting {
+        description: declared
+            .and_then(|declared| declared.get(key)?.get("description")?.as_str())
+            .map(str::to_owned),
+        value: policy.config(&plugin.id).and_then(|config| config.get(key)).cloned(),
+        line: policy.config_line(&plugin.id, key),
+        key: key.clone(),
+    };
+    keys.into_iter().map(setting).collect()
+}
+
 /// Explains a tool of a plugin.
 pub(crate) fn explain(
     policy: &Policy,
@@ -134,6 +168,7 @@ pub(crate) fn explain(
         unavailable,
         calls: calls(policy, entry, profile),
         wishes: wishes.collect(),
+        settings: settings(policy, plugin),
         undeclared: undeclared(&plugin.descriptor.imports, &declared),
         limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
         host: policy.host_rows(),
@@ -172,6 +207,7 @@ pub(crate) fn explain_service(
         unavailable,
         calls: calls(policy, entry, profile),
         wishes: wishes.collect(),
+        settings: Vec::new(),
         undeclared: Vec::new(),
         limits: policy.openapi_limit_rows(service, &tool),
         host: policy.host_rows(),

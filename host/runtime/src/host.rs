@@ -26,7 +26,9 @@ use toolbay_core::view::{Filter, View};
 
 use crate::admission::Admission;
 use crate::cache::{self, Cache};
+use crate::capability::clock::{Clock, Random, TimeAndChance};
 use crate::capability::files::{Folders, ReadLog};
+use crate::capability::http::recorded::RecordedHttp;
 use crate::capability::process::cage::Confinement;
 use crate::capability::{Services, kv};
 use crate::code;
@@ -76,6 +78,8 @@ pub struct HostBuilder {
     guard: Option<PathBuf>,
     floor: Floor,
     tls_roots: Option<Vec<u8>>,
+    recorded_http: Option<Arc<dyn RecordedHttp>>,
+    time_and_chance: TimeAndChance,
     kv: Option<Arc<dyn KvStore>>,
     consents: Option<Arc<dyn ConsentStore>>,
     spool: Option<Arc<dyn Spool>>,
@@ -188,6 +192,29 @@ impl HostBuilder {
         self
     }
 
+    /// Answers the requests of plugins and services from a record, or keeps what the network answers in one: for tests.
+    /// The policy is asked before, as always. Without it, requests go to the network.
+    #[must_use]
+    pub fn recorded_http(mut self, recorded: Arc<dyn RecordedHttp>) -> Self {
+        self.recorded_http = Some(recorded);
+        self
+    }
+
+    /// Shows guests this time instead of the machine's: for tests. The wall clock still takes the capability `clock`.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.time_and_chance.clock = Some(clock);
+        self
+    }
+
+    /// Gives tools with the capability `random` the sequence that belongs to this seed, from which all calls draw: for
+    /// tests, and never where a guest makes keys.
+    #[must_use]
+    pub fn random_seed(mut self, seed: u64) -> Self {
+        self.time_and_chance.random = Some(Random::new(seed));
+        self
+    }
+
     /// Keeps the state of plugins there instead of in a file of the state folder.
     #[must_use]
     pub fn kv(mut self, store: Arc<dyn KvStore>) -> Self {
@@ -289,11 +316,15 @@ impl HostBuilder {
             Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
         services.process.kept = folders.kept();
         services.process.guard = self.guard;
+        services.time_and_chance = self.time_and_chance;
         if let Some(store) = self.kv {
             services.kv = kv::Store(store);
         }
         if let Some(pem) = &self.tls_roots {
             services.http.trust(pem).map_err(HostError::Tls)?;
+        }
+        if let Some(recorded) = self.recorded_http {
+            services.http.record(recorded);
         }
         let quota = Quota::from(policy.host());
         let spool = self.spool.unwrap_or_else(|| match &self.state {
@@ -352,6 +383,8 @@ impl Host {
             cache: None,
             cache_bounds: cache::Bounds::default(),
             state: None,
+            recorded_http: None,
+            time_and_chance: TimeAndChance::default(),
             kv: None,
             worker: None,
             guard: None,

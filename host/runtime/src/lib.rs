@@ -69,6 +69,7 @@ pub mod reducers;
 mod reload;
 mod report;
 mod services;
+mod settings;
 mod spool;
 mod state;
 mod stdio;
@@ -89,12 +90,14 @@ mod pages {
 }
 
 pub use audit::{FileAudit, Rotation};
+pub use capability::clock::Clock;
+pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
 pub use consent::{Agreement, FileConsents};
 pub use descriptor::About;
 pub use error::{HostError, LoadError};
-pub use explain::{Explanation, Wish};
+pub use explain::{Explanation, Setting, Wish};
 pub use file::MAX_COMPONENT_BYTES;
 pub use host::{Host, HostBuilder, PluginInfo};
 pub use loader::{LoadEvent, LoadListener};

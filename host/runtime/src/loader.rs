@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use toolbay_core::capability::{imports_everything, undeclared};
 use toolbay_core::limits::Limits;
@@ -27,6 +28,7 @@ use crate::foreign::Sections;
 use crate::offers;
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
+use crate::settings;
 use crate::tool::PluginTool;
 
 /// Most entries of a plugin directory, of whatever kind: they are looked at again and again.
@@ -44,10 +46,41 @@ pub enum LoadEvent<'a> {
         /// Its size in bytes.
         bytes: u64,
     },
+    /// Compiling has ended, well or not; what went wrong is told otherwise.
+    Compiled {
+        /// Its plugin.
+        plugin: &'a PluginId,
+        /// How long it took.
+        elapsed: Duration,
+    },
 }
 
 /// Hears what happens while plugins are loaded.
 pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
+
+/// A compilation that is told of, and of whose end is told, also if it is given up.
+struct Told<'a> {
+    listener: Option<&'a LoadListener>,
+    plugin: &'a PluginId,
+    start: Instant,
+}
+
+impl<'a> Told<'a> {
+    fn begin(listener: Option<&'a LoadListener>, origin: &'a Origin) -> Self {
+        if let Some(listener) = listener {
+            listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
+        }
+        Self { listener, plugin: &origin.id, start: Instant::now() }
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener {
+            listener(LoadEvent::Compiled { plugin: self.plugin, elapsed: self.start.elapsed() });
+        }
+    }
+}
 
 /// Bytes, and where they come from.
 #[derive(Debug)]
@@ -194,9 +227,7 @@ impl Loader {
 
     /// Compiles, links, asks what it is, stores.
     async fn compile(&self, origin: Origin, bytes: Vec<u8>) -> Result<Arc<Plugin>, LoadError> {
-        if let Some(listener) = &self.listener {
-            listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
-        }
+        let told = Told::begin(self.listener.as_ref(), &origin);
         let shared = &self.shared;
         let read = tokio::task::spawn_blocking(move || {
             let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
@@ -219,6 +250,7 @@ impl Loader {
             (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());
         let store = tokio::task::spawn_blocking(move || host.store(&id, &digest, compiled, &known));
         store.await.map_err(|e| LoadError::Host(e.to_string()))?;
+        drop(told);
         Ok(Arc::new(Plugin::new(Arc::clone(shared), origin, descriptor, Some(code))))
     }
 
@@ -239,6 +271,8 @@ impl Loader {
             .collect();
         let config = Arc::new(config);
         self.check_sections(plugin)?;
+        let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
+        let unset = settings::check(policy, id, schema)?;
         tell_undeclared(plugin, &mut warn);
         plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
         let source = plugin.source();
@@ -263,8 +297,12 @@ impl Loader {
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
-            let (granted, unavailable, under_profiles) =
+            let (granted, unavailable, mut under_profiles) =
                 self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut warn);
+            let unavailable = unavailable.or_else(|| unset.clone());
+            for reason in under_profiles.values_mut().filter(|reason| reason.is_none()) {
+                reason.clone_from(&unset);
+            }
             let effects = (granted.all().map(|one| Effects::of(&one.grants, policy)))
                 .fold(Effects::default(), Effects::or);
             let check = availability.as_ref().map(|availability| availability.check(&name));
@@ -318,7 +356,8 @@ impl Loader {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let mut told = BTreeSet::new();
         let join = |grants: Grants, files| {
-            let (services, environment) = (Arc::clone(&self.services), Environment::new(&grants));
+            let services = Arc::clone(&self.services);
+            let environment = Environment::new(&grants, &services.time_and_chance);
             Arc::new(Granted { services, tool: name.clone(), grants, files, environment, service: None })
         };
         let mut under = |profile: Option<&str>| {

@@ -10,11 +10,23 @@ pub mod list;
 mod tasks;
 mod time;
 
-toolbay_sdk::plugin! {
+use toolbay_sdk::prelude::*;
+
+/// What the operator may set.
+#[data]
+#[derive(Debug)]
+pub struct Settings {
+    /// The columns of the board, in their order; `done` is always one.
+    #[schemars(length(max = 50))]
+    pub columns: Option<Vec<String>>,
+}
+
+plugin! {
     tools: [
         list::kanban_list,
         add::kanban_add,
         change::kanban_move,
         change::kanban_done,
     ],
+    config: Settings,
 }

@@ -15,11 +15,19 @@ use toolbay_sdk::prelude::*;
 
 pub use fetch::{Page, fetch_url};
 pub use request::{Reply, http_request};
-pub use search::{Hits, web_search};
+pub use search::{Hits, Provider, web_search};
+
+/// What the operator may set.
+#[data]
+#[derive(Debug)]
+pub struct Settings {
+    /// Whom `web_search` asks; without it, that tool is not available.
+    pub search: Option<Provider>,
+}
 
 /// Searching needs to know whom to ask.
 fn available(tool: &str) -> std::result::Result<(), String> {
     if tool == "web_search" { search::available() } else { Ok(()) }
 }
 
-plugin! { tools: [fetch_url, web_search, http_request], available: available }
+plugin! { tools: [fetch_url, web_search, http_request], available: available, config: Settings }

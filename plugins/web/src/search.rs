@@ -27,21 +27,21 @@ const EXTRACTS: [&str; 5] = ["description", "snippet", "content", "text", "body"
 #[data]
 #[derive(Debug)]
 #[serde(deny_unknown_fields)]
-struct Provider {
+pub struct Provider {
     /// The address, with the places `{query}` and `{count}`.
-    url: String,
+    pub url: String,
     /// The JSON that is posted, with the same places in its texts; without it, the request is a GET.
     #[serde(default)]
-    body: Option<Value>,
+    pub body: Option<Value>,
     /// The secret, by its name below `web/`.
     #[serde(default)]
-    secret: Option<String>,
+    pub secret: Option<String>,
     /// The header that carries it; `authorization` carries it as `Bearer …`.
     #[serde(default)]
-    header: Option<String>,
+    pub header: Option<String>,
     /// Pointer to the list of results.
     #[serde(default)]
-    results: Option<String>,
+    pub results: Option<String>,
 }
 
 /// Something that was found.

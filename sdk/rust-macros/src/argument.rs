@@ -8,6 +8,7 @@ use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, FnArg, Ident, Lit, Pat, PatTy
 
 use crate::docs;
 use crate::limits::{Limits, number_json};
+use crate::suggestion;
 
 /// An argument of a `#[tool]` function.
 pub(crate) struct Argument {
@@ -33,8 +34,9 @@ impl Parse for ArgumentOptions {
                 input.parse::<Token![=]>()?;
                 options.default = Some(input.parse()?);
             } else if !options.limits.parse(&key, input)? {
+                let meant = suggestion::of(&key.to_string(), ["default", "range", "length", "regex"]);
                 let message = format!(
-                    "unknown option `{key}`; known are `default = …`, `range(min = …, max = …)`, \
+                    "unknown option `{key}`{meant}; known are `default = …`, `range(min = …, max = …)`, \
                      `length(min = …, max = …)`, `regex(\"…\")`"
                 );
                 return Err(syn::Error::new(key.span(), message));
@@ -47,11 +49,22 @@ impl Parse for ArgumentOptions {
     }
 }
 
+impl ArgumentOptions {
+    /// Finds what can be seen here to be wrong: the host would refuse each call that leaves the argument out.
+    fn check(&self, ty: &Type) -> Result<()> {
+        self.limits.check_type(ty)?;
+        self.default.as_ref().map_or(Ok(()), |default| self.limits.check_default(default))
+    }
+}
+
 impl Argument {
     /// Takes one argument apart and strips it of the attributes that are ours.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let FnArg::Typed(PatType { attrs, pat, ty, .. }) = input else {
-            return Err(syn::Error::new_spanned(input, "a tool is a plain function, without `self`"));
+            return Err(syn::Error::new_spanned(
+                input,
+                "a tool is a plain function, without `self`; for methods, write `#[tools]` above the `impl` block",
+            ));
         };
         let Pat::Ident(pattern) = pat.as_ref() else {
             return Err(syn::Error::new_spanned(pat, "an argument of a tool needs a plain name"));
@@ -70,6 +83,7 @@ impl Argument {
                 attrs.push(attribute);
             }
         }
+        options.check(ty)?;
         Ok(Self { name, description, ty: ty.as_ref().clone(), options })
     }
 

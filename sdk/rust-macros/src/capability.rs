@@ -9,6 +9,8 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
 
+use crate::suggestion;
+
 /// Attribute key and the contract's name of the kind.
 pub(crate) const KINDS: [(&str, &str); 11] = [
     ("fs_read", "fs-read"),
@@ -102,7 +104,8 @@ impl Capabilities {
                 self.parse_reason(&key, &inner)?;
             } else if !self.parse(&key, &inner, true)? {
                 let known = KINDS.map(|(name, _)| name).join("`, `");
-                let message = format!("unknown capability `{key}`; known are `{known}`, and `reason`");
+                let meant = suggestion::of(&key.to_string(), KINDS.map(|(name, _)| name));
+                let message = format!("unknown capability `{key}`{meant}; known are `{known}`, and `reason`");
                 return Err(syn::Error::new(key.span(), message));
             }
             if !inner.is_empty() {

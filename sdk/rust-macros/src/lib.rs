@@ -24,6 +24,7 @@ mod methods;
 mod offers;
 mod plugin;
 mod reducer;
+mod suggestion;
 mod tool;
 mod tool_options;
 
@@ -85,7 +86,8 @@ pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `plugin! { tools: [word_count, grep], reducers: [head] }`; a list that would be empty is left out, and then the
 /// component does not have that export either. `available: check` names a function that is asked which tools are
-/// available. `offers: "offers.json"` embeds prompts, resources and icons, by a path from `Cargo.toml`.
+/// available. `config: Settings` names the type of the operator's settings, which the host checks when it loads the plugin;
+/// that of `#[tools]` need not be named. `offers: "offers.json"` embeds prompts, resources and icons, by a path from `Cargo.toml`.
 #[proc_macro]
 pub fn plugin(input: TokenStream) -> TokenStream {
     plugin::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()

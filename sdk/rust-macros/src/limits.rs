@@ -4,7 +4,9 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Expr, ExprLit, ExprUnary, Ident, Lit, LitStr, Result, Token, UnOp};
+use syn::{
+    Expr, ExprLit, ExprUnary, GenericArgument, Ident, Lit, LitStr, PathArguments, Result, Token, Type, UnOp,
+};
 
 /// The limits of one argument or field.
 #[derive(Default)]
@@ -33,6 +35,64 @@ impl Limits {
         Ok(true)
     }
 
+    /// Refuses what a type, as far as its name tells, can not be limited by.
+    pub(crate) fn check_type(&self, ty: &Type) -> Result<()> {
+        let Some(name) = last_name(ty) else { return Ok(()) };
+        let is_text = matches!(name.as_str(), "String" | "PathBuf" | "char");
+        let is_number = matches!(name.as_str(), "f32" | "f64" | "usize" | "isize")
+            || name.strip_prefix(['u', 'i']).is_some_and(|bits| matches!(bits, "8" | "16" | "32" | "64"));
+        let ranged = self.minimum.as_ref().or(self.maximum.as_ref());
+        let measured = self.min_length.as_ref().or(self.max_length.as_ref());
+        match (ranged, measured, &self.pattern) {
+            (Some(at), ..) if is_text || name == "bool" || name == "Vec" => Err(syn::Error::new_spanned(
+                at,
+                format!(
+                    "`range` is for numbers, and this is `{name}`: the length of texts and lists is `length(…)`"
+                ),
+            )),
+            (_, Some(at), _) if is_number || name == "bool" => Err(syn::Error::new_spanned(
+                at,
+                format!("`length` is for texts and lists, and this is `{name}`: numbers have `range(…)`"),
+            )),
+            (.., Some(at)) if is_number || name == "bool" || name == "Vec" => {
+                Err(syn::Error::new(at.span(), format!("`regex` is for texts, and this is `{name}`")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a default that the limits refuse, as far as both are literals.
+    pub(crate) fn check_default(&self, default: &Expr) -> Result<()> {
+        let value = |expr: &Expr| number_json(expr)?.parse::<f64>().ok();
+        let wrong = |what: String| Err(syn::Error::new_spanned(default, what));
+        let shown = quote!(#default).to_string();
+        let number = value(default);
+        if let (Some(number), Some(least)) = (number, self.minimum.as_ref().and_then(value))
+            && number < least
+        {
+            return wrong(format!("the default {shown} is below the least of the range, {least}"));
+        }
+        if let (Some(number), Some(most)) = (number, self.maximum.as_ref().and_then(value))
+            && number > most
+        {
+            return wrong(format!("the default {shown} is above the most of the range, {most}"));
+        }
+        let length = text_of(default).map(|text| text.chars().count() as f64);
+        if let (Some(length), Some(least)) = (length, self.min_length.as_ref().and_then(value))
+            && length < least
+        {
+            return wrong(format!(
+                "the default has {length} characters, and `length` asks for {least} at least"
+            ));
+        }
+        if let (Some(length), Some(most)) = (length, self.max_length.as_ref().and_then(value))
+            && length > most
+        {
+            return wrong(format!("the default has {length} characters, and `length` takes {most} at most"));
+        }
+        Ok(())
+    }
+
     /// Returns them as a `Limits` of the SDK.
     pub(crate) fn tokens(&self) -> Result<TokenStream> {
         let Self { minimum, maximum, min_length, max_length, pattern } = self;
@@ -48,6 +108,32 @@ impl Limits {
                 pattern: #pattern,
             }
         })
+    }
+}
+
+/// The name of a type, or of what an `Option` holds.
+fn last_name(ty: &Type) -> Option<String> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    match &last.arguments {
+        PathArguments::AngleBracketed(inner) if last.ident == "Option" => match inner.args.first()? {
+            GenericArgument::Type(inner) => last_name(inner),
+            _ => None,
+        },
+        _ => Some(last.ident.to_string()),
+    }
+}
+
+/// The text that a default is, if it can be seen.
+fn text_of(default: &Expr) -> Option<String> {
+    match default {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+        Expr::MethodCall(call)
+            if call.args.is_empty() && (call.method == "to_owned" || call.method == "to_string") =>
+        {
+            text_of(&call.receiver)
+        }
+        _ => None,
     }
 }
 

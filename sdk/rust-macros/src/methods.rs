@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{FnArg, ImplItem, ItemImpl, Result};
+use syn::{FnArg, ImplItem, ItemImpl, ReceiverKind, Result};
 
 use crate::tool::{Caller, spec};
 use crate::tool_options::ToolOptions;
@@ -40,6 +40,12 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             let message = "a tool in `#[tools]` takes `&self`, the operator's settings; write one without it as a plain function";
             return Err(syn::Error::new_spanned(&method.sig, message));
         }
+        if let Some(FnArg::Receiver(receiver)) = method.sig.inputs.first()
+            && !matches!(receiver.kind, ReceiverKind::Reference(_, _, None))
+        {
+            let message = "a tool takes `&self`: the settings are the operator's, read anew for each call";
+            return Err(syn::Error::new_spanned(receiver, message));
+        }
         specs.push(spec(&options, &method.attrs, &mut method.sig, &Caller::Method(&ty))?);
     }
     if specs.is_empty() {
@@ -54,6 +60,8 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
         impl ::toolbay_sdk::__private::Toolset for #ty {
             const TOOLS: &'static [::toolbay_sdk::__private::ToolSpec] = &[#(#specs),*];
+            const SETTINGS: ::core::option::Option<::toolbay_sdk::schema::Of> =
+                ::core::option::Option::Some(::toolbay_sdk::schema::of::<#ty>);
         }
     })
 }

@@ -1,12 +1,16 @@
 //! `plugin!`: the component's exports, one per list that is given.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{LitStr, Path, Result, Token};
+use syn::{LitStr, Path, Result, Token, Type};
 
-use crate::capability::list;
+use crate::capability::{list, option};
 use crate::offers;
+use crate::suggestion;
+
+/// What `plugin!` knows.
+const KEYS: [&str; 5] = ["tools", "reducers", "available", "offers", "config"];
 
 /// What stands between the braces of `plugin! { … }`.
 #[derive(Debug, Default)]
@@ -15,6 +19,7 @@ struct Lists {
     reducers: Vec<Path>,
     available: Option<Path>,
     offers: Option<LitStr>,
+    config: Option<Type>,
 }
 
 impl Parse for Lists {
@@ -28,10 +33,12 @@ impl Parse for Lists {
                 "reducers" => lists.reducers = list(input)?,
                 "available" => lists.available = Some(input.parse()?),
                 "offers" => lists.offers = Some(input.parse()?),
+                "config" => lists.config = Some(input.parse()?),
                 _ => {
                     let message = format!(
-                        "unknown list `{key}`; known are `tools: […]`, `reducers: […]`, `available: function` and \
-                         `offers: \"FILE\"`"
+                        "unknown list `{key}`{}; known are `tools: […]`, `reducers: […]`, `available: function`, \
+                         `offers: \"FILE\"` and `config: TYPE`",
+                        suggestion::of(&key.to_string(), KEYS)
                     );
                     return Err(syn::Error::new(key.span(), message));
                 }
@@ -45,7 +52,13 @@ impl Parse for Lists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Lists { tools, reducers, available, offers } = syn::parse2(input)?;
+    let Lists { tools, reducers, available, offers, config } = syn::parse2(input)?;
+    if tools.is_empty() && reducers.is_empty() {
+        let message = "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`";
+        return Err(syn::Error::new(Span::call_site(), message));
+    }
+    let config = option(config.map(|ty| quote!(::toolbay_sdk::schema::of::<#ty>)));
+    let (names, of_tools) = (&tools, &tools);
     let offers = offers.as_ref().map(offers::expand).transpose()?;
     let tools_export = (!tools.is_empty()).then(|| {
         quote! {
@@ -53,6 +66,9 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
                 const TOOLS: &'static [&'static [::toolbay_sdk::__private::ToolSpec]] =
                     &[#(<#tools as ::toolbay_sdk::__private::Toolset>::TOOLS),*];
             }
+            const _: () = ::toolbay_sdk::__private::check_names(&[
+                #(<#names as ::toolbay_sdk::__private::Toolset>::TOOLS),*
+            ]);
             #[cfg(target_family = "wasm")]
             type Tools = ::toolbay_sdk::__private::ExportedTools<ToolbayPlugin>;
             #[cfg(target_family = "wasm")]
@@ -100,6 +116,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
                     license: env!("CARGO_PKG_LICENSE"),
                     homepage: env!("CARGO_PKG_HOMEPAGE"),
                     source: env!("CARGO_PKG_REPOSITORY"),
+                    config: #config,
+                    of_tools: &[#(<#of_tools as ::toolbay_sdk::__private::Toolset>::SETTINGS),*],
                 };
             }
             #[cfg(target_family = "wasm")]

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{ItemFn, LitStr, Result};
+use syn::{FnArg, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
 
 use crate::capability::option;
 use crate::docs;
@@ -14,6 +14,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         let message = "a reducer names the tool whose results it takes: write `#[reducer(\"read_file\")]`";
         syn::Error::new(ident.span(), message)
     })?;
+    check_signature(&function.sig)?;
     let description = option(docs::text(&function.attrs));
 
     Ok(quote! {
@@ -32,6 +33,23 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             };
         }
     })
+}
+
+/// A reducer is a plain function of a result and its context; whether the types are right the compiler tells.
+fn check_signature(signature: &Signature) -> Result<()> {
+    let is_reference =
+        |input: &FnArg| matches!(input, FnArg::Typed(typed) if matches!(*typed.ty, Type::Reference(_)));
+    let plain = signature.asyncness.is_none() && matches!(signature.safety, Safety::Default);
+    let plain = plain && signature.generics.params.is_empty();
+    let takes = signature.inputs.len() == 2 && signature.inputs.iter().all(is_reference);
+    if plain && takes && matches!(signature.output, ReturnType::Type(..)) {
+        return Ok(());
+    }
+    let name = &signature.ident;
+    Err(syn::Error::new_spanned(
+        signature,
+        format!("a reducer is `fn {name}(input: &ToolResult, ctx: &ReduceContext) -> Option<ToolResult>`"),
+    ))
 }
 
 #[cfg(test)]

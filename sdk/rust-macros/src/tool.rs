@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Attribute, Ident, ItemFn, LitStr, Result, ReturnType, Signature, Type};
+use syn::{Attribute, Ident, Item, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
 
 use crate::argument::Argument;
 use crate::docs;
@@ -14,7 +14,7 @@ const NAME_CHARS: usize = 48;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let options: ToolOptions = syn::parse2(options)?;
-    let mut function: ItemFn = syn::parse2(item)?;
+    let mut function = function(item)?;
     let spec = spec(&options, &function.attrs, &mut function.sig, &Caller::Function)?;
     let (vis, ident) = (&function.vis, &function.sig.ident);
     Ok(quote! {
@@ -30,6 +30,18 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             const SPEC: ::toolbay_sdk::__private::ToolSpec = #spec;
         }
     })
+}
+
+/// What the attribute stands above.
+fn function(item: TokenStream) -> Result<ItemFn> {
+    let item: Item = syn::parse2(item)?;
+    match item {
+        Item::Fn(function) => Ok(function),
+        other => Err(syn::Error::new_spanned(
+            other,
+            "`#[tool]` stands above a function; for methods, write `#[tools]` above the `impl` block",
+        )),
+    }
 }
 
 /// How the function of a tool is called.
@@ -48,8 +60,15 @@ pub(crate) fn spec(
     caller: &Caller<'_>,
 ) -> Result<TokenStream> {
     if !signature.generics.params.is_empty() {
-        let message = "a tool has no type parameters or lifetimes";
+        let message =
+            "a tool has no type parameters or lifetimes, for its arguments come out of JSON: name the types";
         return Err(syn::Error::new_spanned(&signature.generics, message));
+    }
+    if let Safety::Unsafe(unsafety) = &signature.safety {
+        return Err(syn::Error::new_spanned(
+            unsafety,
+            "a tool is called with whatever a model writes: it can not be `unsafe`",
+        ));
     }
     let name = tool_name(options, &signature.ident)?;
     let description = docs::text(attributes).ok_or_else(|| missing_docs(&signature.ident))?;

@@ -8,6 +8,7 @@ use syn::{Expr, LitInt, LitStr, Result, Token};
 
 use crate::capability::{Capabilities, KINDS, option, strings};
 use crate::example::Example;
+use crate::suggestion;
 
 /// Flags of a tool; the contract's constant is the same word in capitals.
 const TRAITS: [&str; 8] = [
@@ -59,8 +60,11 @@ impl ToolOptions {
             "name" => once(&mut self.name, key, input),
             "title" => once(&mut self.title, key, input),
             "toolset" => once(&mut self.toolset, key, input),
-            "max_result_chars" => once(&mut self.max_result_chars, key, input),
-            "timeout_ms" => once(&mut self.timeout_ms, key, input),
+            "max_result_chars" => once(&mut self.max_result_chars, key, input)
+                .and_then(|()| above_zero(self.max_result_chars.as_ref())),
+            "timeout_ms" => {
+                once(&mut self.timeout_ms, key, input).and_then(|()| above_zero(self.timeout_ms.as_ref()))
+            }
             "tags" => {
                 input.parse::<Token![=]>()?;
                 self.tags.extend(strings(&input.parse::<Expr>()?)?);
@@ -117,12 +121,26 @@ fn once<T: Parse>(slot: &mut Option<T>, key: &Ident, input: ParseStream<'_>) -> 
     Ok(())
 }
 
+/// Zero would let nothing pass; who wants no limit of the tool's own leaves it out.
+fn above_zero(number: Option<&LitInt>) -> Result<()> {
+    match number {
+        Some(number) if !number.base10_parse::<u32>().is_ok_and(|number| number > 0) => {
+            let most = u32::MAX;
+            Err(syn::Error::new(number.span(), format!("write a number from 1 to {most}, or leave it out")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn unknown(key: &Ident) -> syn::Error {
     let traits = TRAITS.join("`, `");
     let keys = KEYS.join("`, `");
-    let kinds = KINDS.map(|(name, _)| name).join("`, `");
+    let kinds = KINDS.map(|(name, _)| name);
+    let all = TRAITS.into_iter().chain(KEYS).chain(kinds);
+    let kinds = kinds.join("`, `");
     let message = format!(
-        "unknown option `{key}`; known are the traits `{traits}`, the options `{keys}`, and the capabilities `{kinds}`"
+        "unknown option `{key}`{}; known are the traits `{traits}`, the options `{keys}`, and the capabilities `{kinds}`",
+        suggestion::of(&key.to_string(), all)
     );
     syn::Error::new(key.span(), message)
 }

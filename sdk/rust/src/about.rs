@@ -1,10 +1,11 @@
-//! The export `about`: what the crate's `Cargo.toml` says, for people to read.
+//! The export `about`: what the crate's `Cargo.toml` says, for people to read, and what the operator may set.
 
 use std::marker::PhantomData;
 
 use crate::bindings::about_world::exports::toolbay::plugin::about::{Guest, PluginInfo};
+use crate::schema::{Of, settings_schema};
 
-/// The `CARGO_PKG_*` variables of the plugin's crate; empty where the manifest says nothing.
+/// The `CARGO_PKG_*` variables of the plugin's crate, empty where the manifest says nothing; and the settings.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct AboutSpec {
@@ -15,12 +16,22 @@ pub struct AboutSpec {
     pub license: &'static str,
     pub homepage: &'static str,
     pub source: &'static str,
+    /// The type of the settings that `plugin!` names.
+    pub config: Option<Of>,
+    /// Those of its tools, if it names none.
+    pub of_tools: &'static [Option<Of>],
 }
 
 /// Ties an [`AboutSpec`] to the type `plugin!` makes.
 #[doc(hidden)]
 pub trait AboutPlugin {
     const ABOUT: AboutSpec;
+}
+
+/// The one type of settings that tools are called on: of two, each would refuse what is the other's.
+fn only(of_tools: &[Option<Of>]) -> Option<Of> {
+    let mut all = of_tools.iter().copied().flatten();
+    all.next().filter(|_| all.next().is_none())
 }
 
 /// The export `about` of a plugin.
@@ -31,7 +42,8 @@ pub struct ExportedAbout<P>(PhantomData<P>);
 impl<P: AboutPlugin> Guest for ExportedAbout<P> {
     fn describe() -> PluginInfo {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let AboutSpec { name, version, description, authors, license, homepage, source } = P::ABOUT;
+        let AboutSpec { name, version, description, authors, license, homepage, source, config, of_tools } =
+            P::ABOUT;
         PluginInfo {
             name: name.to_owned(),
             version: version.to_owned(),
@@ -40,7 +52,7 @@ impl<P: AboutPlugin> Guest for ExportedAbout<P> {
             license: given(license),
             homepage: given(homepage),
             source: given(source),
-            config_schema: None,
+            config_schema: config.or_else(|| only(of_tools)).map(settings_schema),
             meta: None,
         }
     }

@@ -174,8 +174,8 @@ pub mod __private {
     pub use crate::bindings::tools_world::{self, export_tools};
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};
     pub use crate::tool::{
-        CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, Toolset, default_json, finish,
-        output_schema,
+        CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, Toolset, check_names, default_json,
+        finish, output_schema,
     };
     pub use crate::types::ToolTraits;
 }

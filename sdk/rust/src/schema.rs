@@ -13,7 +13,7 @@ mod text;
 mod types;
 
 pub(crate) use text::quote;
-pub use text::{input_schema, output_schema};
+pub use text::{input_schema, output_schema, settings_schema};
 
 /// A type that has a JSON Schema.
 ///

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest;
 use crate::error::into_record;
-use crate::schema::{Field, input_schema};
+use crate::schema::{Field, Of, input_schema};
 use crate::types::{Capability, ToolDef, ToolError, ToolOutput, ToolTraits};
 use crate::{Error, IntoOutput, Output};
 
@@ -60,10 +60,61 @@ pub trait Tool {
 )]
 pub trait Toolset {
     const TOOLS: &'static [ToolSpec];
+    /// The type of the settings that they are called on, if they are.
+    const SETTINGS: Option<Of> = None;
 }
 
 impl<T: Tool> Toolset for T {
     const TOOLS: &'static [ToolSpec] = &[T::SPEC];
+}
+
+/// Refuses two tools of one name while the plugin is compiled.
+#[doc(hidden)]
+pub const fn check_names(toolsets: &[&[ToolSpec]]) {
+    let mut names = Names { toolsets, toolset: 0, tool: 0 };
+    while let Some(name) = names.next() {
+        let mut others = Names { ..names };
+        while let Some(other) = others.next() {
+            assert!(
+                !same(name.as_bytes(), other.as_bytes()),
+                "two tools have one name: give one of them another with `#[tool(name = \"…\")]`"
+            );
+        }
+    }
+}
+
+/// The names of tools, one after the other, as far as that goes in a constant.
+struct Names<'a> {
+    toolsets: &'a [&'a [ToolSpec]],
+    toolset: usize,
+    tool: usize,
+}
+
+impl<'a> Names<'a> {
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "in a constant there are no iterators; a mistake is one of the compiler's"
+    )]
+    const fn next(&mut self) -> Option<&'a str> {
+        while self.toolset < self.toolsets.len() {
+            let tools = self.toolsets[self.toolset];
+            if self.tool < tools.len() {
+                self.tool += 1;
+                return Some(tools[self.tool - 1].name);
+            }
+            (self.toolset, self.tool) = (self.toolset + 1, 0);
+        }
+        None
+    }
+}
+
+#[allow(clippy::indexing_slicing, reason = "as above")]
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    let mut place = 0;
+    while place < one.len() && place < other.len() && one[place] == other[place] {
+        place += 1;
+    }
+    place == one.len() && place == other.len()
 }
 
 /// Ties the tools of a crate to the type `plugin!` makes.

@@ -125,3 +125,39 @@ mod process {
         assert!(toolbay_sdk::testing::Fake::new().run(status).is_err());
     }
 }
+
+#[rustfmt::skip]
+mod settings {
+    use toolbay_sdk::prelude::*;
+
+    /// What the operator may set.
+    #[data]
+    pub struct Settings {
+        /// How many headings are shown.
+        #[schemars(range(min = 1, max = 500))]
+        pub headings: Option<u32>,
+    }
+
+    /// Tell how many headings are shown.
+    #[tool(read_only)]
+    pub fn shown() -> Result<String> {
+        let settings: Settings = toolbay_sdk::config::all()?;
+        Ok(settings.headings.unwrap_or(10).to_string())
+    }
+
+    plugin! { tools: [shown], config: Settings }
+
+    #[test]
+    fn they_are_declared() {
+        let schema = toolbay_sdk::schema::settings_schema(toolbay_sdk::schema::of::<Settings>);
+        let schema: toolbay_sdk::serde_json::Value = toolbay_sdk::serde_json::from_str(&schema).unwrap();
+        assert_eq!(schema, json!({
+            "type": "object", "description": "What the operator may set.", "additionalProperties": false,
+            "properties": {"headings": {
+                "type": ["integer", "null"], "description": "How many headings are shown.", "minimum": 1, "maximum": 500,
+            }},
+        }));
+        let fake = toolbay_sdk::testing::Fake::new().config("headings", 3);
+        assert_eq!(fake.run(shown).unwrap(), "3");
+    }
+}

@@ -243,6 +243,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "offers",
                     "plugin",
                     "reducer",
+                    "settings",
                     "tool",
                 ],
             ),
@@ -275,6 +276,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("reload", &["directory", "error", "host", "installed", "report"]),
             ("report", &["error"]),
             ("services", &["capability", "host", "openapi"]),
+            ("settings", &["error"]),
             ("spool", &["digest", "private"]),
             ("state", &["capability", "limiter", "stdio"]),
             ("stdio", &[]),
@@ -300,6 +302,8 @@ pub(super) const PACKAGES: Table = &[
     // An adapter never depends on another adapter, and on the core only: not on what runs the tools.
     ("host/mcp", &["toolbay-core"]),
     ("host/openapi", &["toolbay-core"]),
+    // For authors of plugins, whose tests run what they wrote in the host.
+    ("host/testing", &["toolbay"]),
     ("host/cli", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-openapi"]),
     ("sdk/rust-macros", &[]),
     ("sdk/rust", &["toolbay-sdk-macros"]),

@@ -1,6 +1,7 @@
 //! Plugins in Rust: a crate, cargo, and the SDK in `vendor/`.
 
 mod cargo;
+mod flags;
 mod lock;
 mod sdk;
 

@@ -29,12 +29,13 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         let Some(info) = host.plugin(id.as_str()) else { continue };
         let catalog = host.registry().snapshot();
         let tools: Vec<_> = catalog.tools().filter(|e| e.def.source.plugin() == Some(&id)).collect();
-        let mut findings = lint::plugin(&info);
+        let parts = super::inspect::parts(&info);
+        let mut findings = lint::plugin(&info, &parts);
         if lint::hides_something(&info) {
             verdict = Verdict::Bad;
         }
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
-        findings.extend(lint::file(&super::inspect::parts(&info), info.bytes));
+        findings.extend(lint::file(&parts, info.bytes));
         let reducing = reducers(args, &info).await?;
         if !reducing.is_empty() {
             verdict = Verdict::Bad;

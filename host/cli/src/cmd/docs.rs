@@ -15,6 +15,9 @@ use crate::output;
 use crate::setup;
 use crate::{Stop, Verdict};
 
+/// The page of the settings; no tool has a name with a dot.
+const SETTINGS: &str = "settings.config";
+
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict, Stop> {
     let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
         Ok(found) => found,
@@ -23,8 +26,11 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
             return Ok(Verdict::Bad);
         }
     };
-    let pages =
-        super::tools(&host, &id).into_iter().map(|entry| (entry.def.name.bare().to_owned(), page(&entry)));
+    let settings = host.plugin(id.as_str()).and_then(|info| info.about?.config_schema);
+    let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
+    let tools = super::tools(&host, &id);
+    let tools = tools.iter().map(|entry| (entry.def.name.bare().to_owned(), page(entry)));
+    let pages = settings.into_iter().chain(tools);
     let Some(folder) = out else {
         for (_, page) in pages {
             writeln!(output::out(), "{page}")?;
@@ -71,15 +77,35 @@ fn page(entry: &Entry) -> String {
     page
 }
 
+/// The page of what the operator may set.
+fn settings_page(plugin: &str, schema: &Value) -> String {
+    let mut page = format!("# Settings\n\nIn the policy, under `[plugins.{}.config]`.\n", line(plugin));
+    match members(schema) {
+        Some(properties) => table(&mut page, schema, properties),
+        None => page.push_str("\nAny names will do.\n"),
+    }
+    page
+}
+
+fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
+    schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
+}
+
 fn arguments(page: &mut String, schema: &Value) {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
-    else {
-        page.push_str("\nIt takes no arguments.\n");
-        return;
-    };
+    match members(schema) {
+        Some(properties) => {
+            page.push_str("\n## Arguments\n");
+            table(page, schema, properties);
+        }
+        None => page.push_str("\nIt takes no arguments.\n"),
+    }
+}
+
+/// A line for each member of an object.
+fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String, Value>) {
     let required = schema.get("required").and_then(Value::as_array);
     let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
-    page.push_str("\n## Arguments\n\n| name | type | | |\n|---|---|---|---|\n");
+    page.push_str("\n| name | type | | |\n|---|---|---|---|\n");
     for (name, schema) in properties {
         let need = match schema.get("default") {
             Some(default) => format!("default `{}`", line(&default.to_string())),
@@ -180,6 +206,18 @@ mod tests {
     #[test]
     fn a_cell_stays_a_cell() {
         assert_eq!(line("a|b\n c `d`\u{1b}"), "a\\|b c 'd'\\u{1b}");
+    }
+
+    #[test]
+    fn settings_have_a_page() {
+        let schema = json!({"type": "object", "properties": {"days": {"type": "integer", "description": "How long."}}});
+        let page = settings_page("p", &schema);
+        assert!(
+            page.contains("[plugins.p.config]")
+                && page.contains("| `days` | integer | optional | How long. |"),
+            "{page}"
+        );
+        assert!(settings_page("p", &json!({"type": "object"})).contains("Any names"));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use toolbay::{Explanation, Wish};
+use toolbay::{Explanation, Setting, Wish};
 use toolbay_core::policy::LimitRow;
-use toolbay_core::text::visible;
+use toolbay_core::text::{one_line, visible};
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
@@ -54,6 +54,12 @@ fn show(explanation: &Explanation) -> std::io::Result<()> {
     for wish in &explanation.wishes {
         show_wish(&mut out, wish)?;
     }
+    if !explanation.settings.is_empty() {
+        writeln!(out, "\n{HEAD}its settings{HEAD:#}")?;
+    }
+    for setting in &explanation.settings {
+        show_setting(&mut out, setting)?;
+    }
     if !explanation.undeclared.is_empty() {
         writeln!(out, "\n{HEAD}what its component imports and nothing declares{HEAD:#}")?;
         for import in &explanation.undeclared {
@@ -65,6 +71,14 @@ fn show(explanation: &Explanation) -> std::io::Result<()> {
     writeln!(out, "\n{HEAD}bounds of all calls together{HEAD:#}")?;
     show_limits(&mut out, &explanation.host)?;
     out.flush()
+}
+
+fn show_setting(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
+    let value = setting.value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
+    let line = setting.line.map(|line| format!(", line {line}")).unwrap_or_default();
+    let about = setting.description.as_deref().map(|about| format!(": {}", one_line(about, 200)));
+    let (key, about) = (visible(&setting.key), about.unwrap_or_default());
+    writeln!(out, "  {NAME}{key}{NAME:#}{} {DIM}{}{line}{DIM:#}", visible(&about), one_line(&value, 200))
 }
 
 fn show_wish(out: &mut impl Write, wish: &Wish) -> std::io::Result<()> {

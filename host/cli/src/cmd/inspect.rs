@@ -68,6 +68,9 @@ fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
                 writeln!(out, "  {DIM}{key:8}{DIM:#} {}", visible(value))?;
             }
         }
+        if let Some(schema) = &about.config_schema {
+            show_settings(&mut out, info, schema)?;
+        }
     }
     writeln!(out, "  {DIM}sha256  {DIM:#} {}", info.digest)?;
     writeln!(
@@ -140,38 +143,42 @@ fn show_offers(out: &mut impl Write, info: &PluginInfo, document: &Document) -> 
     Ok(())
 }
 
+/// What the operator may set.
+fn show_settings(out: &mut impl Write, info: &PluginInfo, schema: &Value) -> std::io::Result<()> {
+    writeln!(out, "  {DIM}settings{DIM:#} [plugins.{}.config]", info.id)?;
+    show_members(out, schema)
+}
+
+/// The members of an object's schema, a line for each.
+fn show_members(out: &mut impl Write, schema: &Value) -> std::io::Result<()> {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Ok(()) };
+    let required = schema.get("required").and_then(Value::as_array);
+    let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, schema) in properties {
+        let kind = schema.get("type").map_or_else(
+            || "any".to_owned(),
+            |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned),
+        );
+        let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+        let need = if required.contains(&name.as_str()) { "" } else { ", optional" };
+        writeln!(
+            out,
+            "    {} {DIM}({}{need}){DIM:#} {}",
+            visible(name),
+            visible(&kind),
+            visible(&about.split_whitespace().collect::<Vec<_>>().join(" "))
+        )?;
+    }
+    Ok(())
+}
+
 fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
     let def = &entry.def;
     writeln!(out, "\n{NAME}{}{NAME:#}", def.name)?;
     for line in visible(&def.description).lines() {
         writeln!(out, "  {line}")?;
     }
-    if let Some(properties) = def.input_schema.value().get("properties").and_then(Value::as_object) {
-        let required: Vec<_> = def
-            .input_schema
-            .value()
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        for (name, schema) in properties {
-            let kind = schema.get("type").map_or_else(
-                || "any".to_owned(),
-                |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned),
-            );
-            let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-            let need = if required.contains(&name.as_str()) { "" } else { ", optional" };
-            writeln!(
-                out,
-                "    {} {DIM}({}{need}){DIM:#} {}",
-                visible(name),
-                visible(&kind),
-                visible(&about.split_whitespace().collect::<Vec<_>>().join(" "))
-            )?;
-        }
-    }
+    show_members(out, def.input_schema.value())?;
     for wish in &def.capabilities {
         let reason = wish.reason.as_deref().unwrap_or("no reason given");
         writeln!(

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::servers::ServerSection;
-use super::{PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
+use super::{Lines, PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
@@ -151,7 +152,7 @@ struct PluginSection {
     #[serde(default)]
     always_include: bool,
     #[serde(default)]
-    config: BTreeMap<String, serde_json::Value>,
+    config: BTreeMap<String, Spanned<serde_json::Value>>,
     #[serde(default)]
     limits: LimitsPatch,
     #[serde(default)]
@@ -282,7 +283,7 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
     }
     for (id, section) in file.plugins {
         let id = PluginId::new(&id).map_err(|e| error(format!("[plugins.{id:?}]: {e}")))?;
-        let plugin = section.resolve(&workspace).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
+        let plugin = section.resolve(&workspace, text).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
         policy.plugins.insert(id, plugin);
     }
     policy.add_servers(file.mcp).map_err(error)?;
@@ -326,8 +327,10 @@ impl Reduction {
 }
 
 impl PluginSection {
-    fn resolve(self, workspace: &Path) -> Result<PluginPolicy, String> {
+    fn resolve(self, workspace: &Path, text: &str) -> Result<PluginPolicy, String> {
         self.limits.check()?;
+        let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+        let lines = self.config.iter().map(|(key, value)| (key.clone(), line(value.span().start))).collect();
         let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
         if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
             return Err("`sha256` is not 64 hex digits".to_owned());
@@ -355,7 +358,8 @@ impl PluginSection {
             file: self.file,
             sha256,
             always_include: self.always_include,
-            config: self.config,
+            config: self.config.into_iter().map(|(key, value)| (key, value.into_inner())).collect(),
+            config_lines: Lines(lines),
             limits: self.limits,
             serial: self.serial,
             results: self.results,

@@ -4,14 +4,17 @@
 //! Without the capability `clock` the wall clock stands at [`FROZEN`]; without `random` each entry gets the same bytes.
 //! Both keep working, because the standard libraries of most languages ask for them before the author's code runs, and
 //! what a tool computes is then a function of its arguments. The monotonic clock of a call is real: time-outs, sleeping
-//! and waiting for files and requests need it.
+//! and waiting for files and requests need it. An embedder may put its own in place of both ([`super::clock`]).
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand_core::TryRng;
 use toolbay_core::policy::Grants;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
+
+use super::clock::{Random, Shown, TimeAndChance};
 
 /// 2025-01-01T00:00:00Z: late enough for code that takes 1970 for a broken clock.
 const FROZEN: Duration = Duration::from_secs(1_735_689_600);
@@ -24,11 +27,12 @@ pub(crate) struct Environment {
     variables: Vec<(String, String)>,
     clock: bool,
     random: bool,
+    given: TimeAndChance,
 }
 
 impl Environment {
     /// Joins the grants with the host's variables, as they are now.
-    pub(crate) fn new(grants: &Grants) -> Self {
+    pub(crate) fn new(grants: &Grants, given: &TimeAndChance) -> Self {
         let value = |rule: &toolbay_core::environment::EnvRule| match &rule.value {
             Some(fixed) => Some(fixed.clone()),
             // A variable that is not set, or is no text, is not there for the guest either.
@@ -43,7 +47,7 @@ impl Environment {
                 variables.push((rule.name.clone(), value));
             }
         }
-        Self { variables, clock: grants.clock, random: grants.random }
+        Self { variables, clock: grants.clock, random: grants.random, given: given.clone() }
     }
 
     /// Whether a variable is set.
@@ -54,11 +58,16 @@ impl Environment {
     /// Sets a call's context up.
     pub(crate) fn apply(&self, wasi: &mut WasiCtxBuilder) {
         wasi.envs(&self.variables);
+        if let Some(clock) = &self.given.clock {
+            wasi.wall_clock(Shown(Arc::clone(clock))).monotonic_clock(Shown(Arc::clone(clock)));
+        }
         if !self.clock {
             wasi.wall_clock(Frozen);
         }
-        if !self.random {
-            fix_randomness(wasi);
+        match &self.given.random {
+            _ if !self.random => fix_randomness(wasi),
+            Some(random) => seed_randomness(wasi, random),
+            None => {}
         }
     }
 }
@@ -70,7 +79,15 @@ pub(crate) fn seal(wasi: &mut WasiCtxBuilder) {
 }
 
 fn fix_randomness(wasi: &mut WasiCtxBuilder) {
-    wasi.secure_random(Fixed(SEED)).insecure_random(Fixed(!SEED)).insecure_random_seed(u128::from(SEED));
+    wasi.secure_random(Fixed(State::Own(SEED)))
+        .insecure_random(Fixed(State::Own(!SEED)))
+        .insecure_random_seed(u128::from(SEED));
+}
+
+fn seed_randomness(wasi: &mut WasiCtxBuilder, random: &Random) {
+    let shared = || Fixed(State::Shared(random.clone()));
+    let seed = shared().word();
+    wasi.secure_random(shared()).insecure_random(shared()).insecure_random_seed(u128::from(seed));
 }
 
 struct Frozen;
@@ -95,7 +112,31 @@ impl HostMonotonicClock for Frozen {
 
 /// SplitMix64 (Steele, Lea, Flood 2014) from a fixed seed. Not a constant byte: code that draws until a number is small
 /// enough would never end.
-struct Fixed(u64);
+struct Fixed(State);
+
+/// Where the sequence is.
+enum State {
+    /// An entry's own, which begins anew with each.
+    Own(u64),
+    /// The host's.
+    Shared(Random),
+}
+
+impl Fixed {
+    fn word(&mut self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = match &mut self.0 {
+            State::Own(state) => {
+                *state = state.wrapping_add(STEP);
+                *state
+            }
+            State::Shared(random) => random.step(STEP),
+        };
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
 
 impl TryRng for Fixed {
     type Error = Infallible;
@@ -105,16 +146,12 @@ impl TryRng for Fixed {
     }
 
     fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Ok(z ^ (z >> 31))
+        Ok(self.word())
     }
 
     fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
         for chunk in bytes.chunks_mut(8) {
-            let word = self.try_next_u64()?.to_le_bytes();
+            let word = self.word().to_le_bytes();
             for (byte, random) in chunk.iter_mut().zip(word) {
                 *byte = random;
             }
@@ -128,9 +165,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_seed_is_drawn_from_by_all_and_makes_the_same_sequence() {
+        let draw = |seed| {
+            let random = Random::new(seed);
+            let (mut one, mut other) = (Fixed(State::Shared(random.clone())), Fixed(State::Shared(random)));
+            [one.word(), other.word(), one.word()]
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let [first, second, third] = draw(7);
+        assert!(first != second && second != third, "{first} {second} {third}");
+    }
+
+    #[test]
     fn fixed_randomness_repeats_and_does_not_cycle_soon() {
         let draw = || {
-            let mut fixed = Fixed(SEED);
+            let mut fixed = Fixed(State::Own(SEED));
             let words: Vec<u64> = (0..1000).map(|_| fixed.try_next_u64().unwrap_or_default()).collect();
             words
         };

@@ -14,13 +14,14 @@ mod named;
 mod outward;
 mod own;
 mod places;
+pub(crate) mod recorded;
 mod resolve;
 mod seam;
 pub(crate) mod service;
 pub(super) mod session;
 pub(crate) mod wasi;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -37,6 +38,7 @@ pub(crate) struct Client {
     pool: Arc<connect::Pool>,
     trust: connect::Trust,
     places: places::Places,
+    recorded: OnceLock<Arc<dyn recorded::RecordedHttp>>,
 }
 
 impl Client {
@@ -47,12 +49,23 @@ impl Client {
             pool: Arc::default(),
             trust: connect::Trust::default(),
             places: places::Places::new(policy.host()),
+            recorded: OnceLock::new(),
         }
     }
 
     /// Trusts these roots, too.
     pub(crate) fn trust(&self, pem: &[u8]) -> Result<(), String> {
         self.trust.add(pem)
+    }
+
+    /// Puts a record in front of the network; the first one stays.
+    pub(crate) fn record(&self, recorded: Arc<dyn recorded::RecordedHttp>) {
+        self.recorded.get_or_init(|| recorded);
+    }
+
+    /// What stands in front of the network, if anything does.
+    fn recorded(&self) -> Option<&Arc<dyn recorded::RecordedHttp>> {
+        self.recorded.get()
     }
 
     /// A place for a raw connection, if there is one now.

@@ -5,6 +5,7 @@
 //! not granted answers `denied` with the reason.
 
 pub(crate) mod attachments;
+pub(crate) mod clock;
 mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
@@ -48,6 +49,8 @@ pub(crate) struct Services {
     /// The secrets of policies before this one, for as long as calls may use them.
     earlier: Vec<Weak<secrets::Vault>>,
     pub(crate) kv: kv::Store,
+    /// What the embedder put in place of the machine's time and chance.
+    pub(crate) time_and_chance: clock::TimeAndChance,
     /// Takes the values of all secrets out of what leaves the host, the earlier ones included.
     pub(crate) redactor: Redactor,
 }
@@ -66,6 +69,7 @@ impl Services {
             secrets,
             earlier: Vec::new(),
             kv: kv::Store::new(state_dir),
+            time_and_chance: clock::TimeAndChance::default(),
             policy,
         })
     }
@@ -86,6 +90,7 @@ impl Services {
             secrets,
             earlier: known.iter().skip(1).map(Arc::downgrade).collect(),
             kv: kv::Store(Arc::clone(&self.kv.0)),
+            time_and_chance: self.time_and_chance.clone(),
             policy,
         })
     }

@@ -188,7 +188,8 @@ fn granted(
         section.named_secrets().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
     let join = |grants: Grants, own, more| {
         let service = Service { about: Arc::clone(section), own, more, routes: Arc::clone(routes) };
-        let (services, tool, environment) = (Arc::clone(services), tool.clone(), Environment::new(&grants));
+        let (services, tool) = (Arc::clone(services), tool.clone());
+        let environment = Environment::new(&grants, &services.time_and_chance);
         Arc::new(Granted {
             services,
             tool,

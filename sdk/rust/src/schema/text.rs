@@ -41,13 +41,25 @@ fn output_schema_of(schema: Of) -> String {
             text.close('}');
         }
     }
-    // The definitions belong at the root, which is closed by now.
-    if !text.recursive.is_empty() && text.out.pop().is_some() {
-        text.first = false;
-        text.definitions();
-        text.out.push('}');
+    text.whole()
+}
+
+/// Returns the schema of the operator's settings. An object takes no key that is not in it: nobody would read it, and most
+/// likely it is misspelt.
+pub fn settings_schema(schema: Of) -> String {
+    let node = schema();
+    let mut text = Text::new(Way::Input);
+    match node.shape {
+        Shape::Object { fields, closed: false } if !fields.iter().any(|field| field.flatten) => {
+            let closed = Node { shape: Shape::Object { fields, closed: true }, ..*node };
+            if !node.name.is_empty() {
+                text.inside.push(address(schema));
+            }
+            text.object(&closed, Beyond::NOTHING.or_description(node.description));
+        }
+        _ => text.schema(schema),
     }
-    text.out
+    text.whole()
 }
 
 enum Wrapping {
@@ -114,6 +126,16 @@ struct Text {
 impl Text {
     fn new(way: Way) -> Self {
         Self { out: String::new(), way, first: true, inside: Vec::new(), recursive: Vec::new() }
+    }
+
+    /// All of it, with the definitions, which belong at the root, that is closed by now.
+    fn whole(mut self) -> String {
+        if !self.recursive.is_empty() && self.out.pop().is_some() {
+            self.first = false;
+            self.definitions();
+            self.out.push('}');
+        }
+        self.out
     }
 
     fn open(&mut self, bracket: char) {

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use toolbay::PluginId;
 
-use super::lock;
+use super::{flags, lock};
 use crate::author::language::Profile;
 use crate::author::pack::Metadata;
 use crate::author::program;
@@ -165,6 +165,7 @@ impl Toolchain {
         if profile == Profile::Release {
             command.arg("--release");
         }
+        flags::remap(&mut command, &self.folder, self.bin.parent());
         let failed = |error: std::io::Error| Stop::Host(anyhow::Error::from(error).context("cargo"));
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut component = None;

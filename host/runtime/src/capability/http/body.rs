@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use http_body_util::BodyDataStream;
+use http_body_util::{BodyDataStream, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -22,12 +22,23 @@ use super::session::{Lease, NetError, Session};
 /// A response's body with all that it keeps open. Read to its end, the connection can be used again; dropped before,
 /// it is closed.
 pub(super) struct Inbound {
-    body: Incoming,
+    body: Source,
     connection: Option<(Key, Connection, Arc<Pool>)>,
     _lease: Lease,
 }
 
+/// Where a response's body comes from.
+enum Source {
+    Network(Incoming),
+    Record(Full<Bytes>),
+}
+
 impl Inbound {
+    /// One that is in memory.
+    pub(super) fn replayed(body: Bytes, lease: Lease) -> Self {
+        Self { body: Source::Record(Full::new(body)), connection: None, _lease: lease }
+    }
+
     pub(super) fn new(
         body: Incoming,
         key: Key,
@@ -35,7 +46,7 @@ impl Inbound {
         pool: Arc<Pool>,
         lease: Lease,
     ) -> Self {
-        Self { body, connection: Some((key, connection, pool)), _lease: lease }
+        Self { body: Source::Network(body), connection: Some((key, connection, pool)), _lease: lease }
     }
 
     fn end(&mut self) {
@@ -47,7 +58,7 @@ impl Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        if self.body.is_end_stream() {
+        if self.is_end_stream() {
             self.end();
         }
     }
@@ -61,7 +72,13 @@ impl Body for Inbound {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = match &mut self.body {
+            Source::Network(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Source::Record(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                return Poll::Ready(frame.map(|frame| frame.map_err(|never| match never {})));
+            }
+        };
         match &frame {
             None => self.end(),
             Some(Err(_)) => self.connection = None,
@@ -71,11 +88,17 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Source::Network(body) => body.is_end_stream(),
+            Source::Record(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Source::Network(body) => body.size_hint(),
+            Source::Record(body) => body.size_hint(),
+        }
     }
 }
 

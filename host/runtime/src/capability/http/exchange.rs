@@ -13,7 +13,7 @@ use super::body::{self, Inbound};
 use super::connect::{Key, Outgoing};
 use super::dispatch::{Unsent, request};
 use super::session::{NetError, Session};
-use super::{headers, seam};
+use super::{headers, recorded, seam};
 use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// Redirects that are followed.
@@ -161,9 +161,17 @@ pub(super) async fn send(
         port: target.port(),
         private: session.private(allowed).to_vec(),
     };
-    let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
-    let lease = (lease, session.time(None));
-    let sent = session.client().dispatch(request, key, &session.plugin, lease, check).await;
+    let sent = match session.client().recorded() {
+        Some(record) => {
+            let hop = recorded::Hop { target, url, allowed, key, lease };
+            recorded::send(session, record, hop, request).await
+        }
+        None => {
+            let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
+            let lease = (lease, session.time(None));
+            session.client().dispatch(request, key, &session.plugin, lease, check).await
+        }
+    };
     sent.map_err(|unsent| match unsent {
         Unsent::Net(error) => error,
         Unsent::Broken(error) => failed(session, target, &error),

@@ -1,0 +1,63 @@
+//! The settings that a plugin declares, as the operator meets them.
+
+#![allow(clippy::unwrap_used, reason = "a failed fixture is a failed test")]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs a command under a policy, and returns whether it went well and what it said.
+fn run(policy: &str, args: &[&str]) -> (bool, String) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("toolbay.toml"), format!("version = 1\nworkspace = \".\"\n{policy}"))
+        .unwrap();
+    let plugins = dir.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::copy(guest_artifacts::PLUGIN_KANBAN, plugins.join("kanban.wasm")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        .args(args)
+        .current_dir(dir.path())
+        .env_remove("TOOLBAY_LOG")
+        .env("TOOLBAY_PLUGINS", &plugins)
+        .env("TOOLBAY_CONFIG", "toolbay.toml")
+        .env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"))
+        .env("TOOLBAY_STATE", dir.path().join("state"))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn they_are_shown_before_anything_is_set() {
+    let (good, inspected) = run("", &["inspect", "kanban"]);
+    assert!(good && inspected.contains("[plugins.kanban.config]"), "{inspected}");
+    assert!(inspected.contains("columns") && inspected.contains("`done` is always one"), "{inspected}");
+    let (good, page) = run("", &["docs", "kanban"]);
+    assert!(good && page.starts_with("# Settings") && page.contains("| `columns` |"), "{page}");
+    let (_, explained) = run("", &["explain", "kanban__kanban_list"]);
+    assert!(explained.contains("its settings") && explained.contains("not set"), "{explained}");
+}
+
+#[test]
+fn what_is_set_is_explained_with_its_line() {
+    let (_, explained) =
+        run("[plugins.kanban]\nconfig = { columns = [\"now\"] }", &["explain", "kanban__kanban_list"]);
+    assert!(explained.contains("[\"now\"], line 4"), "{explained}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_key_and_line() {
+    for (policy, parts) in [
+        (
+            "[plugins.kanban.config]\ncolums = [\"now\"]",
+            ["`colums`", "line 4 of the policy", "there are: `columns`"],
+        ),
+        ("[plugins.kanban.config]\n\ncolumns = \"now\"", ["`columns`", "line 5 of the policy", "array"]),
+    ] {
+        let (good, said) = run(policy, &["check", "kanban"]);
+        assert!(!good, "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}

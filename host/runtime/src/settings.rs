@@ -1,0 +1,131 @@
+//! The operator's settings of a plugin, compared with the schema that its author declares.
+//!
+//! A key that nobody reads and a value of another kind are mistakes of the policy: the plugin is not loaded, and the
+//! operator is told where to look. A setting that is only missing makes the tools not available: a plugin can be looked at
+//! before anything is written for it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use toolbay_core::name::PluginId;
+use toolbay_core::policy::Policy;
+use toolbay_core::schema::Schema;
+use toolbay_core::text::one_line;
+
+use crate::error::LoadError;
+
+/// Longest text of a setting's name that is shown, in characters.
+const SHOWN: usize = 80;
+
+/// Checks the settings of a plugin. The value tells which one is missing.
+pub(crate) fn check(
+    policy: &Policy,
+    plugin: &PluginId,
+    schema: Option<&Value>,
+) -> Result<Option<String>, LoadError> {
+    let Some(schema) = schema else { return Ok(None) };
+    let none = BTreeMap::new();
+    let config = policy.config(plugin).unwrap_or(&none);
+    if !config.is_empty() {
+        check_present(policy, plugin, schema, config)?;
+    }
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let missing = required.filter_map(Value::as_str).find(|key| !config.contains_key(*key));
+    Ok(missing.map(|key| {
+        let about = schema.get("properties").and_then(|all| all.get(key)?.get("description")?.as_str());
+        let about = about.map(|text| format!(" ({})", one_line(text, 200))).unwrap_or_default();
+        let key = one_line(key, SHOWN);
+        format!(
+            "its setting `{key}`{about} is missing; write in the policy: [plugins.{plugin}.config] {key} = …"
+        )
+    }))
+}
+
+fn check_present(
+    policy: &Policy,
+    plugin: &PluginId,
+    schema: &Value,
+    config: &BTreeMap<String, Value>,
+) -> Result<(), LoadError> {
+    let refused = |key: &str, problem: String| LoadError::Setting {
+        plugin: plugin.clone(),
+        key: key.to_owned(),
+        line: policy.config_line(plugin, key),
+        problem,
+    };
+    let known = schema.get("properties").and_then(Value::as_object);
+    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && schema.get("patternProperties").is_none();
+    if is_closed
+        && let Some(unknown) = config.keys().find(|key| known.is_none_or(|known| !known.contains_key(*key)))
+    {
+        let names: Vec<_> =
+            known.into_iter().flatten().map(|(key, _)| format!("`{}`", one_line(key, SHOWN))).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(refused(
+            unknown,
+            format!("there is no such setting; there are: {}", one_line(&names, 1000)),
+        ));
+    }
+    let mut present = schema.clone();
+    if let Some(members) = present.as_object_mut() {
+        members.remove("required");
+    }
+    let present = Schema::accepted_before(present);
+    let whole = Value::Object(config.clone().into_iter().collect());
+    present.check(&whole).map_err(|mismatch| {
+        let step = mismatch.pointer.split('/').nth(1).unwrap_or_default();
+        let key = step.replace("~1", "/").replace("~0", "~");
+        refused(&key, mismatch.message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn checked(schema: &Value, policy: &str) -> Result<Option<String>, String> {
+        let policy = Policy::parse(&format!("version = 1\n{policy}"), Path::new("/w"), None).unwrap();
+        check(&policy, &PluginId::new("p").unwrap(), Some(schema)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_setting_is_refused_with_its_key_and_line() {
+        let schema = json!({"type": "object", "additionalProperties": false, "properties": {
+            "columns": {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+            "days": {"type": "integer", "minimum": 1},
+        }});
+        assert_eq!(checked(&schema, ""), Ok(None));
+        assert_eq!(checked(&schema, "[plugins.p.config]\ncolumns = [\"a\"]\ndays = 3"), Ok(None));
+        for (policy, parts) in [
+            ("[plugins.p.config]\n\ncolums = [\"a\"]", ["`colums`", "line 4 ", "`columns`, `days`"]),
+            ("[plugins.p]\nconfig = { columns = [1] }", ["`columns`", "line 3 ", "/columns/0"]),
+            ("[plugins.p.config]\ncolumns = []\ndays = 0", ["`days`", "line 4 ", "minimum"]),
+            ("[plugins.p.config.columns]\na = 1", ["`columns`", "line 2 ", "array"]),
+        ] {
+            let problem = checked(&schema, policy).unwrap_err();
+            for part in parts {
+                assert!(problem.contains(part), "{part}: {problem}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_and_what_is_open_takes_anything() {
+        let schema = json!({"type": "object", "required": ["url"], "properties": {
+            "url": {"type": "string", "description": "Whom to ask."},
+        }});
+        let missing = checked(&schema, "").unwrap().unwrap();
+        assert!(
+            missing.contains("`url` (Whom to ask.)") && missing.contains("[plugins.p.config] url = …"),
+            "{missing}"
+        );
+        assert!(checked(&schema, "[plugins.p.config]\nother = 1").unwrap().is_some());
+        assert_eq!(checked(&schema, "[plugins.p.config]\nurl = \"x\"\nother = 1"), Ok(None));
+        assert!(checked(&schema, "[plugins.p.config]\nurl = 1").unwrap_err().contains("`url`"));
+    }
+}

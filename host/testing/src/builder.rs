@@ -1,0 +1,323 @@
+//! What a test grants, sets and puts in place of the world.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use toml::{Table, Value};
+use toolbay::{Host, Policy};
+
+use crate::cassette::Cassette;
+use crate::component::Component;
+use crate::fake_clock::FakeClock;
+use crate::host::TestHost;
+use crate::{crate_folder, fail, target_folder};
+
+/// The settings of a [`TestHost`]. Each adds to a policy that grants nothing; what a tool does not declare it does not get,
+/// whatever is granted.
+#[derive(Debug)]
+pub struct TestHostBuilder {
+    component: Component,
+    policy: Table,
+    secrets: Vec<(String, String)>,
+    files: Option<PathBuf>,
+    cassette: Option<PathBuf>,
+    clock: Option<FakeClock>,
+    seed: Option<u64>,
+}
+
+impl TestHostBuilder {
+    pub(crate) fn new(component: Component) -> Self {
+        let policy = Table::from_iter([("version".to_owned(), Value::Integer(1))]);
+        Self { component, policy, secrets: Vec::new(), files: None, cassette: None, clock: None, seed: None }
+    }
+
+    /// Grants requests, by a rule as the policy has it under `net`: `https://example.com`, `GET https://*.example.com`.
+    #[must_use]
+    pub fn allow_net(self, rule: &str) -> Self {
+        self.grant("net", rule)
+    }
+
+    /// Puts a copy of a folder into the workspace, by a path in the folder of the crate, and grants reading and writing all
+    /// in there.
+    #[must_use]
+    pub fn files(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.files = Some(folder.into());
+        self.grant("fs_read", "$workspace/**").grant("fs_write", "$workspace/**")
+    }
+
+    /// Grants state of a scope: `plugin`, `tool`, `session` or `agent`. It begins empty.
+    #[must_use]
+    pub fn kv(self, scope: &str) -> Self {
+        self.grant("kv", scope)
+    }
+
+    /// Grants an environment variable with a value.
+    #[must_use]
+    pub fn env(self, name: &str, value: &str) -> Self {
+        self.grant("env", &format!("{name}={value}"))
+    }
+
+    /// Grants a secret, whose value may be sent to an origin (`https://api.example.com`) in the header `authorization`. For
+    /// other headers, write its section with [`TestHostBuilder::policy`].
+    #[must_use]
+    pub fn secret(mut self, name: &str, value: &str, origin: &str) -> Self {
+        self.secrets.push((name.to_owned(), value.to_owned()));
+        let section = self.section(&["secrets", name]);
+        section.insert("origins".to_owned(), Value::Array(vec![Value::String(origin.to_owned())]));
+        self.grant("secrets", name)
+    }
+
+    /// Grants by a rule under any key of the policy's `grant`.
+    #[must_use]
+    pub fn grant(mut self, key: &str, rule: &str) -> Self {
+        let id = self.component.id.to_string();
+        let grant = self.section(&["plugins", &id, "grant"]);
+        let rules = grant.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+        if let Some(rules) = rules.as_array_mut() {
+            rules.push(Value::String(rule.to_owned()));
+        }
+        self
+    }
+
+    /// Sets one of the plugin's settings.
+    ///
+    /// # Panics
+    /// When TOML can not write the value.
+    #[must_use]
+    #[track_caller]
+    pub fn config(mut self, key: &str, value: impl Serialize) -> Self {
+        let value = Value::try_from(value);
+        let value = value.unwrap_or_else(|error| fail(&format!("the setting `{key}`: {error}")));
+        let id = self.component.id.to_string();
+        self.section(&["plugins", &id, "config"]).insert(key.to_owned(), value);
+        self
+    }
+
+    /// Sets a limit of the plugin, as the policy writes it: `.limit("timeout", "2s")`, `.limit("fuel", 1_000_000)`.
+    ///
+    /// # Panics
+    /// When TOML can not write the value.
+    #[must_use]
+    #[track_caller]
+    pub fn limit(mut self, name: &str, value: impl Serialize) -> Self {
+        let value = Value::try_from(value);
+        let value = value.unwrap_or_else(|error| fail(&format!("the limit `{name}`: {error}")));
+        let id = self.component.id.to_string();
+        self.section(&["plugins", &id, "limits"]).insert(name.to_owned(), value);
+        self
+    }
+
+    /// Adds what else a policy can say, as TOML. Tables are joined with what is there, lists become longer, and other values
+    /// take the place of those before.
+    ///
+    /// # Panics
+    /// When it is no TOML.
+    #[must_use]
+    #[track_caller]
+    pub fn policy(mut self, text: &str) -> Self {
+        let more: Table = toml::from_str(text).unwrap_or_else(|error| fail(&format!("the policy: {error}")));
+        join(&mut self.policy, more);
+        self
+    }
+
+    /// Answers requests from a record, by a path in the folder of the crate: nothing goes out. A request that is not in it
+    /// ends the test. With `TOOLBAY_RECORD_HTTP=1` requests go out and the record is written anew; one record is one test's.
+    #[must_use]
+    pub fn recorded_http(mut self, file: impl Into<PathBuf>) -> Self {
+        self.cassette = Some(file.into());
+        self
+    }
+
+    /// Shows this clock instead of the machine's, and grants `clock`.
+    #[must_use]
+    pub fn clock(mut self, clock: &FakeClock) -> Self {
+        self.clock = Some(clock.clone());
+        self.switch_on("clock")
+    }
+
+    /// Gives the randomness that belongs to a seed, the same in each run, and grants `random`.
+    #[must_use]
+    pub fn random_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self.switch_on("random")
+    }
+
+    /// Makes the host and loads the component.
+    ///
+    /// # Panics
+    /// When the policy is not sound, a file is not there, or the component does not load.
+    #[must_use]
+    #[track_caller]
+    pub fn start(self) -> TestHost {
+        self.try_start().unwrap_or_else(|problem| fail(&problem))
+    }
+
+    /// [`TestHostBuilder::start`], for a test of what does not start.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn try_start(mut self) -> Result<TestHost, String> {
+        let io = |error: io::Error| format!("no folder for the test: {error}");
+        let folder = tempfile::tempdir().map_err(io)?;
+        let root = folder.path().canonicalize().map_err(io)?;
+        let workspace = root.join("workspace");
+        fs::create_dir(&workspace).map_err(io)?;
+        if let Some(files) = &self.files {
+            let from = crate_folder().join(files);
+            copy(&from, &workspace).map_err(|error| format!("`{}`: {error}", from.display()))?;
+        }
+        self.write_secrets(&root)?;
+        let text = toml::to_string(&self.policy).map_err(|error| format!("the policy: {error}"))?;
+        let policy = Policy::parse(&text, &root, Some(&workspace));
+        let policy = policy.map_err(|error| format!("the policy: {error}\n{text}"))?;
+        let mut builder = Host::builder(policy);
+        if let Some(folder) = target_folder() {
+            builder = builder.cache_dir(folder.join("cache"));
+        }
+        let cassette = match &self.cassette {
+            Some(file) => Some(Arc::new(Cassette::open(&crate_folder(), file)?)),
+            None => None,
+        };
+        if let Some(cassette) = &cassette {
+            builder = builder.recorded_http(Arc::clone(cassette) as _);
+        }
+        if let Some(clock) = self.clock {
+            builder = builder.clock(Arc::new(clock));
+        }
+        if let Some(seed) = self.seed {
+            builder = builder.random_seed(seed);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+        let Component { id, file } = self.component;
+        let host = runtime.block_on(async {
+            let host = builder.build().map_err(|error| error.to_string())?;
+            let loaded = host.load_file(id.clone(), &file).await;
+            loaded.map_err(|error| format!("`{}` {error}", file.display()))?;
+            Ok::<_, String>(host)
+        })?;
+        Ok(TestHost { host, id, runtime, cassette, workspace, _folder: folder })
+    }
+
+    fn switch_on(mut self, key: &str) -> Self {
+        let id = self.component.id.to_string();
+        self.section(&["plugins", &id, "grant"]).insert(key.to_owned(), Value::Boolean(true));
+        self
+    }
+
+    /// The table at a place of the policy, made if it is not there.
+    fn section(&mut self, path: &[&str]) -> &mut Table {
+        section(&mut self.policy, path)
+    }
+
+    /// Secrets come from files that only this user can read.
+    fn write_secrets(&mut self, root: &Path) -> Result<(), String> {
+        for (number, (name, value)) in std::mem::take(&mut self.secrets).into_iter().enumerate() {
+            let file = root.join(format!("secret-{number}"));
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            let written =
+                options.open(&file).and_then(|mut open| io::Write::write_all(&mut open, value.as_bytes()));
+            written.map_err(|error| format!("the secret `{name}`: {error}"))?;
+            let from = Value::String(format!("file:{}", file.display()));
+            self.section(&["secrets", &name]).insert("from".to_owned(), from);
+        }
+        Ok(())
+    }
+}
+
+fn section<'t>(table: &'t mut Table, path: &[&str]) -> &'t mut Table {
+    let Some((first, rest)) = path.split_first() else { return table };
+    let member = table.entry(*first).or_insert_with(|| Value::Table(Table::new()));
+    if !member.is_table() {
+        *member = Value::Table(Table::new());
+    }
+    match member {
+        Value::Table(inner) => section(inner, rest),
+        // Made a table above.
+        _ => fail("the policy has no such section"),
+    }
+}
+
+fn join(table: &mut Table, more: Table) {
+    for (key, value) in more {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(value)) => join(inner, value),
+            (Some(Value::Array(inner)), Value::Array(value)) => inner.extend(value),
+            (_, value) => drop(table.insert(key, value)),
+        }
+    }
+}
+
+/// Copies what is in a folder; links stay links.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(entry.path())?, &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn builder() -> TestHostBuilder {
+        TestHostBuilder::new(Component::of_file("a-b", Path::new("a.wasm")).unwrap())
+    }
+
+    #[test]
+    fn what_is_said_is_a_policy() {
+        let builder = builder()
+            .allow_net("https://a.example")
+            .allow_net("https://b.example")
+            .kv("plugin")
+            .env("TZ", "UTC")
+            .config("columns", ["a", "b"])
+            .limit("timeout", "2s")
+            .policy(
+                "[plugins.a-b.grant]\nnet = [\"https://c.example\"]\n[permissions]\ndefault = \"allow\"\n",
+            )
+            .secret("a/key", "x", "https://a.example")
+            .clock(&FakeClock::at("2026-01-01T00:00:00Z"))
+            .random_seed(1);
+        let text = toml::to_string(&builder.policy).unwrap();
+        let expected: Table = toml::from_str(
+            "version = 1\n[plugins.a-b.grant]\nnet = [\"https://a.example\", \"https://b.example\", \"https://c.example\"]\n\
+             kv = [\"plugin\"]\nenv = [\"TZ=UTC\"]\nsecrets = [\"a/key\"]\nclock = true\nrandom = true\n\
+             [plugins.a-b.config]\ncolumns = [\"a\", \"b\"]\n[plugins.a-b.limits]\ntimeout = \"2s\"\n\
+             [permissions]\ndefault = \"allow\"\n[secrets.\"a/key\"]\norigins = [\"https://a.example\"]\n",
+        )
+        .unwrap();
+        assert_eq!(builder.policy, expected, "{text}");
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_sound_is_named() {
+        let problem = |builder: TestHostBuilder| builder.try_start().unwrap_err();
+        assert!(problem(builder()).contains("a.wasm"));
+        assert!(problem(builder().files("no/such/folder")).contains("no/such/folder"));
+        assert!(problem(builder().recorded_http("no/record.json")).contains("TOOLBAY_RECORD_HTTP"));
+        let wrong = problem(builder().allow_net("example.com"));
+        assert!(wrong.contains("the policy") && wrong.contains("net = [\"example.com\"]"), "{wrong}");
+        assert!(problem(builder().limit("timeuot", "2s")).contains("timeuot"));
+    }
+
+    #[test]
+    #[should_panic(expected = "the policy")]
+    fn what_is_no_toml_ends_the_test() {
+        drop(builder().policy("[plugins"));
+    }
+}

@@ -1,0 +1,96 @@
+//! A clock that stands where the test puts it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use toolbay::Clock;
+use toolbay::core::timestamp;
+
+use crate::fail;
+
+/// A clock that goes when the test says so. Clones are one clock.
+///
+/// A tool sees it as the time of day if it declares `clock`; the clock that measures spans, which every tool has, goes with
+/// it. A tool that sleeps takes the time it sleeps, and finds this clock where it was.
+#[derive(Debug, Clone)]
+pub struct FakeClock(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    wall: Duration,
+    monotonic: Duration,
+    step: Duration,
+}
+
+impl FakeClock {
+    /// A clock that stands at a time, as RFC 3339 writes it: `2026-02-03T04:05:06Z`.
+    ///
+    /// # Panics
+    /// When that is no time from 1970 on.
+    #[must_use]
+    #[track_caller]
+    pub fn at(time: &str) -> Self {
+        let Some(micros) = timestamp::parse(time) else {
+            fail(&format!("`{time}` is no time: write it as `2026-02-03T04:05:06Z`, from 1970 on"));
+        };
+        let wall = Duration::from_micros(micros);
+        Self(Arc::new(Mutex::new(State { wall, monotonic: Duration::ZERO, step: Duration::ZERO })))
+    }
+
+    /// Lets the clock go on by so much each time somebody looks, so that two times differ.
+    #[must_use]
+    pub fn with_step(self, step: Duration) -> Self {
+        self.state().step = step;
+        self
+    }
+
+    /// Lets so much time pass.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        state.wall = state.wall.saturating_add(by);
+        state.monotonic = state.monotonic.saturating_add(by);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, which: impl Fn(&State) -> Duration) -> Duration {
+        let mut state = self.state();
+        let (now, step) = (which(&state), state.step);
+        state.wall = state.wall.saturating_add(step);
+        state.monotonic = state.monotonic.saturating_add(step);
+        now
+    }
+}
+
+impl Clock for FakeClock {
+    fn wall(&self) -> Duration {
+        self.look(|state| state.wall)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.look(|state| state.monotonic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_when_it_is_told_to() {
+        let clock = FakeClock::at("1970-01-01T00:01:00Z");
+        assert_eq!((clock.wall(), clock.wall()), (Duration::from_secs(60), Duration::from_secs(60)));
+        clock.advance(Duration::from_secs(5));
+        assert_eq!((clock.wall(), clock.monotonic()), (Duration::from_secs(65), Duration::from_secs(5)));
+        let clock = clock.with_step(Duration::from_secs(1));
+        assert_eq!((clock.wall(), clock.wall()), (Duration::from_secs(65), Duration::from_secs(66)));
+    }
+
+    #[test]
+    #[should_panic(expected = "`yesterday` is no time")]
+    fn what_is_no_time_is_told() {
+        drop(FakeClock::at("yesterday"));
+    }
+}

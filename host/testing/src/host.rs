@@ -1,0 +1,91 @@
+//! A host with the component under test, and calls of its tools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
+
+use crate::builder::TestHostBuilder;
+use crate::called::Called;
+use crate::cassette::Cassette;
+use crate::component::Component;
+use crate::fail;
+
+/// A host with one plugin, a workspace of its own and state that ends with it.
+#[derive(Debug)]
+pub struct TestHost {
+    pub(crate) host: Host,
+    pub(crate) id: PluginId,
+    pub(crate) runtime: Runtime,
+    pub(crate) cassette: Option<Arc<Cassette>>,
+    pub(crate) workspace: PathBuf,
+    pub(crate) _folder: TempDir,
+}
+
+impl TestHost {
+    /// Begins a host with the component of the crate under test, which is built if need be.
+    ///
+    /// # Panics
+    /// When it does not build.
+    #[must_use]
+    #[track_caller]
+    pub fn of_crate() -> TestHostBuilder {
+        TestHostBuilder::new(Component::of_crate().unwrap_or_else(|problem| fail(&problem)))
+    }
+
+    /// Begins a host with a component that is there, under an id.
+    ///
+    /// # Panics
+    /// When the id is none.
+    #[must_use]
+    #[track_caller]
+    pub fn of_file(id: &str, file: impl AsRef<Path>) -> TestHostBuilder {
+        TestHostBuilder::new(Component::of_file(id, file.as_ref()).unwrap_or_else(|problem| fail(&problem)))
+    }
+
+    /// Calls a tool of the plugin by its own name, in a session of its own.
+    ///
+    /// # Panics
+    /// When a request was made that is not in the record of HTTP.
+    #[track_caller]
+    pub fn call(&self, tool: &str, args: Value) -> Called {
+        self.call_in(tool, args, TurnContext::default())
+    }
+
+    /// Calls a tool in a turn: with an identity, a session, a budget, as a dry run.
+    ///
+    /// # Panics
+    /// As [`TestHost::call`].
+    #[track_caller]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "arguments are written in place, as `json!` gives them"
+    )]
+    pub fn call_in(&self, tool: &str, args: Value, turn: TurnContext) -> Called {
+        let call = ToolCall::new("1", format!("{}__{tool}", self.id), args.to_string());
+        let view = self.host.view(Filter::default());
+        let delivered = self.runtime.block_on(self.host.call_all(&view, vec![call], turn)).pop();
+        if let Some(problem) = self.cassette.as_ref().and_then(|cassette| cassette.problem()) {
+            fail(&problem);
+        }
+        match delivered {
+            Some(delivered) => Called::new(delivered, &self.workspace),
+            None => fail("the host gave no result"),
+        }
+    }
+
+    /// The folder that the policy means by `$workspace`.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The host itself.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+}

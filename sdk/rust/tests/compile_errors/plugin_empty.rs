@@ -1,0 +1,5 @@
+use toolbay_sdk::prelude::*;
+
+plugin! {}
+
+fn main() {}

@@ -1,0 +1,252 @@
+//! `tutorials`: types what the tutorial pages show, exactly as printed, in an empty home.
+//!
+//! Of a page, each `console` block is typed, also those that are marked `ignore`, but for blocks with a `…` in a command, which
+//! nobody can type; the lines below a command must come, in their order, and `…` stands for anything. A block of another
+//! language below a line that ends in a file's name (`` `src/lib.rs`: ``) is written to that file first. One shell types a page,
+//! with no variables but those of a new home and of the registries. A command may fail only where the page shows what
+//! `toolbay` then says.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use xtask::wasm;
+
+use crate::foreign::Node;
+use crate::test;
+
+/// The pages, below `docs/guide`.
+const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
+/// What stands before and behind the number of a command in the output.
+const MARK: char = '\u{1e}';
+/// How variables begin that say where packages come from.
+const OF_REGISTRIES: [&str; 8] = [
+    "CARGO_",
+    "RUSTUP_",
+    "PIP_",
+    "NPM_CONFIG_",
+    "npm_config_",
+    // And whose word is taken for them.
+    "SSL_",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+];
+
+/// What is done with a part of a page.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'p> {
+    /// Types a command, and compares its lines.
+    Type(&'p str, Vec<&'p str>),
+    /// Writes a file.
+    Write(&'p str, &'p str),
+}
+
+/// Types all pages, or those that are named.
+pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|page| !PAGES.contains(page)) {
+        bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
+    }
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    let node = Node::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
+    let mut failed = Vec::new();
+    for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
+        let file = workspace.join("docs/guide").join(page).with_extension("md");
+        let text = fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+        let (start, steps) = (Instant::now(), steps(&text));
+        let typed = type_page(workspace, page, &steps, &node);
+        let seconds = start.elapsed().as_secs_f32();
+        match typed {
+            Ok(count) => println!("{page}: {count} commands as printed, {seconds:.1} s"),
+            Err(error) => {
+                println!("{page}: FAILED after {seconds:.1} s: {error:#}");
+                failed.push(page);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "not as printed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Types a page in a home of its own; returns how many commands that were.
+fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> Result<usize> {
+    let home = wasm::target_dir(workspace).join("tutorials").join(page);
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    fs::create_dir_all(home.join("bin"))?;
+    shims(&home.join("bin"), workspace, node)?;
+    let script = home.join("bin/typed.sh");
+    fs::write(&script, shell_script(steps))?;
+    let mut shell = Command::new("sh");
+    shell.arg(&script).env_clear().current_dir(&home).stdin(Stdio::null());
+    let own = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        OF_REGISTRIES.iter().any(|start| name.starts_with(start)) && !is_of_this_build(&name)
+    });
+    let system_home = std::env::home_dir().unwrap_or_default();
+    // The toolchain and what was fetched are the machine's; all else of the home is empty.
+    for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+        shell.env(name, system_home.join(folder));
+    }
+    shell.envs(own).env("HOME", &home).env("LANG", "C.UTF-8");
+    let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| system_home.join(".cargo"), PathBuf::from);
+    let mut path = vec![home.join("bin"), node.bin(), cargo.join("bin")];
+    path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));
+    let output = shell.env("PATH", std::env::join_paths(path)?).output().context("can not run `sh`")?;
+    compare(steps, &String::from_utf8_lossy(&output.stdout))
+}
+
+/// Whether cargo set a variable for this task, and not its user for all.
+fn is_of_this_build(name: &str) -> bool {
+    const STARTS: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_TARGET_"];
+    STARTS.iter().any(|start| name.starts_with(start)) || name == "RUSTUP_TOOLCHAIN"
+}
+
+/// The commands that are not the system's: `toolbay`, as it was built, and npm, which comes with Node.
+fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
+    let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
+    let node = node.bin().join("node");
+    let quoted = |path: &Path| format!("'{}'", path.display());
+    let programs =
+        [("toolbay", quoted(&test::host(workspace))), ("npm", format!("{} {}", quoted(&node), quoted(&npm)))];
+    for (name, program) in programs {
+        let file = folder.join(name);
+        fs::write(&file, format!("#!/bin/sh\nexec {program} \"$@\"\n"))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// What is to be done with a page, from its top.
+fn steps(page: &str) -> Vec<Step<'_>> {
+    let mut steps = Vec::new();
+    let mut before = "";
+    let mut rest = page;
+    while let Some((text, after)) = rest.split_once("\n```") {
+        before = text.trim_end().lines().next_back().unwrap_or(before);
+        let Some((fence, inside)) = after.split_once('\n') else { break };
+        let Some((block, after)) = inside.split_once("\n```") else { break };
+        // The line of the fence that ends the block.
+        rest = after.split_once('\n').map_or("", |(_, rest)| rest);
+        if fence.split(',').next() == Some("console") {
+            steps.extend(commands(block));
+        } else if let Some(file) = named(before) {
+            steps.push(Step::Write(file, block));
+        }
+    }
+    steps
+}
+
+/// The file that a line ends in: `` … `src/lib.rs`: ``.
+fn named(line: &str) -> Option<&str> {
+    let file = line.strip_suffix("`:")?.rsplit('`').next()?;
+    (file.contains('.') && !file.contains(' ')).then_some(file)
+}
+
+fn commands(block: &str) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for line in block.lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => steps.push(Step::Type(command, Vec::new())),
+            None => {
+                if let Some(Step::Type(_, shown)) = steps.last_mut() {
+                    shown.push(line);
+                }
+            }
+        }
+    }
+    let is_typed = |step: &Step<'_>| !matches!(step, Step::Type(command, _) if command.contains('…'));
+    if steps.iter().all(is_typed) { steps } else { Vec::new() }
+}
+
+/// One script, whose output tells of each command what it printed and how it ended.
+fn shell_script(steps: &[Step<'_>]) -> String {
+    let mut script = String::from("exec 2>&1\n");
+    for (number, step) in steps.iter().enumerate() {
+        match step {
+            Step::Type(command, _) => {
+                script.push_str(&format!(
+                    "printf '\\036%s\\036' {number}\n{command}\nprintf '\\036%s\\036' $?\n"
+                ));
+            }
+            Step::Write(file, text) => {
+                script.push_str(&format!("cat > '{file}' <<'END OF THE FILE'\n{text}\nEND OF THE FILE\n"));
+            }
+        }
+    }
+    script
+}
+
+fn compare(steps: &[Step<'_>], output: &str) -> Result<usize> {
+    let mut parts = output.split(MARK).skip(1);
+    let mut count = 0;
+    for (number, step) in steps.iter().enumerate() {
+        let Step::Type(command, shown) = step else { continue };
+        let (Some(came), Some(printed), Some(status)) = (parts.next(), parts.next(), parts.next()) else {
+            bail!("`{command}` was not typed, or did not end: {output}");
+        };
+        ensure!(came == number.to_string(), "`{command}` was not typed");
+        // What follows the status belongs to nobody.
+        parts.next();
+        let complains = shown.iter().any(|line| line.starts_with("toolbay: "));
+        ensure!(status == "0" || complains, "`{command}` ended with {status}:\n{printed}");
+        let mut lines = printed.lines();
+        for line in shown.iter().filter(|line| **line != "…" && !line.is_empty()) {
+            let is_there = lines.any(|printed| matches(line, printed));
+            ensure!(is_there, "`{command}` does not print\n{line}\nbut\n{printed}");
+        }
+        count += 1;
+    }
+    ensure!(count > 0, "the page shows no command");
+    Ok(count)
+}
+
+/// Whether a line is as the page shows it, where `…` stands for anything.
+fn matches(shown: &str, printed: &str) -> bool {
+    match shown.split_once('…') {
+        None => shown == printed,
+        Some((head, tail)) => printed.strip_prefix(head).is_some_and(|rest| {
+            rest.char_indices().any(|(at, _)| rest.get(at..).is_some_and(|rest| matches(tail, rest)))
+                || matches(tail, "")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# A page\n\n```console,ignore\n$ git clone … x\n$ cd x\n```\n\n```console,ignore\n$ echo one\none\n```\n\nNow `a.txt`:\n\n```text\nthe text\n```\n\n\
+                        ```text\nno file\n```\n\n```console\n$ cat a.txt\nthe …\n$ sh -c 'echo toolbay: no; exit 1'\ntoolbay: …\n```\n";
+
+    fn typed(page: &str) -> Result<usize> {
+        let dir = std::env::temp_dir().join(format!("xtask-tutorials-{}-{}", std::process::id(), page.len()));
+        fs::create_dir_all(&dir)?;
+        let steps = steps(page);
+        let script = Command::new("sh").args(["-c", &shell_script(&steps)]).current_dir(&dir).output()?;
+        fs::remove_dir_all(&dir)?;
+        compare(&steps, &String::from_utf8_lossy(&script.stdout))
+    }
+
+    #[test]
+    fn what_is_printed_is_typed_and_compared() {
+        let steps = steps(PAGE);
+        assert_eq!(steps.first(), Some(&Step::Type("echo one", vec!["one"])));
+        assert_eq!(steps.get(1), Some(&Step::Write("a.txt", "the text")));
+        assert_eq!(steps.len(), 4);
+        assert_eq!(typed(PAGE).unwrap(), 3);
+    }
+
+    #[test]
+    fn another_line_a_failure_and_an_end_in_between_are_told() {
+        let problem = |page: &str| typed(page).unwrap_err().to_string();
+        let other = problem("\n```console\n$ echo one\ntwo\n```\n");
+        assert!(other.contains("does not print\ntwo\nbut\none"), "{other}");
+        assert!(problem("\n```console\n$ false\n```\n").contains("`false` ended with 1"));
+        assert!(problem("\n```console\n$ exit 3\n$ echo\n```\n").contains("did not end"));
+        assert!(problem("no block\n").contains("shows no command"));
+    }
+}
