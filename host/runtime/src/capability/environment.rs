@@ -124,6 +124,7 @@ enum State {
 
 impl Fixed {
     fn word(&mut self) -> u64 {
+        /// What SplitMix64 goes on by each time.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = match &mut self.0 {
             State::Own(state) => {
