@@ -22,7 +22,7 @@ const STEPS: &[Step] = &[
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
     // What is behind the feature is the system's store alone, and brings much: it is built here, and tested with a mock.
-    ("key ring", |workspace| cargo(workspace, &["check", "--package", "toolbay", "--features", "keyring"])),
+    ("key ring", |workspace| cargo(workspace, &["check", "--features", "toolbay/keyring"])),
     ("languages", languages::run),
     ("tutorials", |workspace| tutorials::run(workspace, &[])),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),

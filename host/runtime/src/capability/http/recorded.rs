@@ -95,7 +95,13 @@ pub(super) async fn send(
     head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
-    let sent = session.client().dispatch(Request::from_parts(head, body), key, &session.plugin, (lease, session.time(None)), check);
+    let sent = session.client().dispatch(
+        Request::from_parts(head, body),
+        key,
+        &session.plugin,
+        (lease, session.time(None)),
+        check,
+    );
     let (head, body) = sent.await?.into_parts();
     let (left, limit) = session.bytes_left();
     let most = usize::try_from(left).unwrap_or(usize::MAX);
