@@ -121,6 +121,16 @@ async fn sessions_are_bounded_and_the_oldest_idle_one_of_a_client_makes_room() {
 }
 
 #[tokio::test]
+async fn a_session_that_waits_is_no_request_that_runs() {
+    let desk = Desk::new("[serve.limits]\nrequests_per_client = 2\nbody_bytes_per_client = \"64KiB\"\n").await;
+    for _ in 0..20 {
+        desk.begin().await;
+    }
+    desk.until("nothing runs", |desk| desk.http.counts().requests == 0).await;
+    assert_eq!(desk.http.counts().sessions, 20);
+}
+
+#[tokio::test]
 async fn sessions_end_that_nobody_uses() {
     let desk = Desk::new("[serve.limits]\nsession_idle = \"300ms\"\n").await;
     for _ in 0..20 {

@@ -79,7 +79,10 @@ impl Asks<'_> {
         if let Some(raw) = raw {
             parts.extensions.insert(raw);
         }
-        parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
+        // The library keeps the request that began a session for as long as the session lasts; it is answered at once.
+        if begins.is_none() {
+            parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
+        }
         parts.extensions.insert(self.standing);
         let primed = own.primed || primed(version(&parts.headers));
         let closed = own.closed.clone();
