@@ -15,6 +15,7 @@ mod peers;
 mod plugins;
 mod test;
 mod tidy;
+mod wit_reference;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ TASK is one of
                          curves into `docs/performance`
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
+    wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
 ";
@@ -80,6 +82,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["languages"] => languages::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
+        ["wit-reference"] => wit_reference::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),
         ["peers"] => peers::run(&workspace),
