@@ -17,6 +17,7 @@ mod plugins;
 mod test;
 mod tidy;
 mod tutorials;
+mod wit_reference;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ TASK is one of
     counts [--write]     counts the instructions and allocations of a call, and compares them with those that are kept
     peers                measures batches of calls beside what people use instead
     limits               writes the table of constants in `docs/reference/limits.md`
+    wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
 ";
@@ -87,6 +89,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
+        ["wit-reference"] => wit_reference::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),
         ["peers"] => peers::run(&workspace),

@@ -59,6 +59,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     crate::hostile::check(&sources, &mut report);
     crate::limits::check(&sources, &mut report);
     crate::parity::check(&sources, &mut report);
+    crate::wit_reference::check(&sources, &mut report);
     for warning in &report.warnings {
         println!("warning: {warning}");
     }

@@ -1,11 +1,21 @@
 //! Runs the documentation: what it shows is what happens.
 //!
-//! In `docs/**/*.md`, a `toml` block that starts with `version = 1` is a policy and must parse; the `console` blocks
-//! after it on the page run under it; a `json FILE` block is written there. Of a `console` block, `$ toolbay …` and `$ … | toolbay …` run in a shell, and
-//! the lines below must stand in the output, in their order; `…` stands for anything. `console,ignore` is not run.
+//! In `docs/**/*.md` and the README each block of code says what it is, and that decides what becomes of it:
+//!
+//! * `toml`: a policy, and must parse. The `console` blocks after it on the page run under it if it starts with
+//!   `version = 1`; otherwise it is a part of one. `toml FILE` is another file, and is TOML.
+//! * `json`: is JSON. `json FILE` is written there for the commands.
+//! * `console`: every command runs in a shell, and the lines below must stand in the output, in their order; `…` stands for
+//!   anything. `console,ignore` is not run.
+//! * `rust`: stands in a file that is compiled.
+//! * `js`, `python`, `c`: `cargo xtask languages` builds them. `text`, `nginx`: nothing of ours.
+//!
+//! The pages of the cookbook have plugins of their own, and a service at `127.0.0.1:8090`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,10 +53,22 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The fenced blocks of a page: what stands behind the fence, and the text.
-fn blocks(page: &str) -> Vec<(&str, &str)> {
-    let inside = page.split("\n```").skip(1).step_by(2);
-    inside.map(|block| block.split_once('\n').unwrap()).collect()
+/// All pages of the book, and the README.
+fn book() -> Vec<PathBuf> {
+    pages(&root().join("docs")).into_iter().chain([root().join("README.md")]).collect()
+}
+
+/// The fenced blocks of a page: what stands behind the fence, and the text. Those in a list are indented.
+fn blocks(page: &str) -> Vec<(&str, String)> {
+    let (mut blocks, mut lines) = (Vec::new(), page.lines());
+    while let Some(line) = lines.next() {
+        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let inside = lines.by_ref().take_while(|line| line.trim() != "```");
+        let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        blocks.push((info, text.join("\n")));
+    }
+    blocks
 }
 
 fn shell(dir: &Path, command: &str) -> String {
@@ -55,8 +77,12 @@ fn shell(dir: &Path, command: &str) -> String {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
     shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
-    shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
-    shell.env("NOTES_TOKEN", "0123456789").env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
+    let plugins = Some(dir.join("plugins")).filter(|plugins| plugins.is_dir());
+    shell.env("TOOLBAY_PLUGINS", plugins.unwrap_or_else(|| guest_artifacts::plugins_dir().into()));
+    shell
+        .env("TRACKER_TOKEN", "0123456789")
+        .env("NOTES_TOKEN", "0123456789")
+        .env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
@@ -75,9 +101,9 @@ fn matches(shown: &str, actual: &str) -> bool {
 fn run(dir: &Path, page: &Path, block: &str) {
     for part in format!("\n{block}").split("\n$ ").skip(1) {
         let (command, shown) = part.split_once('\n').unwrap_or((part, ""));
-        if !command.starts_with("toolbay ") && !command.contains("| toolbay ") {
-            continue;
-        }
+        let first = command.split(' ').next().unwrap();
+        let runs = ["toolbay", "echo", "printf", "mkdir", "cat"].contains(&first);
+        assert!(runs, "{}: `{command}` is not run: write `console,ignore`", page.display());
         let output = shell(dir, command);
         let mut actual = output.lines();
         for line in shown.lines().filter(|line| *line != "…") {
@@ -87,22 +113,82 @@ fn run(dir: &Path, page: &Path, block: &str) {
     }
 }
 
+/// A service that knows one token, and says back what it was sent: its address.
+fn tracker() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = BufReader::new(stream.try_clone().unwrap()).lines().map(|line| line.unwrap());
+            let head: Vec<String> = head.take_while(|line| !line.is_empty()).collect();
+            let sent = head.iter().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or("nothing");
+            let (status, body) = if sent == "Bearer 0123456789" {
+                ("200 OK", format!("{{\"open\":3,\"you_sent\":\"{sent}\"}}"))
+            } else {
+                ("401 Unauthorized", "who are you?".to_owned())
+            };
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// Makes the folder of a page's commands, and returns the page as it is to be run.
+fn prepare(page: &Path, dir: &Path) -> String {
+    for (file, content) in FILES {
+        std::fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+        std::fs::write(dir.join(file), content).unwrap();
+    }
+    let (text, name) = (read(page), page.file_name().unwrap().to_str().unwrap());
+    if name == "README.md" && page.parent() == Some(&root()) {
+        // Its reader has no policy yet.
+        std::fs::write(dir.join("toolbay.toml"), "version = 1").unwrap();
+    }
+    if !name.starts_with("cookbook") {
+        return text;
+    }
+    std::fs::create_dir(dir.join("plugins")).unwrap();
+    for (id, wasm) in [
+        ("cookbook", guest_artifacts::API_COOKBOOK),
+        ("files", guest_artifacts::PLUGIN_FILES),
+        ("titlecase", guest_artifacts::PROGRAM_TITLECASE),
+    ] {
+        std::fs::copy(wasm, dir.join(format!("plugins/{id}.wasm"))).unwrap();
+    }
+    text.replace("127.0.0.1:8090", &tracker())
+}
+
 #[test]
 fn what_the_pages_show_happens() {
-    for page in pages(&root().join("docs")) {
-        let (dir, text) = (tempfile::tempdir().unwrap(), read(&page));
-        for (file, content) in FILES {
-            std::fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
-            std::fs::write(dir.path().join(file), content).unwrap();
-        }
+    for page in book() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = prepare(&page, dir.path());
         for (info, block) in blocks(&text) {
-            if info == "toml" && block.starts_with("version = 1") {
-                Policy::parse(block, dir.path(), None).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
-                std::fs::write(dir.path().join("toolbay.toml"), block).unwrap();
-            } else if info == "console" {
-                run(dir.path(), &page, block);
-            } else if let Some(file) = info.strip_prefix("json ") {
-                std::fs::write(dir.path().join(file), block).unwrap();
+            let policy = |text: &str| {
+                Policy::parse(text, dir.path(), None)
+                    .unwrap_or_else(|e| panic!("{}: {e} in\n{block}", page.display()));
+            };
+            let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
+            match kind {
+                "toml" if !file.is_empty() => _ = block.parse::<toml_edit::DocumentMut>().unwrap(),
+                "toml" if block.starts_with("version = 1") => {
+                    policy(&block);
+                    std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
+                }
+                "toml" => policy(&format!("version = 1\n{block}")),
+                "json" => _ = serde_json::from_str::<serde_json::Value>(&block).unwrap(),
+                "console" => run(dir.path(), &page, &block),
+                "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
+                _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),
+            }
+            if !file.is_empty() {
+                let folder = if file.ends_with(".plugin.toml") { "plugins" } else { "." };
+                std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+                std::fs::write(dir.path().join(folder).join(file), block).unwrap();
             }
         }
         for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
@@ -112,10 +198,56 @@ fn what_the_pages_show_happens() {
     }
 }
 
+/// The text of all sources below a folder, without comments, with `…` for what is put into a message.
+fn messages(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &messages(&path);
+        } else if path.extension().is_some_and(|e| e == "rs") && !path.to_str().unwrap().contains("tests") {
+            let source = std::fs::read_to_string(path).unwrap();
+            let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+            // A text that goes on in the next line ends with a backslash.
+            text += &lines
+                .map(|l| l.strip_suffix('\\').map_or(format!("{l}\n"), str::to_owned))
+                .collect::<String>();
+        }
+    }
+    let mut parts = text.split('{');
+    let mut plain = parts.next().unwrap().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((name, rest)) if !name.contains(['"', '\n', ';']) => plain += &format!("…{rest}"),
+            _ => plain += &format!("{{{part}"),
+        }
+    }
+    plain.replace("\\\"", "\"")
+}
+
+#[test]
+fn each_message_of_troubleshooting_is_one_of_ours() {
+    let page = read("docs/guide/troubleshooting.md");
+    let folders = ["host/core/src", "host/runtime/src", "host/mcp/src", "host/openapi/src", "host/cli/src"];
+    let sdk = ["sdk/rust/src", "sdk/rust-macros/src"];
+    let sources: String = folders.iter().chain(&sdk).map(|folder| messages(&root().join(folder))).collect();
+    let mut seen = 0;
+    for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let shown = row.split(" | ").next().unwrap().replace("\\|", "|");
+        if shown == "message" {
+            continue;
+        }
+        assert!(sources.contains(&shown), "no source has the message\n{shown}");
+        assert!(shown.len() >= 12, "too short to be found: {shown}");
+        seen += 1;
+    }
+    assert!(seen >= 60, "{seen}");
+}
+
 #[test]
 fn the_example_for_embedders_is_the_one_that_compiles() {
     let (page, example) = (read("docs/guide/embedding.md"), read("host/runtime/examples/embed.rs"));
-    assert!(blocks(&page).contains(&("rust", example.trim_end())));
+    assert!(blocks(&page).contains(&("rust", example.trim_end().to_owned())));
 }
 
 /// Programs that are compiled, and have in them what the pages show.
@@ -126,6 +258,8 @@ const COMPILED: [&str; 6] = [
     "tests/all/pages.rs",
     "plugins/kanban/tests/component.rs",
     "plugins/web/tests/component.rs",
+    "tests/guests/examples/api_cookbook.rs",
+    "tests/guests/examples/api_shout.rs",
 ];
 /// Pages that are compiled themselves, as documentation of a crate.
 const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/vendors.md"];
@@ -136,13 +270,13 @@ fn all_rust_that_is_shown_is_compiled() {
         |text: &str| text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
     let compiled: Vec<Vec<String>> = COMPILED.iter().map(|file| lines(&read(file))).collect();
     let mut seen = 0;
-    for page in pages(&root().join("docs")).into_iter().chain([root().join("README.md")]) {
+    for page in book() {
         let text = read(&page);
         if DOCTESTS.iter().any(|compiled| page.ends_with(compiled)) {
             continue;
         }
         for (_, block) in blocks(&text).into_iter().filter(|(info, _)| info.starts_with("rust")) {
-            let block: Vec<String> = lines(block);
+            let block: Vec<String> = lines(&block);
             let there = compiled.iter().any(|file| file.windows(block.len()).any(|part| part == block));
             assert!(there, "{}: in none of {COMPILED:?}:\n{}", page.display(), block.join("\n"));
             seen += 1;
