@@ -251,7 +251,7 @@ fn the_example_for_embedders_is_the_one_that_compiles() {
 }
 
 /// Programs that are compiled, and have in them what the pages show.
-const COMPILED: [&str; 6] = [
+const COMPILED: [&str; 8] = [
     "host/runtime/examples/embed.rs",
     "host/runtime/examples/pages.rs",
     "sdk/rust/tests/pages.rs",
