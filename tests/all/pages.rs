@@ -27,3 +27,10 @@ fn guests_are_constants() -> anyhow::Result<()> {
     assert!(echo.starts_with(b"\0asm") && text.starts_with(b"\0asm") && std::path::Path::new(plugins).join("text.wasm").exists());
     Ok(())
 }
+
+#[tokio::test]
+async fn the_guest_that_the_development_page_adds_is_a_plugin() {
+    let host = TestHost::new(&[("shout", guest_artifacts::API_SHOUT)], "").await;
+    let delivered = host.call("shout__shout", serde_json::json!({"text": "grün"})).await;
+    assert_eq!(integration_tests::value(&delivered), "GRÜN");
+}

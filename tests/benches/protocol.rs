@@ -34,7 +34,7 @@ impl Folder {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("plugins")).unwrap();
         std::fs::copy(guest_artifacts::BENCH_ECHO, dir.path().join("plugins/bench.wasm")).unwrap();
-        let policy = "version = 1\n[serve.limits]\nrequests_per_second = 1_000_000\n";
+        let policy = "version = 1\n[serve.limits]\nrequests_per_second = 1_000_000\nrequests_per_client = 1024\nrequests = 1024\nsessions_per_client = 4096\nsessions = 4096\n";
         std::fs::write(dir.path().join("toolbay.toml"), policy).unwrap();
         Self(dir)
     }

@@ -12,7 +12,8 @@ use crate::tidy::{self, Report, Source};
 const PAGE: &str = "docs/reference/wit.md";
 
 /// The files in the order of the page: what a plugin answers, what both sides know, what it may ask for.
-const FILES: [&str; 8] = ["tools", "reducers", "about", "types", "context", "host", "worlds", "tools-async"];
+const FILES: [&str; 9] =
+    ["tools", "reducers", "about", "types", "context", "host", "tool-invoke", "worlds", "tools-async"];
 
 const HEAD: &str = "\
 <!-- made by `cargo xtask wit-reference` -->
@@ -210,6 +211,6 @@ mod tests {
         sources.push(source("wit/released/0.1.0/types.wit".to_owned(), ""));
         assert_eq!(errors(&sources), "");
         sources.push(source("wit/new.wit".to_owned(), TEXT));
-        assert!(errors(&sources).contains("9 files"), "{}", errors(&sources));
+        assert!(errors(&sources).contains("10 files"), "{}", errors(&sources));
     }
 }

@@ -504,7 +504,10 @@ impl ServerHandler for Connection {
         if context.peer.peer_info().is_none() || self.announcing.swap(true, Ordering::Relaxed) {
             return;
         }
-        changes::tell_peer(self.server(), &context.peer, &self.watched, &self.closed).await;
+        // What the message takes of the server is free again, though this goes on for as long as the session.
+        let peer = context.peer.clone();
+        drop(context);
+        changes::tell_peer(self.server(), &peer, &self.watched, &self.closed).await;
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
