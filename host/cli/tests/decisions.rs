@@ -235,7 +235,7 @@ fn explain_shows_each_line_and_each_number() {
     );
     assert_eq!(
         (explanation["limits"].as_array().unwrap().len(), &explanation["host"][0]["key"]),
-        (29, &json!("parallel_calls"))
+        (31, &json!("parallel_calls"))
     );
     desk.run(&["explain", "p__keep", "--profile", "few"])
         .says(0, &["profile few", "The profile `few` does not reach so far", "not available"]);

@@ -174,13 +174,13 @@ fn what_the_pages_show_happens() {
             };
             let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
             match kind {
-                "toml" if !file.is_empty() => _ = block.parse::<toml_edit::DocumentMut>().unwrap(),
+                "toml" if !file.is_empty() => drop(block.parse::<toml_edit::DocumentMut>().unwrap()),
                 "toml" if block.starts_with("version = 1") => {
                     policy(&block);
                     std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
                 }
                 "toml" => policy(&format!("version = 1\n{block}")),
-                "json" => _ = serde_json::from_str::<serde_json::Value>(&block).unwrap(),
+                "json" => drop(serde_json::from_str::<serde_json::Value>(&block).unwrap()),
                 "console" => run(dir.path(), &page, &block),
                 "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
                 _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),

@@ -15,6 +15,7 @@ use toolbay_core::content::ToolOutput;
 use toolbay_core::native;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::Registry;
+use toolbay_core::session::Session;
 use toolbay_core::view::{Filter, View};
 
 const ARGS: &str =
@@ -45,9 +46,12 @@ fn main() -> anyhow::Result<()> {
     registry.register(vec![echo])?;
     let pipeline = Pipeline::new(Arc::new(Nobody));
     let view = View::new(registry.current(), Filter::default());
+    // A conversation has one for all its turns.
+    let session = Arc::new(Session::default());
     let one = || {
         let calls = vec![ToolCall::new("1", "echo", ARGS)];
-        let results = runtime.block_on(pipeline.call_all(&view, calls, TurnContext::default()));
+        let turn = TurnContext { session: Arc::clone(&session), ..TurnContext::default() };
+        let results = runtime.block_on(pipeline.call_all(&view, calls, turn));
         std::hint::black_box(results);
     };
     (0..100).for_each(|_| one());

@@ -198,6 +198,10 @@ mod greeting {
         /// Who is never greeted.
         #[serde(default)]
         strangers: Vec<String>,
+        /// Where the tracker is, which another tool reads by its name.
+        #[serde(default)]
+        #[allow(dead_code, reason = "not read here")]
+        tracker: Option<String>,
     }
 
     fn hello() -> String {

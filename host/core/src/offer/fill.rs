@@ -46,7 +46,7 @@ pub(super) fn gaps(text: &str) -> Vec<(Range<usize>, &str)> {
 
 /// The name that is closed by `}}`. Looks at no more than a name can have, however long the text is.
 fn named(inner: &str) -> Option<&str> {
-    let end = inner.bytes().take(MAX_NAME + 1).position(|b| b == b'}')?;
+    let end = inner.get(..inner.floor_char_boundary(MAX_NAME + 1))?.find('}')?;
     let (name, rest) = inner.split_at_checked(end)?;
     (is_name(name) && rest.starts_with("}}")).then_some(name)
 }
