@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::native;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::Registry;
-use toolbay_core::session::Session;
 use toolbay_core::view::{Filter, View};
 
 const ARGS: &str =
@@ -46,11 +46,11 @@ fn main() -> anyhow::Result<()> {
     registry.register(vec![echo])?;
     let pipeline = Pipeline::new(Arc::new(Nobody));
     let view = View::new(registry.current(), Filter::default());
-    // A conversation has one for all its turns.
-    let session = Arc::new(Session::default());
+    // A conversation: what is new in each of its turns is what ends it.
+    let conversation = TurnContext::default();
     let one = || {
         let calls = vec![ToolCall::new("1", "echo", ARGS)];
-        let turn = TurnContext { session: Arc::clone(&session), ..TurnContext::default() };
+        let turn = TurnContext { cancel: CancellationToken::new(), ..conversation.clone() };
         let results = runtime.block_on(pipeline.call_all(&view, calls, turn));
         std::hint::black_box(results);
     };
