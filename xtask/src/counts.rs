@@ -96,7 +96,11 @@ impl Instrument {
         let program = folder.join("usr/bin").join(INSTRUMENT);
         if !program.exists() {
             std::fs::create_dir_all(&folder)?;
-            shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder)).context(
+            let download =
+                || shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder));
+            // Its lists may be old, or not there at all.
+            let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
+            download().or_else(|_| updated()).context(
                 "to count instructions takes valgrind, which is not installed and was not to be had",
             )?;
             let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
