@@ -67,7 +67,8 @@ class Build(unittest.TestCase):
             for line in file.read_text().splitlines():
                 interface = (re.match(r"interface ([a-z-]+)", line) or [None, interface])[1]
                 function = re.match(r"\s+([a-z-]+): func", line)
-                if function and interface != "tools-async":
+                # What is behind a feature is not promised yet, and has no function here.
+                if function and interface not in ("tools-async", "tool-invoke"):
                     contract.add((interface, function[1]))
         self.assertGreater(len(contract), 40)
         self.assertEqual(declared | exported, contract)
