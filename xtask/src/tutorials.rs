@@ -123,10 +123,9 @@ fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
 /// What is to be done with a page, from its top.
 fn steps(page: &str) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
-    let mut before = "";
     let mut rest = page;
     while let Some((text, after)) = rest.split_once("\n```") {
-        before = text.trim_end().lines().next_back().unwrap_or(before);
+        let before = text.trim_end().lines().next_back().unwrap_or_default();
         let Some((fence, inside)) = after.split_once('\n') else { break };
         let Some((block, after)) = inside.split_once("\n```") else { break };
         // The line of the fence that ends the block.

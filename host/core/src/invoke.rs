@@ -1,15 +1,17 @@
 //! The port through which the pipeline runs a tool, whatever is behind it.
 
+pub mod onward;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use self::onward::{MayCall, WayOn};
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::Usage;
-use crate::onward::{MayCall, WayOn};
 
 /// A boxed future, as ports return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

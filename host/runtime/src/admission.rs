@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::invoke::onward::MAX_DEPTH;
 use toolbay_core::limits::HostLimits;
 use toolbay_core::name::PluginId;
-use toolbay_core::onward::MAX_DEPTH;
 use toolbay_core::quantity;
 
 pub(crate) use self::lent::Lent;

@@ -7,8 +7,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use toolbay_core::invoke::onward::MAX_DEPTH;
 use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
-use toolbay_core::onward::MAX_DEPTH;
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 

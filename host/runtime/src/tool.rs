@@ -7,10 +7,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::onward::{MayCall, Onward, WayOn};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
-use toolbay_core::onward::{MayCall, Onward, WayOn};
 
 use crate::admission::{Lent, Place};
 use crate::answer::{from_guest, size_of};

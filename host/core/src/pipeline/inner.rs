@@ -17,7 +17,7 @@ use super::{Batch, Delivered, Gates, Pipeline, Unit, Whole, make_room, units};
 use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::content::{ErrorCode, ToolError};
 use crate::invoke::BoxFuture;
-use crate::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
+use crate::invoke::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
 use crate::session::TurnCount;
 use crate::view::{Entry, View};
 

@@ -6,9 +6,9 @@ use ipnet::IpNet;
 
 use crate::attachment::AttachmentRule;
 use crate::environment::EnvRule;
+use crate::invoke_rule::InvokeRule;
 use crate::kv::Scope;
 use crate::net::NetRule;
-use crate::onward::InvokeRule;
 use crate::program::ProgramRule;
 use crate::reach::Reach;
 use crate::rule::Rule;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use toolbay_core::call::ToolCall;
 use toolbay_core::content::{ErrorCode, ToolError};
 use toolbay_core::invoke::Failure;
+use toolbay_core::invoke::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
 use toolbay_core::limits::Limit;
 use toolbay_core::name::PluginId;
-use toolbay_core::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
 use toolbay_core::policy::Key;
 use toolbay_core::reach;
 
