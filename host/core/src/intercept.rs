@@ -40,7 +40,7 @@ pub enum Before {
 ///
 /// impl Interceptor for AtMostTen {
 ///     fn before<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
-///         let mut args = call.parsed().clone();
+///         let mut args = serde_json::Value::clone(call.parsed());
 ///         args["limit"] = args["limit"].as_u64().unwrap_or(10).min(10).into();
 ///         Box::pin(std::future::ready(Before::Args(args)))
 ///     }
