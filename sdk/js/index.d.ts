@@ -120,11 +120,15 @@ export function reducer(options: {
   description?: string;
   reduce(result: Output | ToolError, context: ReduceContext): Output | ToolError | string | null | undefined;
 }): Reducer;
-/** Puts a plugin together; the module exports it as its default. `available` tells why a tool is not available. */
+/**
+ * Puts a plugin together; the module exports it as its default. `available` tells why a tool is not available. `reusable`
+ * declares that one instance may answer several calls, one after the other: nothing of one is left for the next.
+ */
 export function plugin(parts: {
   tools?: readonly Tool[];
   reducers?: readonly Reducer[];
   available?(tool: string): string | null | undefined | void;
+  reusable?: boolean;
 }): Plugin;
 
 export type ErrorCode = 'input-invalid' | 'not-available' | 'execution-failed' | 'stale-write';

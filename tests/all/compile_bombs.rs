@@ -75,10 +75,15 @@ fn function(body: &str) -> Vec<u8> {
     carrying(&format!("(memory 1) (func (param i32) {body})"))
 }
 
-/// A function that takes the compiler many seconds, and is within every bound.
+/// A component that takes the compiler many seconds, and is within every bound.
 pub(crate) fn slow() -> Vec<u8> {
+    with_functions(2400)
+}
+
+/// A component that takes the compiler as much longer as it has more functions.
+pub(crate) fn with_functions(count: usize) -> Vec<u8> {
     let branches = lines(390, |_| "(block (br_if 0 (local.get 0)))".to_owned());
-    carrying(&lines(2400, |_| format!("(func (param i32) {branches})")))
+    carrying(&lines(count, |_| format!("(func (param i32) {branches})")))
 }
 
 /// Name, component, and a part of the refusal; `None` where it is small enough to be compiled.

@@ -220,6 +220,34 @@ async fn it_is_ready_once_the_tools_are_there_and_greets_before() {
 }
 
 #[tokio::test]
+async fn a_call_waits_for_its_own_plugin_and_not_for_the_others() {
+    let loaded = CancellationToken::new();
+    let host = TestHost::empty("[plugins.caller.grant]\ninvoke = [\"e__echo\"]");
+    host.load("e", guest_artifacts::API_ECHO).await;
+    let desk = Desk::of(host, FetchKeys::never(), Some(loaded.clone())).await;
+    let ask = |method: &str, params: Value| {
+        let ask = desk.modern(method, params);
+        tokio::spawn(async move { ask.send().await })
+    };
+    // What is there answers, while the list is not complete yet.
+    let list = ask("tools/list", json!({}));
+    assert_eq!(desk.call("e__echo", json!({"text": "a"})).await["isError"], json!(false));
+    // What is not there is waited for; so is what may call what is not there, and what knows of all tools.
+    let call = |tool: &str| ask("tools/call", json!({"name": tool, "arguments": {"ms": 1, "id": "none"}}));
+    desk.host.load("caller", guest_artifacts::CAP_INVOKE).await;
+    let (late, onward, all) = (call("s__sleep"), call("caller__list"), call("read_output"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!([&late, &onward, &all, &list].iter().all(|ask| !ask.is_finished()));
+    desk.host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
+    desk.server.notify_changed();
+    assert_eq!(late.await.unwrap().json()["result"]["isError"], json!(false));
+    assert!([&onward, &all, &list].iter().all(|ask| !ask.is_finished()));
+    loaded.cancel();
+    assert!(names(&list.await.unwrap().json()["result"]).contains(&"s__sleep"));
+    assert_eq!((onward.await.unwrap().status, all.await.unwrap().status), (200, 200));
+}
+
+#[tokio::test]
 async fn at_the_end_what_runs_is_answered_and_nothing_new_begins() {
     let mut desk = Desk::new("[serve.limits]\ndrain_grace = \"60s\"\n").await;
     let places = desk.host.host.free_places();

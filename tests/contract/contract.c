@@ -245,4 +245,4 @@ static const char *check(tb_str tool) {
   return tb_equal(tool, "sometimes") && tb_config_keys(&keys) == 0 ? "it needs a setting" : NULL;
 }
 TB_AVAILABLE(check)
-TB_ABOUT(.name = "contract", .version = "0.1.0", .description = "What the contract suite is run against")
+TB_ABOUT(.name = "contract", .version = "0.1.0", .description = "What the contract suite is run against", .reusable = true)

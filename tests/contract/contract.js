@@ -230,4 +230,5 @@ export default plugin({
   tools,
   reducers: [firstLine],
   available: (name) => (name === 'sometimes' && config.keys().length === 0 ? 'it needs a setting' : null),
+  reusable: true,
 });

@@ -1,4 +1,7 @@
-//! What a call costs: a fresh instance each time, the time of the instance alone, without the way of the call around it.
+//! What a call costs: a fresh instance each time, and one that has answered calls before (`reuse`); the time of the instance
+//! alone, without the way of the call around it.
+
+use std::sync::Arc;
 
 use anyhow::Result;
 use integration_tests::TestHost;
@@ -13,39 +16,61 @@ const CALLS: usize = 400;
 /// How far beyond a goal the shared machines of tests may be.
 const SLACK: f64 = 3.0;
 
-/// Measures `echo` in each language, in turns, so that what else the machine does meets all alike.
-pub(crate) async fn run(languages: &[Language]) -> Result<()> {
-    let mut hosts = Vec::new();
-    for language in languages {
-        let host = TestHost::empty("");
+/// A host for one language, with or without instances that are used again.
+struct Measured {
+    host: TestHost,
+    session: Arc<Session>,
+    times: Vec<u64>,
+    memory: u64,
+}
+
+impl Measured {
+    async fn new(language: &Language, policy: &str) -> Self {
+        let host = TestHost::empty(policy);
         host.load(ID, &language.component.to_string_lossy()).await;
-        hosts.push((host, Vec::new()));
+        Self { host, session: Arc::new(Session::fresh()), times: Vec::new(), memory: 0 }
     }
-    let mut memory = vec![0; hosts.len()];
-    for round in 0..WARM + CALLS {
-        for (index, (host, times)) in hosts.iter_mut().enumerate() {
-            let call = ToolCall::new("1", format!("{ID}__echo"), r#"{"text": "hello"}"#);
-            let turn =
-                TurnContext { session: std::sync::Arc::new(Session::default()), ..TurnContext::default() };
-            let view = host.host.view(Filter::default());
-            let delivered = host.host.call_all(&view, vec![call], turn).await.pop().unwrap();
-            assert_eq!(integration_tests::value(&delivered), "hello");
-            memory[index] = delivered.usage.peak_memory_bytes;
-            if round >= WARM {
-                times.push(delivered.usage.wall_us);
-            }
+
+    async fn call(&mut self, counts: bool) {
+        let call = ToolCall::new("1", format!("{ID}__echo"), r#"{"text": "hello"}"#);
+        let turn = TurnContext { session: Arc::clone(&self.session), ..TurnContext::default() };
+        let view = self.host.host.view(Filter::default());
+        let delivered = self.host.host.call_all(&view, vec![call], turn).await.pop().unwrap();
+        assert_eq!(integration_tests::value(&delivered), "hello");
+        self.memory = delivered.usage.peak_memory_bytes;
+        if counts {
+            self.times.push(delivered.usage.wall_us);
         }
     }
-    let median = |times: &mut Vec<u64>| {
+}
+
+/// Measures `echo` in each language, in turns, so that what else the machine does meets all alike.
+pub(crate) async fn run(languages: &[Language]) -> Result<()> {
+    let (mut hosts, mut reused) = (Vec::new(), Vec::new());
+    for language in languages {
+        hosts.push(Measured::new(language, "").await);
+        reused.push(Measured::new(language, &format!("[plugins.{ID}]\nreuse = 1000")).await);
+    }
+    for round in 0..WARM + CALLS {
+        for host in hosts.iter_mut().chain(&mut reused) {
+            host.call(round >= WARM).await;
+        }
+    }
+    for (language, host) in languages.iter().zip(&reused) {
+        assert_eq!(host.host.host.warm_instances(), 1, "{} leaves nothing open", language.name);
+    }
+    let median = |Measured { times, .. }: &mut Measured| {
         times.sort_unstable();
         times[times.len() / 2].max(1) as f64
     };
-    let medians: Vec<f64> = hosts.iter_mut().map(|(_, times)| median(times)).collect();
-    println!("\n{:<12}{:>12}{:>10}{:>8}{:>12}", "", "fresh call", "x Rust", "goal", "memory");
-    for ((language, time), bytes) in languages.iter().zip(&medians).zip(memory) {
+    let medians: Vec<f64> = hosts.iter_mut().map(median).collect();
+    let again: Vec<f64> = reused.iter_mut().map(median).collect();
+    println!("\n{:<12}{:>12}{:>10}{:>8}{:>12}{:>10}", "", "fresh call", "x Rust", "goal", "memory", "reused");
+    let memory = hosts.iter().map(|host| host.memory);
+    for (((language, time), again), bytes) in languages.iter().zip(&medians).zip(&again).zip(memory) {
         let ratio = time / medians[0];
         let Language { name, goal, .. } = language;
-        println!("{name:<12}{time:>9} us{ratio:>9.1}x{goal:>7}x{:>8} KiB", bytes / 1024);
+        println!("{name:<12}{time:>9} us{ratio:>9.1}x{goal:>7}x{:>8} KiB{again:>7} us", bytes / 1024);
         assert!(ratio <= goal * SLACK, "{name} takes {ratio:.1} times what Rust takes");
     }
     Ok(())

@@ -267,6 +267,7 @@ impl Toolchains {
             own,
             self.workspace.join(sdk),
             self.workspace.join("tests/contract/requirements.txt"),
+            self.workspace.join("tests/contract/pyproject.toml"),
             self.workspace.join("tests/contract/package-lock.json"),
         ] {
             collect(&path, &mut all)?;

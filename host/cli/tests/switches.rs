@@ -68,6 +68,8 @@ fn status_shows_all_that_is_known() {
     let columns: Vec<&str> = line.split('\t').collect();
     assert_eq!(columns.len(), 8, "{line}");
     assert_eq!((columns.get(1), columns.get(2)), (Some(&"on"), Some(&"plugin:files")), "{line}");
+    let code = out.lines().find_map(|line| line.strip_prefix("code-in-memory\t")).unwrap();
+    assert!(code.starts_with("0MiB of 1GiB\t") && code.ends_with("\tdropped 0 times"), "{code}");
     let worker = out.lines().find_map(|line| line.strip_prefix("compile-worker\t")).unwrap();
     assert!(["landlock+seccomp", "seccomp", "landlock", "no sandbox"].contains(&worker), "{worker}");
     assert!(!cli.0.path().join("state").exists(), "looking makes nothing");

@@ -178,6 +178,14 @@ pub struct HostLimits {
     /// Wall time that compiling one component may take.
     #[serde(deserialize_with = "read_duration")]
     pub compile_timeout: Duration,
+    /// Bytes of compiled code that are kept in memory; what was not called for longest is mapped from the cache again.
+    #[serde(deserialize_with = "read_bytes")]
+    pub code_bytes: u64,
+    /// Instances that wait for another call, of plugins with `reuse`; 0: none does.
+    pub warm_instances: u32,
+    /// How long they wait.
+    #[serde(deserialize_with = "read_duration")]
+    pub warm_idle: Duration,
     /// Faults of a plugin in a row after which its calls are refused for a while; 0: never.
     pub breaker_faults: u32,
     /// How long calls are refused the first time; twice as long each time after, up to 64 times.
@@ -205,6 +213,11 @@ impl Default for HostLimits {
             processes: 32,
             // SpiderMonkey's 12 MB take sixteen CPU seconds.
             compile_timeout: Duration::from_secs(120),
+            // Twenty-five of CPython with its libraries, more than a thousand small ones of Rust.
+            code_bytes: 1 << 30,
+            // Half of its memory is the most that one keeps: half a gigabyte in all, with the default limit.
+            warm_instances: 16,
+            warm_idle: Duration::from_secs(60),
             breaker_faults: 10,
             breaker_pause: Duration::from_secs(5),
             // Four of the largest results a session, sixteen in all.
@@ -245,6 +258,9 @@ impl HostLimits {
             http_connections,
             processes,
             compile_timeout,
+            code_bytes,
+            warm_instances,
+            warm_idle,
             breaker_faults: _,
             breaker_pause: _,
             spool_bytes,
@@ -258,6 +274,9 @@ impl HostLimits {
             ("http_connections", *http_connections != other.http_connections),
             ("processes", *processes != other.processes),
             ("compile_timeout", *compile_timeout != other.compile_timeout),
+            ("code_bytes", *code_bytes != other.code_bytes),
+            ("warm_instances", *warm_instances != other.warm_instances),
+            ("warm_idle", *warm_idle != other.warm_idle),
             ("spool_bytes", *spool_bytes != other.spool_bytes),
             ("spool_session_bytes", *spool_session_bytes != other.spool_session_bytes),
             ("spool_age", *spool_age != other.spool_age),
@@ -273,10 +292,14 @@ impl HostLimits {
         if self.parallel_calls == 0 || self.parallel_calls > 1000 {
             return Err("`parallel_calls` is from 1 to 1000".to_owned());
         }
+        if self.warm_instances > 1000 {
+            return Err("`warm_instances` can be at most 1000".to_owned());
+        }
         for (name, duration) in [
             ("queue_timeout", self.queue_timeout),
             ("compile_timeout", self.compile_timeout),
             ("breaker_pause", self.breaker_pause),
+            ("warm_idle", self.warm_idle),
             ("spool_age", self.spool_age),
         ] {
             if duration > MAX_TIMEOUT {

@@ -36,6 +36,9 @@ use crate::secret::{Secret, SecretRule, SecretSource};
 use crate::serve::Serve;
 use crate::session::SessionLimits;
 
+/// Most calls that one instance may be told to answer: what it leaks is then bounded in time, too.
+pub const MAX_REUSE: u32 = 10_000;
+
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
@@ -93,6 +96,7 @@ struct PluginPolicy {
     config_lines: Lines,
     limits: LimitsPatch,
     serial: bool,
+    reuse: u32,
     results: Delivery,
     toolcall_reason: Option<bool>,
     rules: Rules,
@@ -335,6 +339,13 @@ impl Policy {
     #[must_use]
     pub fn always_include(&self, plugin: &PluginId) -> bool {
         self.plugins.get(plugin).is_some_and(|plugin| plugin.always_include)
+    }
+
+    /// How many calls an instance of a plugin may answer, if the plugin declares that safe: the next one of the same session
+    /// to the same tool gets it as the last call left it. 0 and 1: each call has an instance of its own.
+    #[must_use]
+    pub fn reuse(&self, plugin: &PluginId) -> u32 {
+        self.plugins.get(plugin).map_or(0, |plugin| plugin.reuse)
     }
 
     /// The operator's settings for a plugin.

@@ -83,7 +83,7 @@ impl Caller {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let era = Era::of(context.protocol_version().as_ref());
-        self.server.loaded().await;
+        self.server.callable(&request.name).await;
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options().max_in_flight;
             tracing::warn!(most, "a call was refused: too many in flight");

@@ -32,7 +32,7 @@ use toolbay_core::dialog::{AskKind, Dialog};
 use toolbay_core::discovery;
 use toolbay_core::permission::DEFAULT_ASK_TIMEOUT;
 use toolbay_core::pipeline::Pipeline;
-use toolbay_core::registry::Registry;
+use toolbay_core::registry::{Entry, Registry};
 use toolbay_core::session::Session;
 use toolbay_core::text::one_line;
 use toolbay_core::view::{Filter, View};
@@ -170,6 +170,29 @@ impl Server {
     /// Waits until the tools are there. Whoever gives up waiting drops the request.
     pub(crate) async fn loaded(&self) {
         self.shared.loaded.cancelled().await;
+    }
+
+    /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; every other when all are.
+    pub(crate) async fn callable(&self, tool: &str) {
+        let mut changes = self.changes();
+        while !self.is_loaded() && !self.stands_alone(tool) {
+            tokio::select! {
+                () = self.loaded() => {}
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        self.loaded().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a tool is there, and what it does depends on no plugin that may still come.
+    fn stands_alone(&self, tool: &str) -> bool {
+        let profile = self.shared.filter.profile.as_ref().map(|profile| &**profile.name());
+        let calls_others = |entry: &Entry| entry.invoker.may_call(profile).is_some();
+        let view = self.view();
+        view.find(tool).is_ok_and(|entry| entry.def.source.plugin().is_some() && !calls_others(entry))
     }
 
     /// The same, whose calls are waited for apart.

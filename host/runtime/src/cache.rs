@@ -142,6 +142,11 @@ impl Cache {
         self.dir.join(format!("{component}-{}.{extension}", self.key))
     }
 
+    /// Where the code of a component stands, if it does.
+    pub(crate) fn code_file(&self, component: &Digest) -> PathBuf {
+        self.file(component, "cwasm")
+    }
+
     /// What is known of a component; `None` if nothing is, or nothing that can be used.
     pub(crate) fn get(&self, component: &Digest) -> Option<Hit> {
         let file = self.file(component, "json");
@@ -166,7 +171,7 @@ impl Cache {
 
     /// Maps the code of a component that [`Cache::get`] knows.
     pub(crate) fn code(&self, engine: &Engine, component: &Digest, hit: &Hit) -> Option<Component> {
-        let path = self.file(component, "cwasm");
+        let path = self.code_file(component);
         let bytes = read_trusted(&path, u64::MAX)?;
         if sha256(&bytes).as_str() != hit.code_digest {
             tracing::warn!(file = %path.display(), "compiled code in the cache is not what was stored; compiling again");
@@ -190,7 +195,7 @@ impl Cache {
         };
         let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
         // Code first: metadata that stands there has its code.
-        self.write(&self.file(component, "cwasm"), code).map_err(|e| e.to_string())?;
+        self.write(&self.code_file(component), code).map_err(|e| e.to_string())?;
         self.write(&self.file(component, "json"), &metadata).map_err(|e| e.to_string())?;
         self.sweep();
         Ok(())

@@ -11,7 +11,7 @@ use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
+use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre, Linker};
 
 use crate::bindings::about::ExportsAboutPre;
 use crate::bindings::availability::ExportsAvailabilityPre;
@@ -84,7 +84,23 @@ impl Contract {
         name: &str,
         args: &str,
     ) -> wasmtime::Result<ToolResult> {
-        let guest = self.pre.instance_pre().instantiate_async(&mut *store).await?;
+        let guest = self.instance(store).await?;
+        self.call_in(guest, store, name, args).await
+    }
+
+    /// A new instance.
+    pub(crate) async fn instance(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
+        self.pre.instance_pre().instantiate_async(store).await
+    }
+
+    /// Runs one tool in an instance of this code.
+    pub(crate) async fn call_in(
+        &self,
+        guest: Instance,
+        store: &mut Store<GuestState>,
+        name: &str,
+        args: &str,
+    ) -> wasmtime::Result<ToolResult> {
         let call = guest.get_typed_func::<(&str, &str), (ToolResult,)>(&mut *store, self.call)?;
         let (answer,) = call.call_async(store, (name, args)).await?;
         Ok(answer)
@@ -123,6 +139,8 @@ pub(crate) struct Code {
     imports: Vec<String>,
     /// Whether it imports WASI's file system.
     pub(crate) folders: bool,
+    /// Bytes that it takes as it is mapped.
+    pub(crate) bytes: u64,
 }
 
 impl std::fmt::Debug for Code {
@@ -187,6 +205,7 @@ impl Code {
             about: export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
             imports,
             folders,
+            bytes: size(component),
         })
     }
 
@@ -250,6 +269,11 @@ impl Code {
         let descriptor = Descriptor::new(about, tools, reducers, self.imports.clone())?;
         Ok(Descriptor { availability: self.availability.is_some(), ..descriptor })
     }
+}
+
+fn size(component: &Component) -> u64 {
+    let image = component.image_range();
+    (image.end.addr() - image.start.addr()) as u64
 }
 
 /// Names of the imported interfaces that have functions; an interface of types alone reaches nothing.

@@ -78,6 +78,10 @@ pub struct About {
     pub source: Option<String>,
     /// The JSON Schema of what the operator may set, an object's.
     pub config_schema: Option<Value>,
+    /// Whether it is safe to let one instance answer several calls, one after the other: `"reusable": true` in `meta`. What
+    /// the policy says of it under `reuse` decides.
+    #[serde(default)]
+    pub reusable: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -166,8 +170,14 @@ impl About {
             homepage: optional("about.homepage", info.homepage)?,
             source: optional("about.source", info.source)?,
             config_schema: info.config_schema.map(|schema| settings_schema(&schema)).transpose()?,
+            reusable: info.meta.is_some_and(|text| says_reusable(&text)),
         })
     }
+}
+
+/// Whether `meta` of a plugin declares it reusable. What else stands there is nobody's business, as before.
+fn says_reusable(text: &str) -> bool {
+    meta(text).is_ok_and(|meta| meta.get("reusable") == Some(&Value::Bool(true)))
 }
 
 /// The schema of the settings, within the bounds of those of arguments.

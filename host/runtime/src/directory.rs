@@ -3,22 +3,22 @@
 //!
 //! What is remembered decides nothing by itself: from it and the policy, [`crate::installed`] makes what runs.
 
+mod reading;
+
+pub(crate) use reading::{Found, Reading};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use toolbay_core::name::PluginId;
 
 use crate::error::{HostError, LoadError};
 use crate::file::Stamp;
 use crate::installed::{Outcome, Slot};
 use crate::loader::{Candidate, Loader, candidates};
-
-/// When a file is tried again that could not be read or prepared for a reason which may pass.
-const RETRY: Duration = Duration::from_secs(60);
 
 /// How a directory is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,11 @@ pub(crate) struct Task {
 impl Directory {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, slots: Vec::new(), known: BTreeMap::new(), moving: BTreeMap::new() }
+    }
+
+    /// Whether nothing of it was ever read.
+    pub(crate) fn is_new(&self) -> bool {
+        self.known.is_empty()
     }
 
     /// Forgets what was refused because the operator had pinned other bytes: the policy is another one.
@@ -247,44 +252,4 @@ fn settled(
         *seen = (stamp, now);
     }
     now.saturating_duration_since(seen.1) >= time
-}
-
-/// Reads files, several at once; `None` for one that is being written.
-pub(crate) async fn read_all(loader: &Loader, tasks: Vec<Task>) -> Vec<(Key, Option<Known>)> {
-    let at_once = std::thread::available_parallelism().map_or(2, usize::from);
-    futures_util::stream::iter(tasks)
-        .map(|task| async move { (task.key.clone(), read_one(loader, task).await) })
-        .buffered(at_once)
-        .collect()
-        .await
-}
-
-async fn read_one(loader: &Loader, task: Task) -> Option<Known> {
-    let Task { key: (_, id), file, seen, still, known } = task;
-    let (contents, stamp) = match loader.read(id, &file).await {
-        Ok(read) => read,
-        Err(error) => return Some(refused(error, seen, None)),
-    };
-    if still && stamp != seen {
-        return None;
-    }
-    let digest = contents.origin.digest.to_string();
-    // Content decides: what is the same is the same plugin. What was refused for a reason that may pass is not.
-    if let Some(known) = known
-        && known.digest.as_ref() == Some(&digest)
-        && known.again.is_none()
-    {
-        return Some(Known { stamp, ..known });
-    }
-    Some(match loader.prepare(contents).await {
-        Ok(plugin) => Known { stamp, outcome: Ok(plugin), digest: Some(digest), again: None },
-        Err(error) => refused(error, stamp, Some(digest)),
-    })
-}
-
-/// A file that is no plugin, and when it is worth another look without having changed.
-fn refused(error: LoadError, stamp: Option<Stamp>, digest: Option<String>) -> Known {
-    let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));
-    let again = passes.then(|| Instant::now() + RETRY);
-    Known { stamp, outcome: Err(Arc::new(error)), digest, again }
 }

@@ -107,6 +107,8 @@ fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllo
     // Those that call others are in the pool while they wait for them, beside those that have a place.
     let steps = u32::try_from(MAX_DEPTH).unwrap_or(u32::MAX);
     let slots = limits.parallel_calls.saturating_add(limits.callers().saturating_mul(steps));
+    // And those that wait for another call.
+    let slots = slots.saturating_add(limits.warm_instances);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(64 * slots)

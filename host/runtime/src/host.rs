@@ -45,7 +45,9 @@ use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
+use crate::resident::{LoadedCode, Resident};
 use crate::spool::FileSpool;
+use crate::warm::WarmInstances;
 
 /// A plugin host. Cheap to clone; all clones are one host.
 #[derive(Clone)]
@@ -353,6 +355,8 @@ impl HostBuilder {
             linker,
             cache,
             compiler: Compiler::new(policy.host(), self.worker),
+            resident: Resident::new(policy.host().code_bytes),
+            warm: WarmInstances::new(policy.host()),
             admission: Admission::new(policy.host().clone()),
             folders,
             reads: Arc::new(ReadLog::default()),
@@ -580,6 +584,20 @@ impl Host {
         let services = self.installed.services();
         let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
         services.http.get(url, most, private.unwrap_or_default()).await
+    }
+
+    /// How much code of plugins is in memory now, and how often some was dropped: what was not called for longest goes when
+    /// there is more than `code_bytes` under `[host]`, and is mapped again from the cache when it is called. Code that could
+    /// not come back stays: without a cache, of a component that was given as bytes.
+    #[must_use]
+    pub fn loaded_code(&self) -> LoadedCode {
+        self.installed.shared.resident.loaded()
+    }
+
+    /// How many instances wait for another call of the session that used them, of plugins with `reuse` in the policy.
+    #[must_use]
+    pub fn warm_instances(&self) -> usize {
+        self.installed.shared.warm.count()
     }
 
     /// Places for guests that are free now; all of them when nothing runs.

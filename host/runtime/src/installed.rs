@@ -305,6 +305,8 @@ impl Installed {
             }
             self.registry.events().tell(event);
         }
+        // Nothing holds any more what was replaced but calls that run.
+        self.shared.warm.sweep();
     }
 }
 

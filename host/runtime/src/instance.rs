@@ -1,4 +1,5 @@
-//! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs.
+//! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs. The
+//! store of an instance that is used again ([`crate::warm`]) has every bound set anew.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ struct DeadlinePassed;
 
 /// A guest that runs. Whoever drops it before it has ended is told by the call what it had used.
 struct Running<'a> {
-    store: Store<GuestState>,
+    store: &'a mut Store<GuestState>,
     limits: &'a Limits,
     ended: bool,
 }
@@ -81,13 +82,29 @@ impl Bounds<'_> {
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Fault>, Usage) {
-        let deadline = state.deadline;
+        let mut store = self.store(state);
+        self.enter_store(&mut store, run).await
+    }
+
+    /// A store without an instance.
+    pub(crate) fn store(&self, state: GuestState) -> Store<GuestState> {
+        Store::new(&self.engine.wasmtime, state)
+    }
+
+    /// The same in a store of the caller's: a new one, or one in which an entry has ended well and whose state is a new one.
+    /// One in which an entry has not ended well is never entered again.
+    pub(crate) async fn enter_store<R>(
+        &self,
+        store: &mut Store<GuestState>,
+        run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
+    ) -> (Result<R, Fault>, Usage) {
         let turn = Turn::new(&self.engine.turns);
-        let mut running = match self.store(state, &turn) {
-            Ok(store) => Running { store, limits: self.limits, ended: false },
-            Err(error) => return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default()),
-        };
-        let done = self.until(deadline, turn.run(run(&mut running.store))).await;
+        if let Err(error) = self.bound(store, &turn) {
+            return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default());
+        }
+        let deadline = store.data().deadline;
+        let mut running = Running { store, limits: self.limits, ended: false };
+        let done = self.until(deadline, turn.run(run(running.store))).await;
         running.ended = true;
         let usage = running.usage();
         let state = running.store.data();
@@ -116,8 +133,8 @@ impl Bounds<'_> {
         }
     }
 
-    fn store(&self, state: GuestState, turn: &Arc<Turn>) -> wasmtime::Result<Store<GuestState>> {
-        let mut store = Store::new(&self.engine.wasmtime, state);
+    /// Sets every bound of an entry.
+    fn bound(&self, store: &mut Store<GuestState>, turn: &Arc<Turn>) -> wasmtime::Result<()> {
         store.limiter(|state| &mut state.limiter);
         store.set_max_component_handles(self.limits.handles.saturating_mul(OWN_HANDLES));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
@@ -131,7 +148,7 @@ impl Bounds<'_> {
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&turn).rest())))
         });
-        Ok(store)
+        Ok(())
     }
 
     fn deadline(&self) -> Fault {

@@ -37,6 +37,16 @@ impl Limiter {
         }
     }
 
+    /// Counts on from where another one stands, in the same store: what a guest holds is there whoever calls it.
+    pub(crate) fn follow(&mut self, before: &Self) {
+        (self.memory, self.peak_memory, self.elements) = (before.memory, before.memory, before.elements);
+    }
+
+    /// Whether the memories take half of what they may at most: the next call is to have room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.memory <= self.most_memory / 2
+    }
+
     /// Largest sum of memories so far, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.peak_memory

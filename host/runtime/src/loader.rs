@@ -16,6 +16,7 @@ use toolbay_core::tool::ToolDef;
 
 use crate::availability::Availability;
 use crate::breaker::Breaker;
+use crate::cache::Hit;
 use crate::capability::environment::Environment;
 use crate::capability::files::FileGrants;
 use crate::capability::{Granted, GrantedUnder, Services};
@@ -61,23 +62,23 @@ pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
 /// A compilation that is told of, and of whose end is told, also if it is given up.
 struct Told<'a> {
     listener: Option<&'a LoadListener>,
-    plugin: &'a PluginId,
+    plugin: PluginId,
     start: Instant,
 }
 
 impl<'a> Told<'a> {
-    fn begin(listener: Option<&'a LoadListener>, origin: &'a Origin) -> Self {
+    fn begin(listener: Option<&'a LoadListener>, origin: &Origin) -> Self {
         if let Some(listener) = listener {
             listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
         }
-        Self { listener, plugin: &origin.id, start: Instant::now() }
+        Self { listener, plugin: origin.id.clone(), start: Instant::now() }
     }
 }
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
         if let Some(listener) = self.listener {
-            listener(LoadEvent::Compiled { plugin: self.plugin, elapsed: self.start.elapsed() });
+            listener(LoadEvent::Compiled { plugin: &self.plugin, elapsed: self.start.elapsed() });
         }
     }
 }
@@ -164,6 +165,20 @@ fn tell_undeclared(plugin: &Plugin, mut warn: impl FnMut(String)) {
     }
 }
 
+/// How many calls an instance answers: what the operator wants, if the author says that it is safe.
+fn reuse(policy: &Policy, plugin: &Plugin, mut warn: impl FnMut(String)) -> u32 {
+    let (wanted, about) = (policy.reuse(&plugin.id), plugin.descriptor.about.as_ref());
+    if wanted > 1 && !about.is_some_and(|about| about.reusable) {
+        warn(
+            "the policy has `reuse` for it, but it does not declare that its instances are safe to use again: each call \
+             gets a new one"
+                .to_owned(),
+        );
+        return 0;
+    }
+    wanted
+}
+
 /// Turns components into plugins.
 #[derive(Clone)]
 pub(crate) struct Loader {
@@ -195,14 +210,21 @@ impl Loader {
 
     /// Makes a plugin of what was read: with what the cache knows, or compiled.
     pub(crate) async fn prepare(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
-        let Contents { origin, bytes } = contents;
+        match self.known(&contents).await? {
+            Some(plugin) => Ok(plugin),
+            None => self.compile(contents).await,
+        }
+    }
+
+    /// Makes a plugin of what was read, if the cache knows it.
+    pub(crate) async fn known(&self, contents: &Contents) -> Result<Option<Arc<Plugin>>, LoadError> {
+        let origin = &contents.origin;
         self.check_pin(&origin.id, &origin.digest)?;
         let (shared, digest) = (Arc::clone(&self.shared), origin.digest.clone());
-        let known = tokio::task::spawn_blocking(move || shared.cache.as_ref()?.get(&digest));
-        match known.await.map_err(|e| LoadError::Host(e.to_string()))? {
-            Some(hit) => Ok(Arc::new(Plugin::new(Arc::clone(&self.shared), origin, hit.descriptor, None))),
-            None => self.compile(origin, bytes).await,
-        }
+        let hit = tokio::task::spawn_blocking(move || shared.cache.as_ref()?.get(&digest));
+        let hit = hit.await.map_err(|e| LoadError::Host(e.to_string()))?;
+        let plugin = |hit: Hit| Plugin::new(Arc::clone(&self.shared), origin.clone(), hit.descriptor, true);
+        Ok(hit.map(plugin))
     }
 
     /// Prepares a plugin from bytes; its code stays in memory.
@@ -212,7 +234,7 @@ impl Loader {
         }
         let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None };
         self.check_pin(&origin.id, &origin.digest)?;
-        self.compile(origin, bytes).await
+        self.compile(Contents { origin, bytes }).await
     }
 
     /// Whether the operator pinned the plugin to other bytes.
@@ -226,7 +248,8 @@ impl Loader {
     }
 
     /// Compiles, links, asks what it is, stores.
-    async fn compile(&self, origin: Origin, bytes: Vec<u8>) -> Result<Arc<Plugin>, LoadError> {
+    pub(crate) async fn compile(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
+        let Contents { origin, bytes } = contents;
         let told = Told::begin(self.listener.as_ref(), &origin);
         let shared = &self.shared;
         let read = tokio::task::spawn_blocking(move || {
@@ -246,12 +269,12 @@ impl Loader {
         let descriptor =
             code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
         drop(place);
-        let (host, id, digest, known) =
-            (Arc::clone(shared), origin.id.clone(), origin.digest.clone(), descriptor.clone());
-        let store = tokio::task::spawn_blocking(move || host.store(&id, &digest, compiled, &known));
-        store.await.map_err(|e| LoadError::Host(e.to_string()))?;
+        let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);
+        let this = Arc::clone(&plugin);
+        let keep = tokio::task::spawn_blocking(move || this.keep(compiled, code));
+        keep.await.map_err(|e| LoadError::Host(e.to_string()))?;
         drop(told);
-        Ok(Arc::new(Plugin::new(Arc::clone(shared), origin, descriptor, Some(code))))
+        Ok(plugin)
     }
 
     /// Joins a plugin with what the policy grants it. `warn` hears what is granted but can not be had. Blocks on
@@ -290,6 +313,7 @@ impl Loader {
             None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
             Some(_) => None,
         };
+        let reuse = reuse(policy, plugin, &mut warn);
         let mut bundle = Bundle::default();
         let entries = plugin.descriptor.tools.iter().map(|tool| tool.entry.clone());
         for ((name, def), entry) in defined.into_iter().zip(entries) {
@@ -315,6 +339,7 @@ impl Loader {
                 granted,
                 config: Arc::clone(&config),
                 entry,
+                reuse,
             };
             let asks = policy.asks_reason(Some((id, &invoker.name)));
             // The whole policy's settings, too: it may be another than when the host was made.

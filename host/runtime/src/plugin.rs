@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use tokio::sync::OnceCell;
+use arc_swap::Guard;
 use toolbay_core::name::PluginId;
 use toolbay_core::tool::ToolSource;
 use wasmtime::component::{Component, Linker};
@@ -17,7 +18,9 @@ use crate::descriptor::Descriptor;
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::LoadError;
+use crate::resident::{Resident, Slot};
 use crate::state::GuestState;
+use crate::warm::WarmInstances;
 
 /// What all plugins of a host share.
 pub(crate) struct Shared {
@@ -25,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) linker: Linker<GuestState>,
     pub(crate) cache: Option<Cache>,
     pub(crate) compiler: Compiler,
+    pub(crate) resident: Arc<Resident>,
+    pub(crate) warm: Arc<WarmInstances>,
     pub(crate) admission: Admission,
     pub(crate) folders: Folders,
     pub(crate) reads: Arc<ReadLog>,
@@ -46,11 +51,11 @@ pub(crate) struct Plugin {
     pub(crate) file: Option<PathBuf>,
     pub(crate) descriptor: Descriptor,
     pub(crate) from_cache: bool,
-    code: OnceCell<Arc<Code>>,
+    code: Arc<Slot>,
 }
 
 /// Where a plugin comes from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) id: PluginId,
     pub(crate) digest: Digest,
@@ -59,15 +64,16 @@ pub(crate) struct Origin {
 }
 
 impl Plugin {
+    /// A plugin without its code.
     pub(crate) fn new(
         shared: Arc<Shared>,
         origin: Origin,
         descriptor: Descriptor,
-        code: Option<Arc<Code>>,
-    ) -> Self {
+        from_cache: bool,
+    ) -> Arc<Self> {
         let Origin { id, digest, bytes, file } = origin;
-        let from_cache = code.is_none();
-        Self { shared, id, digest, bytes, file, descriptor, from_cache, code: OnceCell::new_with(code) }
+        let code = shared.resident.slot(file.is_some());
+        Arc::new(Self { shared, id, digest, bytes, file, descriptor, from_cache, code })
     }
 
     /// The version it claims.
@@ -82,8 +88,18 @@ impl Plugin {
     }
 
     /// The code, if it is in memory.
-    pub(crate) fn loaded(&self) -> Option<&Arc<Code>> {
-        self.code.get()
+    pub(crate) fn loaded(&self) -> Guard<Option<Arc<Code>>> {
+        self.code.code()
+    }
+
+    /// Notes that it is called.
+    pub(crate) fn called(&self, now: Instant) {
+        self.code.used(now);
+    }
+
+    /// Its code is there to stay: its file holds something else now.
+    pub(crate) fn stay(&self) {
+        self.code.stay();
     }
 
     /// The code, from memory, from the cache, or compiled again from the file.
@@ -91,10 +107,15 @@ impl Plugin {
     /// # Errors
     /// When the cache lost the code and the file is gone or not the same any more.
     pub(crate) async fn code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
-        if let Some(code) = self.code.get() {
+        self.called(Instant::now());
+        if let Some(code) = &*self.loaded() {
             return Ok(Arc::clone(code));
         }
-        self.code.get_or_try_init(|| self.load_code()).await.cloned()
+        let _alone = self.code.loading.lock().await;
+        if let Some(code) = &*self.loaded() {
+            return Ok(Arc::clone(code));
+        }
+        self.load_code().await
     }
 
     async fn load_code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
@@ -103,9 +124,13 @@ impl Plugin {
             let shared = &plugin.shared;
             let cached = shared.cache.as_ref().and_then(|cache| {
                 let hit: Hit = cache.get(&plugin.digest)?;
-                cache.code(&shared.engine, &plugin.digest, &hit)
+                let component = cache.code(&shared.engine, &plugin.digest, &hit)?;
+                Some((component, cache.code_file(&plugin.digest)))
             });
-            cached.map(|component| shared.link(&component)).transpose()
+            let Some((component, file)) = cached else { return Ok(None) };
+            let code = shared.link(&component)?;
+            plugin.code.put(Arc::clone(&code), Some(file));
+            Ok(Some(code))
         });
         match cached.await? {
             Some(code) => Ok(code),
@@ -130,10 +155,23 @@ impl Plugin {
         let plugin = Arc::clone(self);
         let store = self.off_the_async_threads(move || {
             let code = plugin.shared.link(&compiled.component)?;
-            plugin.shared.store(&plugin.id, &plugin.digest, compiled, &plugin.descriptor);
+            plugin.keep(compiled, Arc::clone(&code));
             Ok(code)
         });
         store.await
+    }
+
+    /// Stores what was compiled, where there is a cache, and keeps its code in memory. Blocks.
+    pub(crate) fn keep(&self, compiled: Compiled, code: Arc<Code>) {
+        let cached = self.shared.cache.as_ref().and_then(|cache| {
+            let stored =
+                compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
+            stored
+                .inspect_err(|error| tracing::warn!(plugin = %self.id, error, "compiled code was not stored"))
+                .ok()
+                .map(|()| cache.code_file(&self.digest))
+        });
+        self.code.put(code, cached);
     }
 
     async fn off_the_async_threads<T: Send + 'static>(
@@ -148,14 +186,5 @@ impl Shared {
     /// Links a component with what guests may import.
     pub(crate) fn link(&self, component: &Component) -> Result<Arc<Code>, LoadError> {
         Code::link(&self.engine, &self.linker, component).map(Arc::new)
-    }
-
-    /// Stores what was compiled, where there is a cache. Blocks.
-    pub(crate) fn store(&self, id: &PluginId, digest: &Digest, compiled: Compiled, descriptor: &Descriptor) {
-        let Some(cache) = &self.cache else { return };
-        let stored = compiled.serialized().and_then(|code| cache.put(digest, &code, descriptor));
-        if let Err(error) = stored {
-            tracing::warn!(plugin = %id, error, "compiled code was not stored");
-        }
     }
 }

@@ -1,15 +1,18 @@
 //! Reading again what a host was made from: its directories and its policy.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolbay_core::event::Event;
 use toolbay_core::policy::Policy;
 
-use crate::directory::{Directory, Look, read_all};
+use crate::directory::{Directory, Found, Look, Reading};
 use crate::error::{HostError, LoadError};
 use crate::host::{Host, gates};
 use crate::installed::{Slot, Why};
+use crate::loader::Loader;
 use crate::report::LoadReport;
 
 impl Host {
@@ -70,13 +73,15 @@ impl Host {
         let _one_scan = self.scanning.lock().await;
         let mut directories = self.directories.lock().await;
         let loader = self.installed.loader();
+        // A first start hands out what is ready; what changes later is one change.
+        let first = directories.iter().all(Directory::is_new);
         let (mut pending, mut changed, mut tasks) = (false, why.judges(), Vec::new());
         for directory in directories.iter_mut() {
             match directory.look(&loader, how).await {
                 Ok(looked) => {
                     pending |= looked.pending;
                     changed |= looked.changed;
-                    tasks.push((directory.path.clone(), looked.tasks));
+                    tasks.extend(looked.tasks.into_iter().map(|task| (directory.path.clone(), task)));
                 }
                 Err(error) => changed |= gone(directory, &error),
             }
@@ -86,26 +91,37 @@ impl Host {
             report = self.order(&directories, why).await;
         }
         drop(directories);
-        tasks.retain(|(_, tasks)| !tasks.is_empty());
-        if !tasks.is_empty() {
-            let mut read = Vec::new();
-            for (path, tasks) in tasks {
-                read.push((path, read_all(&loader, tasks).await));
+        let mut reading = Reading::new(&loader, tasks);
+        while let Some(mut found) = reading.next().await {
+            while !first && let Some(more) = reading.next().await {
+                found.extend(more);
             }
-            let mut directories = self.directories.lock().await;
-            let now = self.installed.loader();
-            let same_policy = Arc::ptr_eq(&now.services, &loader.services);
-            for (path, read) in read {
-                let Some(directory) = directories.iter_mut().find(|one| one.path == path) else { continue };
-                pending |= !directory.learn(read, same_policy);
-                if let Err(error) = directory.look(&now, Look::Known).await {
-                    gone(directory, &error);
-                }
-            }
-            report = report.then(self.order(&directories, Why::Found).await);
+            let (learned, stood_still) = self.learn(&loader, found).await;
+            report = report.then(learned);
+            pending |= !stood_still;
         }
         self.map_kept(&report).await;
         (report, pending)
+    }
+
+    /// Puts what was read under a loader's policy in order; also tells whether all of it stood still meanwhile.
+    async fn learn(&self, loader: &Loader, found: Vec<Found>) -> (LoadReport, bool) {
+        let mut read: BTreeMap<PathBuf, Vec<_>> = BTreeMap::new();
+        for (path, key, known) in found {
+            read.entry(path).or_default().push((key, known));
+        }
+        let mut directories = self.directories.lock().await;
+        let now = self.installed.loader();
+        let same_policy = Arc::ptr_eq(&now.services, &loader.services);
+        let mut stood_still = true;
+        for directory in directories.iter_mut() {
+            let Some(read) = read.remove(&directory.path) else { continue };
+            stood_still &= directory.learn(read, same_policy);
+            if let Err(error) = directory.look(&now, Look::Known).await {
+                gone(directory, &error);
+            }
+        }
+        (self.order(&directories, Why::Found).await, stood_still)
     }
 
     /// What runs now, as a report of a pass that changed nothing.
@@ -134,6 +150,7 @@ impl Host {
         for id in report.problems.iter().filter(|problem| problem.kept).filter_map(|one| one.plugin.as_ref())
         {
             let Some(running) = self.installed.loaded().plugins.get(id).cloned() else { continue };
+            running.plugin.stay();
             if let Err(error) = running.plugin.code().await {
                 tracing::warn!(plugin = %id, %error, "the version that goes on has no code any more");
             }

@@ -28,7 +28,9 @@ impl LoadReport {
     /// What two passes came to, one after the other.
     pub(crate) fn then(mut self, later: Self) -> Self {
         self.changes.extend(later.changes);
+        self.changes.sort_by(|one, other| one.order().cmp(&other.order()));
         self.warnings.extend(later.warnings);
+        self.warnings.sort_by(|one, other| one.plugin.cmp(&other.plugin));
         self.restart.extend(later.restart);
         Self { loaded: later.loaded, problems: later.problems, ..self }
     }
@@ -56,6 +58,13 @@ pub enum ChangeKind {
     Regranted,
     /// It is gone.
     Removed,
+}
+
+impl PluginChange {
+    /// What went comes first.
+    fn order(&self) -> (bool, &PluginId) {
+        (self.kind != ChangeKind::Removed, &self.plugin)
+    }
 }
 
 impl ChangeKind {

@@ -103,6 +103,19 @@ impl GuestState {
         Ok(state)
     }
 
+    /// The same in the store of an instance that was used before. All of it is of the call that begins; only the memory that
+    /// the guest has is counted on.
+    pub(crate) fn following(mut self, before: &Self) -> Self {
+        self.limiter.follow(&before.limiter);
+        self
+    }
+
+    /// Whether an instance can be used again: nothing of the host is open in it, whose next state would not know it, and it
+    /// has room.
+    pub(crate) fn can_rest(&self) -> bool {
+        self.table.is_empty() && self.limiter.has_room()
+    }
+
     /// What every guest has of WASI.
     fn begin(&self) -> Begun {
         let (stdout, stderr) = (Sink::new(self.stdio_bytes), Sink::new(self.stdio_bytes));

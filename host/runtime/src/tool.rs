@@ -11,19 +11,22 @@ use toolbay_core::invoke::onward::{MayCall, Onward, WayOn};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
+use wasmtime::Store;
 
 use crate::admission::{Lent, Place};
 use crate::answer::{from_guest, size_of};
+use crate::bindings::types::ToolResult;
 use crate::breaker::Breaker;
 use crate::capability::invoke::Caller;
 use crate::capability::{
     Capabilities, GrantedUnder, RunningCall, attachments, context, http, invoke, log, process, secrets,
 };
-use crate::code::Code;
+use crate::code::{Code, Contract, Tools};
 use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
+use crate::warm::{Owner, Used};
 
 /// One tool of a plugin with what it may use.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct PluginTool {
     pub(crate) config: Arc<std::collections::BTreeMap<String, String>>,
     pub(crate) breaker: Breaker,
     pub(crate) entry: Entry,
+    /// How many calls an instance answers; 0 and 1: one.
+    pub(crate) reuse: u32,
 }
 
 impl Invoke for PluginTool {
@@ -58,6 +63,12 @@ impl Invoke for PluginTool {
     ) -> BoxFuture<'a, Invocation> {
         Box::pin(self.invoked(call, ctx, Some(onward)))
     }
+}
+
+/// An instance that can be used again, if the answer is one.
+struct Kept {
+    owner: Owner,
+    used: Box<Used>,
 }
 
 /// The place of a call while it runs.
@@ -102,8 +113,9 @@ impl PluginTool {
         let shared = &self.plugin.shared;
         self.breaker.check()?;
         // Before the place: nobody else is to wait while this plugin is mapped or compiled.
+        let loaded = self.plugin.loaded();
         let brought;
-        let code = match self.plugin.loaded() {
+        let code = match &*loaded {
             Some(code) => code,
             None => {
                 // In a box: that it happens once, each call is not to pay for in memory.
@@ -136,17 +148,81 @@ impl PluginTool {
             cancel: ctx.cancel(),
         };
         let name = self.name.as_str();
-        let run = bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await);
-        let (result, used) = run.await;
+        let mut kept = None;
+        let (result, used) = match tools {
+            Tools::Contract(contract) if self.reuse > 1 => {
+                let owner = self.owner(ctx, code);
+                Box::pin(self.run_again(&bounds, contract, call, state, owner, &mut kept)).await
+            }
+            _ => bounds.enter(state, async |store| tools.call(store, &self.entry, name, call).await).await,
+        };
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
         let answer = result.and_then(|answer| {
             usage.result_bytes = size_of(&answer);
             from_guest(answer).map_err(|problem| self.broken(&problem))
         });
         pass.ended(answer.as_ref().err().map(|fault| fault.kind));
+        if let Some(Kept { owner, used }) = kept.filter(|_| answer.is_ok() && !ctx.cancel().is_cancelled()) {
+            shared.warm.put(owner, used);
+        }
         // Not before: the next call in this place is to know what became of this one.
         drop((place, step));
         Ok(answer??)
+    }
+
+    fn owner(&self, ctx: &CallContext, code: &Arc<Code>) -> Owner {
+        let granted = self.granted.under(ctx.profile.as_deref());
+        Owner::new(&self.plugin.id, ctx, granted, code)
+    }
+
+    /// Runs the tool in an instance that the same owner used before, or else in a new one, which is kept if the call ends
+    /// well, it has more to answer, and nothing of the call is left in it.
+    async fn run_again(
+        &self,
+        bounds: &Bounds<'_>,
+        contract: &Contract,
+        call: &Admitted,
+        state: GuestState,
+        owner: Owner,
+        kept: &mut Option<Kept>,
+    ) -> (Result<ToolResult, Fault>, Usage) {
+        let (name, args) = (self.name.as_str(), call.args());
+        let shared = &self.plugin.shared;
+        let (mut store, guest, calls) = match shared.warm.take(&owner) {
+            Some(used) => {
+                let Used { mut store, guest, calls } = *used;
+                let state = state.following(store.data());
+                *store.data_mut() = state;
+                (store, Some(guest), calls)
+            }
+            None => (bounds.store(state), None, 0),
+        };
+        let run = async |store: &mut Store<GuestState>| {
+            let guest = match guest {
+                Some(guest) => guest,
+                None => contract.instance(store).await?,
+            };
+            Ok((guest, contract.call_in(guest, store, name, args).await?))
+        };
+        let (ended, usage) = bounds.enter_store(&mut store, run).await;
+        let ended = ended.map(|(guest, answer)| {
+            let calls = calls + 1;
+            if calls < self.reuse && store.data().can_rest() && self.rest(&mut store).is_ok() {
+                *kept = Some(Kept { owner, used: Box::new(Used { store, guest, calls }) });
+            }
+            answer
+        });
+        (ended, usage)
+    }
+
+    /// Takes all of the call out of a store that is to wait for the next one.
+    fn rest(&self, store: &mut Store<GuestState>) -> wasmtime::Result<()> {
+        let nothing = Capabilities::sealed(self.plugin.id.clone(), Arc::clone(&self.limits));
+        let state = GuestState::new(Seal::Sealed, &self.limits, nothing)?.following(store.data());
+        *store.data_mut() = state;
+        // The callback holds the call's turn.
+        store.epoch_deadline_trap();
+        Ok(())
     }
 
     /// Waits to be one of those that call others. In a box, as what few calls do.
@@ -178,6 +254,7 @@ impl PluginTool {
         caller: Option<Caller>,
     ) -> wasmtime::Result<GuestState> {
         let began = Instant::now();
+        self.plugin.called(began);
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {

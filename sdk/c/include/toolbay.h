@@ -123,7 +123,11 @@ typedef struct {
   tb_result (*run)(tb_json args);
 } tb_tool;
 
-typedef struct { const char *name, *version, *description, *authors, *license, *homepage, *source; } tb_about;
+/* `reusable`: one instance may answer several calls, one after the other. */
+typedef struct {
+  const char *name, *version, *description, *authors, *license, *homepage, *source;
+  bool reusable;
+} tb_about;
 
 /* A result that a reducer may make shorter. `error_code` is NULL if the tool went well. */
 typedef struct {

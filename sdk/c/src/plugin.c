@@ -138,7 +138,7 @@ void *tb_describe(const tb_about *about) {
   info = (abi_plugin_info){
     .name = tb_str_of(about->name), .version = tb_str_of(about->version), .description = abi_some(about->description),
     .authors = abi_some(about->authors), .license = abi_some(about->license), .homepage = abi_some(about->homepage),
-    .source = abi_some(about->source),
+    .source = abi_some(about->source), .meta = abi_some(about->reusable ? "{\"reusable\":true}" : NULL),
   };
   return &info;
 }

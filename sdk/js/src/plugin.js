@@ -108,14 +108,14 @@ export function reducer({ tool: toolName, description, reduce }) {
 }
 
 /** Puts a plugin together; the module exports it as its default. */
-export function plugin({ tools = [], reducers = [], available = null }) {
+export function plugin({ tools = [], reducers = [], available = null, reusable = false }) {
   const names = new Set();
   for (const { definition } of tools) {
     if (names.has(definition.name)) throw new TypeError(`two tools have the name ${JSON.stringify(definition.name)}`);
     names.add(definition.name);
   }
   if (tools.length + reducers.length === 0) throw new TypeError('the plugin has no tools and no reducers');
-  return Object.freeze({ tools: [...tools], reducers: [...reducers], available });
+  return Object.freeze({ tools: [...tools], reducers: [...reducers], available, reusable: reusable === true });
 }
 
 /** The exports of the contract, by interface; which of them a component has is up to its world. */
@@ -130,7 +130,7 @@ export function exported(made, about) {
       reduce: (input, ctx) => reduce(made, input, ctx),
     },
     availability: { check: (name) => check(made, name) },
-    about: { describe: () => about },
+    about: { describe: () => (made.reusable ? { ...about, meta: '{"reusable":true}' } : about) },
   };
 }
 

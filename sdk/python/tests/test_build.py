@@ -61,9 +61,10 @@ class Build(unittest.TestCase):
     def test_the_manifest_says_who_made_it(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "pyproject.toml"
-            path.write_text('[project]\nname = "n"\nversion = "2"\nauthors = [{name = "A"}, {name = "B"}]\n[tool.toolbay.config]\ntype = "object"\n')
+            path.write_text('[project]\nname = "n"\nversion = "2"\nauthors = [{name = "A"}, {name = "B"}]\n[tool.toolbay]\nreusable = true\n[tool.toolbay.config]\ntype = "object"\n')
             about = build.about_of(Path(folder) / "src/plugin.py")
             self.assertEqual((about["name"], about["version"], about["authors"], about["config_schema"]), ("n", "2", "A, B", '{"type": "object"}'))
+            self.assertEqual(about["meta"], '{"reusable": true}')
             path.write_text("not toml")
             with self.assertRaises(build.Failed):
                 build.about_of(Path(folder) / "plugin.py")

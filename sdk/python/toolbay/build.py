@@ -127,10 +127,10 @@ def world(names: list[str], sealed: bool) -> str:
 def about_of(plugin: Path) -> dict[str, str | None]:
     """What the nearest `pyproject.toml` says, for people to read."""
     project: dict[str, Any] = {}
-    config = None
+    own: dict[str, Any] = {}
     for folder in plugin.parents:
         if (folder / "pyproject.toml").is_file():
-            project, config = read_project(folder / "pyproject.toml")
+            project, own = read_project(folder / "pyproject.toml")
             break
     urls = {key.lower(): value for key, value in project.get("urls", {}).items()}
     licence = project.get("license")
@@ -140,12 +140,14 @@ def about_of(plugin: Path) -> dict[str, str | None]:
         "authors": ", ".join(author.get("name", "") for author in project.get("authors", [])) or None,
         "license": licence.get("text") if isinstance(licence, dict) else licence,
         "homepage": urls.get("homepage"), "source": urls.get("source") or urls.get("repository"),
-        "config_schema": None if config is None else json.dumps(config), "meta": None,
+        "config_schema": json.dumps(own["config"]) if "config" in own else None,
+        "meta": json.dumps({"reusable": True}) if own.get("reusable") is True else None,
     }
 
 
-def read_project(path: Path) -> tuple[dict[str, Any], Any]:
-    """The table `project` of a `pyproject.toml`, and `tool.toolbay.config`: a schema of the operator's settings."""
+def read_project(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables `project` and `tool.toolbay` of a `pyproject.toml`. In the latter: `config`, a schema of the operator's
+    settings, and `reusable`, whether one instance may answer several calls."""
     try:
         import tomllib
     except ImportError:
@@ -154,7 +156,7 @@ def read_project(path: Path) -> tuple[dict[str, Any], Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise Failed(f"`{path}`: {error}") from error
-    return document.get("project", {}), document.get("tool", {}).get("toolbay", {}).get("config")
+    return document.get("project", {}), document.get("tool", {}).get("toolbay", {})
 
 
 if __name__ == "__main__":

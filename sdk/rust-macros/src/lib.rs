@@ -88,6 +88,8 @@ pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
 /// component does not have that export either. `available: check` names a function that is asked which tools are
 /// available. `config: Settings` names the type of the operator's settings, which the host checks when it loads the plugin;
 /// that of `#[tools]` need not be named. `offers: "offers.json"` embeds prompts, resources and icons, by a path from `Cargo.toml`.
+/// `reusable: true` declares that one instance may answer several calls, one after the other, which the operator can then
+/// allow within a session: nothing that one call leaves behind may harm the next.
 #[proc_macro]
 pub fn plugin(input: TokenStream) -> TokenStream {
     plugin::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -3,14 +3,14 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{LitStr, Path, Result, Token, Type};
+use syn::{LitBool, LitStr, Path, Result, Token, Type};
 
 use crate::capability::{list, option};
 use crate::offers;
 use crate::suggestion;
 
 /// What `plugin!` knows.
-const KEYS: [&str; 5] = ["tools", "reducers", "available", "offers", "config"];
+const KEYS: [&str; 6] = ["tools", "reducers", "available", "offers", "config", "reusable"];
 
 /// What stands between the braces of `plugin! { … }`.
 #[derive(Debug, Default)]
@@ -20,6 +20,7 @@ struct Lists {
     available: Option<Path>,
     offers: Option<LitStr>,
     config: Option<Type>,
+    reusable: bool,
 }
 
 impl Parse for Lists {
@@ -34,10 +35,11 @@ impl Parse for Lists {
                 "available" => lists.available = Some(input.parse()?),
                 "offers" => lists.offers = Some(input.parse()?),
                 "config" => lists.config = Some(input.parse()?),
+                "reusable" => lists.reusable = input.parse::<LitBool>()?.value,
                 _ => {
                     let message = format!(
                         "unknown list `{key}`{}; known are `tools: […]`, `reducers: […]`, `available: function`, \
-                         `offers: \"FILE\"` and `config: TYPE`",
+                         `offers: \"FILE\"`, `config: TYPE` and `reusable: true`",
                         suggestion::of(&key.to_string(), KEYS)
                     );
                     return Err(syn::Error::new(key.span(), message));
@@ -52,7 +54,7 @@ impl Parse for Lists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Lists { tools, reducers, available, offers, config } = syn::parse2(input)?;
+    let Lists { tools, reducers, available, offers, config, reusable } = syn::parse2(input)?;
     if tools.is_empty() && reducers.is_empty() {
         let message = "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`";
         return Err(syn::Error::new(Span::call_site(), message));
@@ -117,6 +119,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
                     homepage: env!("CARGO_PKG_HOMEPAGE"),
                     source: env!("CARGO_PKG_REPOSITORY"),
                     config: #config,
+                    reusable: #reusable,
                     of_tools: &[#(<#of_tools as ::toolbay_sdk::__private::Toolset>::SETTINGS),*],
                 };
             }
@@ -149,6 +152,14 @@ mod tests {
         let with = expand(quote!(tools: [a], available: checks::all)).unwrap().to_string();
         assert!(with.contains("export_availability") && with.contains("checks :: all"), "{with}");
         assert!(!expand(quote!(tools: [a])).unwrap().to_string().contains("export_availability"));
+    }
+
+    #[test]
+    fn a_plugin_is_reusable_only_if_it_says_so() {
+        let text = |tokens| expand(tokens).unwrap().to_string();
+        assert!(text(quote!(tools: [a], reusable: true)).contains("reusable : true"));
+        assert!(text(quote!(tools: [a])).contains("reusable : false"));
+        assert!(expand(quote!(tools: [a], reusable: 1)).is_err());
     }
 
     #[test]

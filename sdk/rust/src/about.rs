@@ -20,6 +20,8 @@ pub struct AboutSpec {
     pub config: Option<Of>,
     /// Those of its tools, if it names none.
     pub of_tools: &'static [Option<Of>],
+    /// Whether one instance may answer several calls.
+    pub reusable: bool,
 }
 
 /// Ties an [`AboutSpec`] to the type `plugin!` makes.
@@ -42,8 +44,8 @@ pub struct ExportedAbout<P>(PhantomData<P>);
 impl<P: AboutPlugin> Guest for ExportedAbout<P> {
     fn describe() -> PluginInfo {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let AboutSpec { name, version, description, authors, license, homepage, source, config, of_tools } =
-            P::ABOUT;
+        let AboutSpec { name, version, description, authors, license, homepage, source, .. } = P::ABOUT;
+        let AboutSpec { config, of_tools, reusable, .. } = P::ABOUT;
         PluginInfo {
             name: name.to_owned(),
             version: version.to_owned(),
@@ -53,7 +55,7 @@ impl<P: AboutPlugin> Guest for ExportedAbout<P> {
             homepage: given(homepage),
             source: given(source),
             config_schema: config.or_else(|| only(of_tools)).map(settings_schema),
-            meta: None,
+            meta: reusable.then(|| r#"{"reusable":true}"#.to_owned()),
         }
     }
 }

@@ -277,4 +277,5 @@ plugin! {
             rich, run, secret, setting, sometimes, spin, steps, wait, write],
     reducers: [first_line],
     available: available,
+    reusable: true,
 }

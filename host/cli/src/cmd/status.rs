@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use toolbay::LoadedCode;
+use toolbay_core::quantity;
 use toolbay_core::registry::{Flags, ToolStatus};
 use toolbay_core::text::one_line;
 use toolbay_core::tool::ToolSource;
@@ -54,6 +56,11 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
             false => writeln!(out, "mcp:{}\t{line}", server.name)?,
         }
     }
+    let code = code(host.loaded_code());
+    match output::stdout_is_terminal() {
+        true => writeln!(out, "{NAME}code in memory{NAME:#}  {DIM}{}{DIM:#}", code.replace('\t', "  "))?,
+        false => writeln!(out, "code-in-memory\t{code}")?,
+    }
     if let Some(held) = host.compile_worker_sandbox().await {
         let held = held.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
         match output::stdout_is_terminal() {
@@ -63,6 +70,13 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     }
     out.flush()?;
     Ok(Verdict::Good)
+}
+
+/// How much code of plugins is in memory.
+fn code(loaded: LoadedCode) -> String {
+    let LoadedCode { plugins, bytes, most, dropped } = loaded;
+    let (whole, most) = (bytes.div_ceil(1 << 20), quantity::show_bytes(most));
+    format!("{whole}MiB of {most}\t{plugins} plugins\tdropped {dropped} times")
 }
 
 /// Whether it can be called, in one line.

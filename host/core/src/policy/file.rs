@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::servers::ServerSection;
-use super::{Lines, PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
+use super::{Lines, MAX_REUSE, PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
@@ -157,6 +157,8 @@ struct PluginSection {
     limits: LimitsPatch,
     #[serde(default)]
     serial: bool,
+    #[serde(default)]
+    reuse: u32,
     #[serde(default)]
     results: Delivery,
     toolcall_reason: Option<bool>,
@@ -329,6 +331,9 @@ impl Reduction {
 impl PluginSection {
     fn resolve(self, workspace: &Path, text: &str) -> Result<PluginPolicy, String> {
         self.limits.check()?;
+        if self.reuse > MAX_REUSE {
+            return Err(format!("`reuse` can be at most {MAX_REUSE} calls"));
+        }
         let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
         let lines = self.config.iter().map(|(key, value)| (key.clone(), line(value.span().start))).collect();
         let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
@@ -362,6 +367,7 @@ impl PluginSection {
             config_lines: Lines(lines),
             limits: self.limits,
             serial: self.serial,
+            reuse: self.reuse,
             results: self.results,
             toolcall_reason: self.toolcall_reason,
             rules,
