@@ -18,10 +18,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     ClientCapabilities, ClientResult, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest,
-    ElicitRequestParams, ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest,
-    LoggingLevel, LoggingMessageNotificationParam, ServerRequest,
+    ElicitRequestParams, ErrorData, GetExtensions as _, InputRequest, InputRequests, InputRequiredResult,
+    ListRootsRequest, LoggingLevel, LoggingMessageNotificationParam, RequestId, ServerRequest,
 };
-use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle};
+use rmcp::service::{OriginatingRequestId, PeerRequestOptions, RequestContext, RequestHandle};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,8 @@ const MAX_LOG_BYTES: usize = 16 << 10;
 /// The client of one call, as far as it can be asked.
 pub(crate) struct Asker {
     era: Era,
+    /// The request that is the call.
+    of: RequestId,
     peer: Peer<RoleServer>,
     client: ClientCapabilities,
     cancel: CancellationToken,
@@ -99,6 +101,7 @@ impl Asker {
     ) -> Self {
         Self {
             era,
+            of: context.id.clone(),
             peer: context.peer.clone(),
             client: context.client_capabilities().unwrap_or_default(),
             cancel,
@@ -215,7 +218,7 @@ impl Asker {
     async fn push(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            let request = match request(&ask).map_err(Unanswered::Failed)? {
+            let mut request = match request(&ask).map_err(Unanswered::Failed)? {
                 InputRequest::CreateMessage(request) => ServerRequest::CreateMessageRequest(request),
                 InputRequest::Elicitation(request) => ServerRequest::ElicitRequest(request),
                 InputRequest::ListRoots(request) => ServerRequest::ListRootsRequest(request),
@@ -223,6 +226,8 @@ impl Asker {
             };
             let failed =
                 |error: &dyn fmt::Display| Unanswered::Failed(visible(&error.to_string()).into_owned());
+            // Over HTTP it goes where the answer to the call goes; some clients listen to nothing else.
+            request.extensions_mut().insert(OriginatingRequestId(self.of.clone()));
             let options = PeerRequestOptions::no_options();
             let handle = self.peer.send_cancellable_request(request, options).await;
             let mut waiting = Waiting(Some(handle.map_err(|error| failed(&error))?));

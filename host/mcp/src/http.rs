@@ -21,12 +21,15 @@ mod endpoints;
 mod failures;
 mod files;
 mod front;
+mod line;
 mod names;
-mod replay;
+mod reading;
 mod route;
+mod session;
 mod sessions;
 mod socket;
 mod stateless;
+mod streams;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

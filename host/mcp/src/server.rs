@@ -6,22 +6,22 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
     CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    GetTaskParams, GetTaskResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
-    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool,
-    UnsubscribeRequestParams, UpdateTaskParams,
+    GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{RoleServer, ServerHandler};
+use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -237,6 +237,7 @@ impl Server {
             announcing: AtomicBool::new(false),
             watched: Watched::default(),
             closed,
+            peer: OnceLock::new(),
         }
     }
 
@@ -296,6 +297,8 @@ pub(crate) struct Connection {
     announcing: AtomicBool,
     watched: Watched,
     closed: CancellationToken,
+    /// Its client, once there was a handshake.
+    peer: OnceLock<Peer<RoleServer>>,
 }
 
 impl fmt::Debug for Connection {
@@ -307,6 +310,11 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    /// Its client, once there was a handshake.
+    pub(crate) fn peer(&self) -> Option<&Peer<RoleServer>> {
+        self.peer.get()
+    }
+
     fn options(&self) -> &Options {
         self.caller.server.options()
     }
@@ -464,6 +472,17 @@ impl ServerHandler for Connection {
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
         info.instructions.clone_from(&self.options().instructions);
         info
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let answer = self.negotiate_initialize(&request);
+        context.peer.set_peer_info(request);
+        self.peer.get_or_init(|| context.peer.clone());
+        answer
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
