@@ -165,20 +165,6 @@ fn tell_undeclared(plugin: &Plugin, mut warn: impl FnMut(String)) {
     }
 }
 
-/// How many calls an instance answers: what the operator wants, if the author says that it is safe.
-fn reuse(policy: &Policy, plugin: &Plugin, mut warn: impl FnMut(String)) -> u32 {
-    let (wanted, about) = (policy.reuse(&plugin.id), plugin.descriptor.about.as_ref());
-    if wanted > 1 && !about.is_some_and(|about| about.reusable) {
-        warn(
-            "the policy has `reuse` for it, but it does not declare that its instances are safe to use again: each call \
-             gets a new one"
-                .to_owned(),
-        );
-        return 0;
-    }
-    wanted
-}
-
 /// Turns components into plugins.
 #[derive(Clone)]
 pub(crate) struct Loader {
@@ -313,7 +299,8 @@ impl Loader {
             None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
             Some(_) => None,
         };
-        let reuse = reuse(policy, plugin, &mut warn);
+        let reusable = plugin.descriptor.about.as_ref().is_some_and(|about| about.reusable);
+        let reuse = settings::reuse(policy, id, reusable, &mut warn);
         let mut bundle = Bundle::default();
         let entries = plugin.descriptor.tools.iter().map(|tool| tool.entry.clone());
         for ((name, def), entry) in defined.into_iter().zip(entries) {

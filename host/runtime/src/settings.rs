@@ -41,6 +41,20 @@ pub(crate) fn check(
     }))
 }
 
+/// How many calls an instance answers: what the operator wants, if the author says that it is safe.
+pub(crate) fn reuse(policy: &Policy, plugin: &PluginId, reusable: bool, mut warn: impl FnMut(String)) -> u32 {
+    let wanted = policy.reuse(plugin);
+    if wanted > 1 && !reusable {
+        warn(
+            "the policy has `reuse` for it, but it does not declare that its instances are safe to use again: each call \
+             gets a new one"
+                .to_owned(),
+        );
+        return 0;
+    }
+    wanted
+}
+
 fn check_present(
     policy: &Policy,
     plugin: &PluginId,
