@@ -17,6 +17,7 @@ mod bad_input;
 mod bridge;
 mod bridge_hostile;
 mod bridge_http;
+mod cache;
 mod calls;
 mod cancellation;
 mod cap_attachments;

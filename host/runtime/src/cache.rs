@@ -14,9 +14,11 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use toolbay_core::name::PluginId;
 use wasmtime::component::Component;
 
 use crate::descriptor::Descriptor;
@@ -59,6 +61,8 @@ pub(crate) struct Cache {
     dir: PathBuf,
     key: String,
     bounds: Bounds,
+    /// Whether the log was told that nothing can be stored.
+    told: Arc<Once>,
 }
 
 /// The files of one component for one engine.
@@ -92,7 +96,8 @@ impl Cache {
         let mut hasher = DefaultHasher::new();
         engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
         (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-        let this = Self { dir: dir.to_path_buf(), key: format!("{:016x}", hasher.finish()), bounds };
+        let (dir, key) = (dir.to_path_buf(), format!("{:016x}", hasher.finish()));
+        let this = Self { dir, key, bounds, told: Arc::new(Once::new()) };
         this.sweep();
         Ok(this)
     }
@@ -199,6 +204,13 @@ impl Cache {
         self.write(&self.file(component, "json"), &metadata).map_err(|e| e.to_string())?;
         self.sweep();
         Ok(())
+    }
+
+    /// Tells that something could not be stored: once, since the next will not be either, and there may be thousands.
+    pub(crate) fn tell_once(&self, plugin: &PluginId, error: &str) {
+        self.told.call_once(|| {
+            tracing::warn!(folder = %self.dir.display(), %plugin, error, "compiled code is not stored: it is compiled at each start");
+        });
     }
 
     /// Writes beside and renames: a mapped file is never changed, a reader never sees a part.

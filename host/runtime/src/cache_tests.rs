@@ -9,7 +9,8 @@ fn cache(bounds: Bounds, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Ca
         let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
         File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     }
-    let cache = Cache { dir: dir.path().to_path_buf(), key: "0".repeat(16), bounds };
+    let (path, told) = (dir.path().to_path_buf(), Arc::new(Once::new()));
+    let cache = Cache { dir: path, key: "0".repeat(16), bounds, told };
     (dir, cache)
 }
 
@@ -73,4 +74,15 @@ fn a_use_is_noted() {
     cache.used(&path);
     let age = fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap_or_default();
     assert!(age < Duration::from_secs(3600), "{age:?}");
+}
+
+#[test]
+fn that_nothing_can_be_stored_is_told_once() {
+    let (_dir, cache) = cache(Bounds::default(), &[]);
+    let told = || cache.told.is_completed();
+    assert!(!told());
+    let plugin = PluginId::new("p").unwrap();
+    cache.clone().tell_once(&plugin, "no space left");
+    assert!(told(), "of one cache, whoever holds it");
+    cache.tell_once(&plugin, "no space left");
 }

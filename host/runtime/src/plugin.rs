@@ -167,7 +167,7 @@ impl Plugin {
             let stored =
                 compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
             stored
-                .inspect_err(|error| tracing::warn!(plugin = %self.id, error, "compiled code was not stored"))
+                .inspect_err(|error| cache.tell_once(&self.id, error))
                 .ok()
                 .map(|()| cache.code_file(&self.digest))
         });
