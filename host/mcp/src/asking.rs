@@ -114,11 +114,16 @@ impl Asker {
     ///
     /// # Errors
     /// A state that is not this server's, not for this request, too old or used.
-    pub(crate) fn take(&self, brought: Brought, seals: &Seals, about: &str) -> Result<(), ErrorData> {
+    pub(crate) fn take(
+        &self,
+        brought: Brought,
+        seals: &Seals,
+        about: impl FnOnce() -> String,
+    ) -> Result<(), ErrorData> {
         if self.era == Era::Legacy {
             return Ok(());
         }
-        let state = brought.state.map(|state| seals.open(about, &state)).transpose()?.unwrap_or_default();
+        let state = brought.state.map(|state| seals.open(&about(), &state)).transpose()?.unwrap_or_default();
         let mut round = self.round();
         let State { approval, answers, .. } = state;
         round.approved = approval;
@@ -156,7 +161,7 @@ impl Asker {
     pub(crate) fn required(
         &self,
         seals: &Seals,
-        about: &str,
+        about: impl FnOnce() -> String,
         life: Duration,
     ) -> Option<Result<InputRequiredResult, ErrorData>> {
         let (open, state) = {
@@ -169,7 +174,7 @@ impl Asker {
             answers.remove(APPROVE);
             (open, State::new(round.asked.take(), answers))
         };
-        Some(seals.seal(about, state, life).and_then(|state| {
+        Some(seals.seal(&about(), state, life).and_then(|state| {
             let requests = open.into_values().map(|ask| Ok((ask.key.clone(), request(&ask)?)));
             let requests: InputRequests = requests
                 .collect::<Result<_, String>>()

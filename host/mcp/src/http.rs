@@ -30,6 +30,8 @@ mod sessions;
 mod socket;
 mod stateless;
 mod streams;
+#[cfg(test)]
+mod streams_tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

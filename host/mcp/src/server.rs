@@ -435,11 +435,11 @@ impl Connection {
             && asker.offers(AskKind::Elicit)
         {
             let (responses, state) = (request.input_responses.take(), request.request_state.take());
-            asker.take(Brought { responses, state }, self.server().seals(), &about)?;
+            asker.take(Brought { responses, state }, self.server().seals(), || about.clone())?;
             match asker.of_host(question).await {
                 Ok(answer) => shelf::answered(&mut given, &answer)?,
                 Err(why) => {
-                    let required = asker.required(self.server().seals(), &about, self.options().ask_life);
+                    let required = asker.required(self.server().seals(), || about, self.options().ask_life);
                     let failed = || ErrorData::invalid_params(why.to_string(), None);
                     let mut required = required.ok_or_else(failed)??;
                     convert::sign(&mut required.meta, era);

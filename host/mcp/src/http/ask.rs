@@ -60,7 +60,7 @@ impl Asks<'_> {
     /// The answer of this server itself.
     pub(super) async fn answer(
         self,
-        server: Server,
+        server: &Server,
         mut parts: Parts,
         whole: Whole,
         share: Arc<Share>,
@@ -120,7 +120,7 @@ impl Asks<'_> {
     /// What answers the request, unless a session does.
     fn connection(
         &self,
-        server: Server,
+        server: &Server,
         parts: &Parts,
         begins: bool,
         closed: &CancellationToken,

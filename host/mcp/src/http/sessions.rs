@@ -265,7 +265,7 @@ impl SessionManager for Own {
         // Whoever leaves now will never know its id.
         let unknown = Unknown { own: self, id, known: false };
         let answer = self.begun(id)?.initialize(message).await?;
-        unknown.is_known();
+        unknown.told();
         Ok(answer)
     }
 
@@ -330,7 +330,7 @@ struct Unknown<'a> {
 }
 
 impl Unknown<'_> {
-    fn is_known(mut self) {
+    fn told(mut self) {
         self.known = true;
     }
 }
