@@ -53,11 +53,12 @@ fn no_arguments() -> String {
     "{}".to_owned()
 }
 
-/// All files of a folder.
+/// All files of a folder but that of Python's plugin.
 pub(crate) fn suites(folder: &Path) -> Result<Vec<Suite>> {
     let mut files: Vec<_> =
         std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.retain(|file| !file.ends_with("pyproject.toml"));
     files.sort();
     let read = |file: &Path| -> Result<Suite> {
         let text = std::fs::read_to_string(file)?;
