@@ -95,7 +95,7 @@ impl Default for CallLog {
 }
 
 impl CallLog {
-    /// A log of the last `most` calls; 0 keeps none.
+    /// A log of the last `most` calls, for which it takes the room at once; 0 keeps none.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { count: AtomicU64::new(0), ring: (0..most).map(|_| Mutex::default()).collect() }

@@ -14,7 +14,6 @@ pub use self::filter::Filter;
 use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
 use crate::offer::Offers;
-use crate::permission::Permissions;
 use crate::policy::Profile;
 pub use crate::registry::Entry;
 use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
@@ -252,13 +251,6 @@ impl View {
     #[must_use]
     pub fn profile_of(&self, tool: &str) -> Option<&Arc<str>> {
         self.held_as(tool).map_or(&self.filter, |held| held.filter).profile_name()
-    }
-
-    /// The rules of the profile under which calls of a tool run, which make those of the policy stricter.
-    #[must_use]
-    pub fn permissions_of(&self, tool: &str) -> Option<&Permissions> {
-        let filter = self.held_as(tool).map_or(&self.filter, |held| held.filter);
-        filter.profile.as_ref().map(|profile| &profile.permissions)
     }
 
     /// The reducer for results of this tool.

@@ -284,7 +284,8 @@ impl HostBuilder {
         self
     }
 
-    /// Remembers the last `entries` calls for [`Host::calls`]; 0 remembers none. The default is 1000.
+    /// Remembers the last `entries` calls for [`Host::calls`]; 0 remembers none. The default is 1000. The room for all of
+    /// them, some 200 bytes each, is taken when the host is made.
     #[must_use]
     pub fn call_log(mut self, entries: usize) -> Self {
         self.call_log = entries;

@@ -1,13 +1,15 @@
 //! What becomes of messages, whoever reads and whoever has left.
 
+#![expect(deprecated, reason = "older clients speak it: roots")]
+
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rmcp::model::{
-    EmptyResult, ErrorData, GetExtensions as _, JsonRpcMessage, ListRootsRequest, Notification,
-    ProgressNotificationParam, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerRequest, ServerResult, ToolListChangedNotification,
+    EmptyResult, ErrorData, JsonRpcMessage, ListRootsRequest, Notification, ProgressNotificationParam,
+    ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification, ServerRequest, ServerResult,
+    ToolListChangedNotification,
 };
 use rmcp::service::OriginatingRequestId;
 use tokio_util::sync::CancellationToken;
