@@ -234,3 +234,28 @@ fn dots_are_no_name_however_they_are_written() {
     let odd = Reach::parse("/srv/.\\.\\.", workspace).unwrap();
     assert_eq!(odd.folder(), Path::new("/srv/..."), "three dots are a name");
 }
+
+proptest! {
+    /// What is read byte by byte is what the parts of paths say.
+    #[test]
+    fn names_are_compared_whole(path in "/?([a.]{0,2}/){0,3}[a.]{0,2}", folder in "(/(a|aa|\\.a)){0,3}") {
+        let parts = |path: &Path| {
+            let mut out = PathBuf::from("/");
+            for part in path.components() {
+                match part {
+                    Component::ParentDir if !out.pop() => return None,
+                    Component::Normal(name) => out.push(name),
+                    _ => {}
+                }
+            }
+            Some(out)
+        };
+        let (path, folder) = (PathBuf::from("/").join(path), PathBuf::from("/").join(folder));
+        let normal = normalise(&path);
+        prop_assert_eq!(&normal, &parts(&path));
+        if let Some(normal) = normal {
+            prop_assert!(!normal.to_string_lossy().contains("//") && !normal.to_string_lossy().contains("/./"));
+            prop_assert_eq!(is_below(&normal, &folder), normal.starts_with(&folder), "{:?} {:?}", normal, folder);
+        }
+    }
+}

@@ -487,20 +487,20 @@ impl FileGrants {
 
     /// Finds the granted folder above a path, or says which policy line would open it.
     pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
-        let shown = reach::shown(path);
+        let shown = || reach::shown(path);
         if path.is_empty() || path.contains('\0') {
-            return Err(FileError::Other(format!("`{shown}` is not a path")));
+            return Err(FileError::Other(format!("`{}` is not a path", shown())));
         }
         if path.len() > MAX_PATH {
-            return Err(FileError::Other(format!("`{shown}` has more than {MAX_PATH} bytes")));
+            return Err(FileError::Other(format!("`{}` has more than {MAX_PATH} bytes", shown())));
         }
         let Some(full) = reach::normalise(&self.areas.policy.workspace().join(path)) else {
-            return Err(FileError::Denied(format!("`{shown}` leads above the root")));
+            return Err(FileError::Denied(format!("`{}` leads above the root", shown())));
         };
         // The deepest folder that covers the path: its handle is the narrowest.
         let areas = self.areas.of(access).iter().filter(|area| area.holds(&full, need));
         let Some(area) = areas.max_by_key(|area| area.root.path.as_os_str().len()) else {
-            return Err(FileError::Denied(self.areas.refusal(&full, &shown, access)));
+            return Err(FileError::Denied(self.areas.refusal(&full, &shown(), access)));
         };
         Ok(Operation {
             root: Arc::clone(&area.root),
@@ -512,7 +512,7 @@ impl FileGrants {
                 Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
                 _ => PathBuf::from("."),
             },
-            shown,
+            written: path.to_owned(),
             reader: self.reader.clone(),
             meter: Arc::clone(&self.meter),
         })

@@ -53,10 +53,9 @@ pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<Htt
     let (mut parts, body) = response.into_parts();
     let (body, truncated) =
         body::collect(session, &mut parts.headers, body, request.max_response_bytes).await?;
-    let url = seam::scrub(session, hop.url.to_string().into_bytes());
     Ok(HttpResponse {
         status: parts.status.as_u16(),
-        url: String::from_utf8_lossy(&url).into_owned(),
+        url: seam::text(session, hop.url.into()),
         headers: headers::show(session, &parts.headers),
         body,
         truncated,
