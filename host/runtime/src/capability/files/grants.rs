@@ -325,6 +325,7 @@ pub(super) struct Areas {
     policy: Arc<Policy>,
     plugin: PluginId,
     tool: ToolName,
+    profile: Option<Arc<str>>,
     read: Vec<Area>,
     write: Vec<Area>,
 }
@@ -360,7 +361,9 @@ impl Areas {
             );
         }
         let folder = reach::show(path.parent().unwrap_or(path), workspace);
-        let lines = self.policy.lines(&self.plugin, &self.tool, access.key(), &folder).replace('\n', " ");
+        let profile = self.profile.as_deref();
+        let lines = self.policy.lines((&self.plugin, &self.tool), profile, access.key(), &folder);
+        let lines = lines.replace('\n', " ");
         format!(
             "`{shown}` is outside of what this tool may {}; to allow it, write in the policy: {lines}",
             access.verb()
@@ -384,7 +387,7 @@ impl FileGrants {
     pub(crate) fn open(
         grants: &Grants,
         policy: &Arc<Policy>,
-        (plugin, tool): (&PluginId, &ToolName),
+        (plugin, tool, profile): (&PluginId, &ToolName, Option<&Arc<str>>),
         folders: &Folders,
         mut problem: impl FnMut(String),
     ) -> Result<Option<Self>, String> {
@@ -407,8 +410,8 @@ impl FileGrants {
         if read.is_empty() && write.is_empty() {
             return Ok(None);
         }
-        let areas =
-            Areas { policy: Arc::clone(policy), plugin: plugin.clone(), tool: tool.clone(), read, write };
+        let (plugin_id, tool, profile) = (plugin.clone(), tool.clone(), profile.cloned());
+        let areas = Areas { policy: Arc::clone(policy), plugin: plugin_id, tool, profile, read, write };
         Ok(Some(Self {
             areas: Arc::new(areas),
             reader: Reader::new(&Arc::default(), None),

@@ -148,7 +148,7 @@ pub(super) fn unreadable() -> NetError {
 pub(super) async fn collect(
     session: &Session,
     headers: &mut HeaderMap,
-    body: Inbound,
+    mut body: Inbound,
     asked: Option<u64>,
 ) -> Result<(Vec<u8>, bool), NetError> {
     let (left, limit) = session.bytes_left();
@@ -161,8 +161,9 @@ pub(super) async fn collect(
     let ahead = most.saturating_add(seam::ahead(session));
     let expected = if coding.is_none() { body.size_hint().lower().min(most).min(AHEAD) } else { 0 };
     let read = match coding {
-        None => pieces(body, ahead, expected).await,
-        Some(coding) => decoded(body, coding, ahead, left).await,
+        None => pieces(&mut body, ahead, expected).await,
+        // Decoders are large, and most bodies need none.
+        Some(coding) => Box::pin(decoded(body, coding, ahead, left)).await,
     };
     let (bytes, more) = read.map_err(|error| refused(session, &error, limit))?;
     if coding.is_some() {
@@ -178,7 +179,7 @@ pub(super) async fn collect(
 }
 
 /// Reads at most `most` bytes as they come, and says whether there are more.
-async fn pieces(mut body: Inbound, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
+async fn pieces(body: &mut Inbound, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
     while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(std::io::Error::other)?.into_data() else { continue };

@@ -39,7 +39,7 @@ impl Client {
     /// the time that is left to it; `check` is asked about all addresses that the host stands for, before any of them is connected to.
     pub(super) async fn dispatch(
         &self,
-        mut request: Request<Outgoing>,
+        mut request: Box<Request<Outgoing>>,
         key: Key,
         looks_up: &PluginId,
         (lease, left): (Lease, Duration),
@@ -56,6 +56,22 @@ impl Client {
                 Err((error, None)) => return Err(Unsent::Broken(error)),
             }
         }
+        // In a box, as all that is rare: a future is as large as its largest part, and moved whole.
+        let mut connection = Box::pin(self.open(&key, looks_up, left, check)).await?;
+        match connection.send(request).await {
+            Ok(response) => self.received(response, key, connection, lease),
+            Err((error, _)) => Err(Unsent::Broken(error)),
+        }
+    }
+
+    /// A new connection, to addresses that were checked.
+    async fn open(
+        &self,
+        key: &Key,
+        looks_up: &PluginId,
+        left: Duration,
+        check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
+    ) -> Result<Connection, NetError> {
         let addresses = self.resolver.addresses(looks_up, &key.host, key.port).await?;
         check(&addresses)?;
         let tls = match key.scheme {
@@ -63,11 +79,7 @@ impl Client {
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
         let place = self.places.take(&key.user, &self.pool, left).await?;
-        let mut connection = Connection::open(&addresses, &key, tls, place).await?;
-        match connection.send(request).await {
-            Ok(response) => self.received(response, key, connection, lease),
-            Err((error, _)) => Err(Unsent::Broken(error)),
-        }
+        Connection::open(&addresses, key, tls, place).await
     }
 
     fn received(
@@ -92,15 +104,16 @@ impl Client {
     }
 }
 
-/// A request as it goes out: the URL with the host as it was compared with the rules, and no other `host` header.
+/// A request as it goes out: the URL with the host as it was compared with the rules, and no other `host` header. In a
+/// box: it is passed on from future to future.
 pub(super) fn request(
     target: &Target,
     url: &Url,
     mut headers: HeaderMap,
     body: Outgoing,
-) -> Result<Request<Outgoing>, NetError> {
+) -> Result<Box<Request<Outgoing>>, NetError> {
     let invalid = |what: &str| NetError::Invalid(format!("the {what} can not be sent"));
-    let mut request = Request::new(body);
+    let mut request = Box::new(Request::new(body));
     *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
     let host = match url.port() {
         Some(port) => format!("{}:{port}", target.host()),
@@ -125,8 +138,9 @@ fn uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<U
 
 /// A request that was not sent, as [`request`] made it: each version of HTTP writes the host in one place, and takes it
 /// out of the other.
-fn whole(mut request: Request<Outgoing>, scheme: Scheme) -> Result<Request<Outgoing>, NetError> {
-    let again = || NetError::Transport("the connection was closed, and the request can not be sent again".to_owned());
+fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Request<Outgoing>>, NetError> {
+    let again =
+        || NetError::Transport("the connection was closed, and the request can not be sent again".to_owned());
     if let Some(authority) = request.uri().authority() {
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| again())?;
         request.headers_mut().insert(HOST, host);
@@ -137,3 +151,7 @@ fn whole(mut request: Request<Outgoing>, scheme: Scheme) -> Result<Request<Outgo
     }
     Ok(request)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+#[path = "rebinding_tests.rs"]
+mod rebinding_tests;
