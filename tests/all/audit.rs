@@ -227,7 +227,8 @@ async fn call_without_room(dir: &Path) {
         let results = host.call_all(&view, calls, TurnContext::default()).await;
         assert!(results[0].result.is_ok(), "{results:?}");
     }
-    println!("\nlost {}", audit.records_lost());
+    let said = format!("\nlost {}\n", audit.records_lost());
+    std::io::stdout().lock().write_all(said.as_bytes()).unwrap();
 }
 
 /// A file that may not grow takes a part of a line, as a disk does that is full. Calls go on; each record is in the file
@@ -254,8 +255,7 @@ async fn calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silenc
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.len(), 8 << 10, "as much as there is room for");
     let whole = text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
-    // One more: that the plugin was loaded.
-    assert!(lost > 0 && whole + lost == CALLS + 1, "{whole} + {lost}");
+    assert!(lost > 0 && whole + lost == CALLS, "{whole} + {lost}");
     let cut = !text.ends_with('\n');
     drop(FileAudit::open(&path).unwrap());
     let after = std::fs::read_to_string(&path).unwrap();
