@@ -1,12 +1,15 @@
 //! What a well-behaved guest sees and what its caller gets.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use integration_tests::{TestHost, outcome, output, refusal, structured, value};
 use serde_json::json;
-use toolbay::TurnContext;
 use toolbay::core::call::{Audience, Identity, Progress, ProgressSink};
-use toolbay::core::content::{BlockBody, ErrorCode, ResourceBody};
+use toolbay::core::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
+use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_gets_a_fresh_instance_each_time() {
@@ -134,4 +137,43 @@ async fn usage_is_told_and_fuel_is_deterministic() {
     let records = host.audit.take();
     assert_eq!((records.len(), records[0].outcome, records[0].usage.fuel), (2, "ok", first.usage.fuel));
     assert_eq!(records[0].source.as_ref().unwrap().plugin().unwrap().as_str(), "neighbour");
+}
+
+/// Also where a task of the runtime asked for the batch, whose thread works on it itself.
+#[test]
+fn a_batch_is_worked_off_by_more_than_one_thread() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+    let host = Host::builder(Policy::deny_all(Path::new("/"))).build().unwrap();
+    let at_work = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&at_work);
+    let meet = native_tool("meet").description("Waits for another.").run(move |_, _| {
+        let at_work = Arc::clone(&seen);
+        async move {
+            at_work.fetch_add(1, Ordering::SeqCst);
+            let began = Instant::now();
+            // Its thread does nothing else meanwhile.
+            while at_work.load(Ordering::SeqCst) < 2 {
+                if began.elapsed() > Duration::from_secs(20) {
+                    return Err(ToolError::new(ErrorCode::ExecutionFailed, "nobody came"));
+                }
+                std::hint::spin_loop();
+            }
+            Ok(ToolOutput::text("met"))
+        }
+    });
+    host.register(vec![meet.unwrap()]).unwrap();
+    let host = Arc::new(host);
+    let (asked, both) = (Arc::clone(&host), || ["1", "2"].map(|id| ToolCall::new(id, "meet", "{}")).to_vec());
+    let calls = both();
+    let task =
+        async move { asked.call_all(&asked.view(Filter::default()), calls, TurnContext::default()).await };
+    let of_task = runtime.block_on(runtime.spawn(task)).unwrap();
+    at_work.store(0, Ordering::SeqCst);
+    let view = host.view(Filter::default());
+    let outside = runtime.block_on(host.call_all(&view, both(), TurnContext::default()));
+    assert!(
+        of_task.iter().chain(&outside).all(|delivered| delivered.result.is_ok()),
+        "{of_task:?} {outside:?}"
+    );
 }

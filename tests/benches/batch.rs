@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use toolbay::core::content::ToolOutput;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
-use crate::figures::median;
+use crate::figures::{median, rounds};
 use crate::floor::{ARGS, Bare};
 
 const BATCH: usize = 64;
@@ -24,20 +24,30 @@ const SPAN: Duration = Duration::from_millis(500);
 pub(crate) fn run() {
     let runtime = Runtime::new().unwrap();
     let bare = Arc::new(Bare::new());
-    let host = host(&runtime);
-    let view = host.view(Filter::default());
+    let host = Arc::new(host(&runtime));
     let mut peers = peers();
-    let (mut floor, mut sandbox, mut native) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    let (mut floor, mut sandbox, mut native, mut outside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // As agents do: in a task of the runtime.
+    let in_task = |tool: &'static str| {
+        let host = Arc::clone(&host);
+        runtime.block_on(runtime.spawn(async move { batches(&host, tool).await })).unwrap()
+    };
+    for _ in 0..rounds(ROUNDS) {
         floor.push(two_threads(&bare));
-        sandbox.push(runtime.block_on(batches(&host, &view, "bench__echo")));
-        native.push(runtime.block_on(batches(&host, &view, "native")));
+        sandbox.push(in_task("bench__echo"));
+        outside.push(runtime.block_on(batches(&host, "bench__echo")));
+        native.push(in_task("native"));
         peers.iter_mut().for_each(Peer::round);
     }
-    let [floor, sandbox, native] = [floor, sandbox, native].map(|mut rates| median(&mut rates));
+    let [floor, sandbox, native, outside] =
+        [floor, sandbox, native, outside].map(|mut rates| median(&mut rates));
     println!("\n| batches of 64 calls, two processors | calls/s | to bare wasmtime |\n|---|---|---|");
     println!("| bare wasmtime, two threads, no batch | {floor:.0} | 1 |");
     println!("| `call_all`, each call in a fresh instance | {sandbox:.0} | {:.2} |", sandbox / floor);
+    println!(
+        "| the same, from a thread that is none of the runtime's | {outside:.0} | {:.2} |",
+        outside / floor
+    );
     println!("| `call_all`, a native tool | {native:.0} | {:.2} |", native / floor);
     for peer in &mut peers {
         let (name, rate) = (&peer.name, median(&mut peer.rates));
@@ -63,7 +73,8 @@ fn host(runtime: &Runtime) -> Host {
     host
 }
 
-async fn batches(host: &Host, view: &View, tool: &str) -> f64 {
+async fn batches(host: &Host, tool: &str) -> f64 {
+    let view = &host.view(Filter::default());
     let (start, mut done) = (Instant::now(), 0u32);
     while start.elapsed() < SPAN {
         let calls = (0..BATCH).map(|n| ToolCall::new(n.to_string(), tool, ARGS)).collect();

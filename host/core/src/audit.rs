@@ -123,6 +123,9 @@ pub enum GrantEvent {
     Revoked,
 }
 
+/// Room for a line as most are, in bytes.
+const USUAL_LINE: usize = 1024;
+
 /// What one line of the audit says.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -149,8 +152,9 @@ impl Line<'_> {
             line: Line<'a>,
         }
         let text = |line: Line<'_>| {
-            let raw = serde_json::to_string(&Timed { time, line }).unwrap_or_default();
-            escape(raw)
+            let mut raw = Vec::with_capacity(USUAL_LINE);
+            let written = serde_json::to_writer(&mut raw, &Timed { time, line });
+            escape(written.ok().and_then(|()| String::from_utf8(raw).ok()).unwrap_or_default())
         };
         let line = text(*self);
         if line.len() <= MAX_LINE {
@@ -166,7 +170,9 @@ impl Line<'_> {
 
 /// Escapes in a JSON text what is obeyed rather than shown. Such characters stand in strings only.
 fn escape(mut line: String) -> String {
-    if line.contains(text::is_hidden) {
+    // Most lines are plain ASCII, in which JSON itself leaves one such character as it is.
+    let is_plain = line.is_ascii() && !line.contains('\x7f');
+    if !is_plain && line.contains(text::is_hidden) {
         let mut out = String::with_capacity(line.len() + 64);
         for c in line.chars() {
             if text::is_hidden(c) {

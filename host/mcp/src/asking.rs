@@ -18,10 +18,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     ClientCapabilities, ClientResult, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest,
-    ElicitRequestParams, ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest,
-    LoggingLevel, LoggingMessageNotificationParam, ServerRequest,
+    ElicitRequestParams, ErrorData, GetExtensions as _, InputRequest, InputRequests, InputRequiredResult,
+    ListRootsRequest, LoggingLevel, LoggingMessageNotificationParam, RequestId, ServerRequest,
 };
-use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle};
+use rmcp::service::{OriginatingRequestId, PeerRequestOptions, RequestContext, RequestHandle};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,8 @@ const MAX_LOG_BYTES: usize = 16 << 10;
 /// The client of one call, as far as it can be asked.
 pub(crate) struct Asker {
     era: Era,
+    /// The request that is the call.
+    of: RequestId,
     peer: Peer<RoleServer>,
     client: ClientCapabilities,
     cancel: CancellationToken,
@@ -99,6 +101,7 @@ impl Asker {
     ) -> Self {
         Self {
             era,
+            of: context.id.clone(),
             peer: context.peer.clone(),
             client: context.client_capabilities().unwrap_or_default(),
             cancel,
@@ -111,11 +114,16 @@ impl Asker {
     ///
     /// # Errors
     /// A state that is not this server's, not for this request, too old or used.
-    pub(crate) fn take(&self, brought: Brought, seals: &Seals, about: &str) -> Result<(), ErrorData> {
+    pub(crate) fn take(
+        &self,
+        brought: Brought,
+        seals: &Seals,
+        about: impl FnOnce() -> String,
+    ) -> Result<(), ErrorData> {
         if self.era == Era::Legacy {
             return Ok(());
         }
-        let state = brought.state.map(|state| seals.open(about, &state)).transpose()?.unwrap_or_default();
+        let state = brought.state.map(|state| seals.open(&about(), &state)).transpose()?.unwrap_or_default();
         let mut round = self.round();
         let State { approval, answers, .. } = state;
         round.approved = approval;
@@ -153,7 +161,7 @@ impl Asker {
     pub(crate) fn required(
         &self,
         seals: &Seals,
-        about: &str,
+        about: impl FnOnce() -> String,
         life: Duration,
     ) -> Option<Result<InputRequiredResult, ErrorData>> {
         let (open, state) = {
@@ -166,7 +174,7 @@ impl Asker {
             answers.remove(APPROVE);
             (open, State::new(round.asked.take(), answers))
         };
-        Some(seals.seal(about, state, life).and_then(|state| {
+        Some(seals.seal(&about(), state, life).and_then(|state| {
             let requests = open.into_values().map(|ask| Ok((ask.key.clone(), request(&ask)?)));
             let requests: InputRequests = requests
                 .collect::<Result<_, String>>()
@@ -215,7 +223,7 @@ impl Asker {
     async fn push(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            let request = match request(&ask).map_err(Unanswered::Failed)? {
+            let mut request = match request(&ask).map_err(Unanswered::Failed)? {
                 InputRequest::CreateMessage(request) => ServerRequest::CreateMessageRequest(request),
                 InputRequest::Elicitation(request) => ServerRequest::ElicitRequest(request),
                 InputRequest::ListRoots(request) => ServerRequest::ListRootsRequest(request),
@@ -223,6 +231,8 @@ impl Asker {
             };
             let failed =
                 |error: &dyn fmt::Display| Unanswered::Failed(visible(&error.to_string()).into_owned());
+            // Over HTTP it goes where the answer to the call goes; some clients listen to nothing else.
+            request.extensions_mut().insert(OriginatingRequestId(self.of.clone()));
             let options = PeerRequestOptions::no_options();
             let handle = self.peer.send_cancellable_request(request, options).await;
             let mut waiting = Waiting(Some(handle.map_err(|error| failed(&error))?));

@@ -54,8 +54,6 @@ struct Job {
     id: String,
     era: Era,
     links: bool,
-    /// For what the state is good that a client brings back.
-    about: String,
     asker: Arc<Asker>,
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
@@ -89,8 +87,6 @@ impl Caller {
             tracing::warn!(most, "a call was refused: too many in flight");
             return Ok(signed(convert::busy(most), era));
         };
-        let arguments = request.arguments.as_ref().map_or(Value::Null, |arguments| json!(arguments));
-        let about = self.about("tools/call", &request.name, &arguments);
         let brought =
             Brought { responses: request.input_responses.take(), state: request.request_state.take() };
         let as_task =
@@ -98,13 +94,12 @@ impl Caller {
         // A task goes on when its request has ended.
         let cancel = if as_task { CancellationToken::new() } else { context.ct.child_token() };
         let asker = self.asker(&context, era, cancel.clone());
-        asker.take(brought, self.server.seals(), &about)?;
+        asker.take(brought, self.server.seals(), || self.about_call(&request))?;
         let job = Job {
             caller: Arc::clone(self),
             id: context.id.to_string(),
             era,
             links: convert::knows_links(context.protocol_version().as_ref()),
-            about,
             asker,
             peer: context.peer.clone(),
             token: context.meta.get_progress_token(),
@@ -141,6 +136,12 @@ impl Caller {
     /// From now on the client wants to hear lines of the log that are as urgent as that.
     pub(crate) fn hear(&self, level: LoggingLevel) {
         *self.hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// For what a state is good that a client brings back with a call.
+    fn about_call(&self, request: &CallToolRequestParams) -> String {
+        let arguments = request.arguments.as_ref().map_or(Value::Null, |arguments| json!(arguments));
+        self.about("tools/call", &request.name, &arguments)
     }
 
     /// For what a state is good: who asked, what, with which arguments.
@@ -224,7 +225,8 @@ impl Job {
             delivered
         };
         let (delivered, ()) = tokio::join!(run, self.forward(events, &ended));
-        if let Some(required) = self.asker.required(server.seals(), &self.about, server.options().ask_life) {
+        let about = || self.caller.about_call(&self.request);
+        if let Some(required) = self.asker.required(server.seals(), about, server.options().ask_life) {
             return required.map(|mut required| {
                 convert::sign(&mut required.meta, self.era);
                 CallToolResponse::InputRequired(required)

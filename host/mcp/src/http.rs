@@ -21,12 +21,17 @@ mod endpoints;
 mod failures;
 mod files;
 mod front;
+mod line;
 mod names;
-mod replay;
+mod reading;
 mod route;
+mod session;
 mod sessions;
 mod socket;
 mod stateless;
+mod streams;
+#[cfg(test)]
+mod streams_tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,22 +6,22 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
     CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    GetTaskParams, GetTaskResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
-    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool,
-    UnsubscribeRequestParams, UpdateTaskParams,
+    GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{RoleServer, ServerHandler};
+use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -214,6 +214,7 @@ impl Server {
             announcing: AtomicBool::new(false),
             watched: Watched::default(),
             closed,
+            peer: OnceLock::new(),
         }
     }
 
@@ -273,6 +274,8 @@ pub(crate) struct Connection {
     announcing: AtomicBool,
     watched: Watched,
     closed: CancellationToken,
+    /// Its client, once there was a handshake.
+    peer: OnceLock<Peer<RoleServer>>,
 }
 
 impl fmt::Debug for Connection {
@@ -284,6 +287,11 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    /// Its client, once there was a handshake.
+    pub(crate) fn peer(&self) -> Option<&Peer<RoleServer>> {
+        self.peer.get()
+    }
+
     fn options(&self) -> &Options {
         self.caller.server.options()
     }
@@ -404,11 +412,11 @@ impl Connection {
             && asker.offers(AskKind::Elicit)
         {
             let (responses, state) = (request.input_responses.take(), request.request_state.take());
-            asker.take(Brought { responses, state }, self.server().seals(), &about)?;
+            asker.take(Brought { responses, state }, self.server().seals(), || about.clone())?;
             match asker.of_host(question).await {
                 Ok(answer) => shelf::answered(&mut given, &answer)?,
                 Err(why) => {
-                    let required = asker.required(self.server().seals(), &about, self.options().ask_life);
+                    let required = asker.required(self.server().seals(), || about, self.options().ask_life);
                     let failed = || ErrorData::invalid_params(why.to_string(), None);
                     let mut required = required.ok_or_else(failed)??;
                     convert::sign(&mut required.meta, era);
@@ -441,6 +449,17 @@ impl ServerHandler for Connection {
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
         info.instructions.clone_from(&self.options().instructions);
         info
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let answer = self.negotiate_initialize(&request);
+        context.peer.set_peer_info(request);
+        self.peer.get_or_init(|| context.peer.clone());
+        answer
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {

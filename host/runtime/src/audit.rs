@@ -5,15 +5,17 @@
 //! just the same, and a hand-over costs more than the write, which goes to memory of the kernel. What a loss of power
 //! may cost is the time between two syncs, which a thread does in the background.
 //!
-//! When the file is full its name is given on: `audit.jsonl.1` is the newest old one. Each record looks whether the
-//! name still means the file it has open, so a process follows when another one has done it.
+//! When the file is full its name is given on: `audit.jsonl.1` is the newest old one. Whoever writes looks whether the
+//! name still means the file that is open, so a process follows when another one has done it; what it writes in the
+//! millisecond until then goes to the newest old one.
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord, Line};
 
@@ -37,6 +39,8 @@ impl Default for Rotation {
 
 /// Between two syncs: what a loss of power may cost.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How long it is not looked at again which file has the name.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often a file is opened anew because another process gave its name on meanwhile.
 const OPEN_TRIES: u32 = 16;
 /// How long the end of the program waits for the last sync: a disk that hangs must not keep it.
@@ -60,6 +64,9 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     file: Arc<File>,
+    /// When the name was looked at last, and how many bytes the file had then, or has since of this process.
+    looked: Option<Instant>,
+    bytes: u64,
     /// Files that were written and are not synced yet.
     unsynced: Vec<Arc<File>>,
     /// The last line has no end, because the disk was full.
@@ -106,6 +113,8 @@ impl FileAudit {
         let file = Arc::new(open(&path)?);
         let state = State {
             file,
+            looked: None,
+            bytes: 0,
             unsynced: Vec::new(),
             partial: false,
             lost: 0,
@@ -203,8 +212,13 @@ impl Shared {
             0 => String::new(),
             lost => Line::Gap { lost }.to_json(&now()),
         };
-        let text = format!("{end}{gap}{line}");
-        match write_once(&state.file, text.as_bytes()) {
+        let text = match (end, gap.as_str()) {
+            ("", "") => Cow::Borrowed(line),
+            _ => Cow::Owned(format!("{end}{gap}{line}")),
+        };
+        let written = write_once(&state.file, text.as_bytes());
+        state.bytes = state.bytes.saturating_add(text.len() as u64);
+        match written {
             Ok(written) => {
                 let part = text.as_bytes().get(..written).unwrap_or_default();
                 state.partial = part.last().map_or(state.partial, |last| *last != b'\n');
@@ -226,10 +240,21 @@ impl Shared {
         }
     }
 
+    /// Whether the name may mean another file than the one that is open, or one that is full. Where there is one file
+    /// only, its name is not given on but taken away: what is written after that is lost.
+    fn is_to_be_looked_at(&self, state: &State) -> bool {
+        let lately = state.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY);
+        !lately || state.bytes >= self.rotation.max_bytes || self.rotation.files <= 1
+    }
+
     /// Opens the file that has the name now, if it is another one, and gives the name on if the file is full.
     fn follow(&self, state: &mut State) -> std::io::Result<()> {
+        if !self.is_to_be_looked_at(state) {
+            return Ok(());
+        }
         let full = |meta: &fs::Metadata| meta.is_file() && meta.len() >= self.rotation.max_bytes;
         let open_now = state.file.metadata()?;
+        (state.looked, state.bytes) = (Some(Instant::now()), open_now.len());
         match fs::metadata(&self.path) {
             Ok(meta) if same_file(&meta, &open_now) && !full(&meta) => return Ok(()),
             Ok(meta) if same_file(&meta, &open_now) => {
@@ -247,7 +272,7 @@ impl Shared {
             Err(error) => return Err(error),
         }
         state.file = Arc::new(open(&self.path)?);
-        state.partial = false;
+        (state.looked, state.partial) = (None, false);
         Ok(())
     }
 

@@ -84,6 +84,12 @@ impl<W: Work> Crew<W> {
         tasks.members += 1;
         let crew = Arc::clone(self);
         tasks.handles.push(tokio::spawn(async move { crew.member().await }).abort_handle());
+        drop(tasks);
+        // A worker keeps the task that it made last to itself, and would be busy with this batch: one more makes the
+        // member one that others may take.
+        if tokio::task::try_id().is_some() {
+            tokio::spawn(std::future::ready(()));
+        }
     }
 
     /// Takes one unit after the other until there is none.
@@ -151,6 +157,9 @@ struct GiveUp<'a, W>(&'a Crew<W>);
 
 impl<W> Drop for GiveUp<'_, W> {
     fn drop(&mut self) {
+        if self.0.is_done() {
+            return;
+        }
         let mut tasks = lock(&self.0.tasks);
         tasks.given_up = true;
         let handles = std::mem::take(&mut tasks.handles);

@@ -33,6 +33,11 @@ impl Standing {
         self.credential.is_cancelled() || self.endpoint.is_cancelled()
     }
 
+    /// Whether it was taken away or has expired.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_revoked() || self.expires.is_some_and(|at| at <= SystemTime::now())
+    }
+
     /// Waits until it is taken away.
     pub(crate) async fn revoked(&self) {
         tokio::select! {
@@ -80,6 +85,7 @@ mod tests {
         let closed = standing(None);
         closed.endpoint.cancel();
         ended(&closed).await;
+        assert!(lasting.is_over() && closed.is_over());
         assert!(lasting.is_revoked() && closed.is_revoked());
 
         let now = SystemTime::now();

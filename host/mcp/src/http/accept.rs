@@ -25,8 +25,10 @@ use super::socket::{Patience, Patient};
 
 /// How long the next connection waits when one could not be taken in, for want of descriptors for instance.
 const BREATH: Duration = Duration::from_millis(50);
-/// How often sessions are looked for that are too old.
+/// How often sessions are looked for that are too old; more often where they are to end soon.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Never more often than that.
+const MIN_SWEEP: Duration = Duration::from_millis(100);
 /// How long the end of everything may take: calls that are ended then have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
 /// Largest piece of a connection that is held while it is read or written, in bytes; grows only for what needs it.
@@ -86,7 +88,8 @@ async fn ended(state: &State, connections: &TaskTracker) {
 /// Drops sessions that are too old, for ever.
 async fn sweep(state: &State) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        let idle = state.settings.load().serve.limits.session_idle / 2;
+        tokio::time::sleep(idle.clamp(MIN_SWEEP, SWEEP)).await;
         state.sessions.sweep(&state.settings.load().serve.limits);
     }
 }

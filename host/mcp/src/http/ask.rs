@@ -1,5 +1,6 @@
 //! A request whose caller is known, and rmcp, which answers it.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,14 +11,16 @@ use axum::http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::Full;
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
 
 use super::body::{Whole, explain};
 use super::clients::{Client, Share};
-use super::sessions::{Own, RETRY};
+use super::session::Live;
+use super::sessions::{Begins, Own, RETRY};
 use super::{Settings, State, answer};
 use crate::auth::Standing;
 use crate::message::{Head, RawArguments};
-use crate::server::{Server, Whose};
+use crate::server::{Connection, Server, Whose};
 
 /// The session that a client of 2026-07-28 wants its request to belong to.
 const SESSION: &str = "toolbay-session";
@@ -57,7 +60,7 @@ impl Asks<'_> {
     /// The answer of this server itself.
     pub(super) async fn answer(
         self,
-        server: Server,
+        server: &Server,
         mut parts: Parts,
         whole: Whole,
         share: Arc<Share>,
@@ -68,14 +71,20 @@ impl Asks<'_> {
         }
         let begins = head.as_ref().and_then(Head::begins).filter(|_| begins_session(&parts));
         let raw = head.as_ref().and_then(Head::arguments).map(|raw| RawArguments(raw.into()));
-        let primed = |version: Option<&str>| version.is_some_and(knows_primed);
-        let own = self.own(primed(begins.as_deref()), begins.is_some())?;
-        if parts.method == Method::DELETE && !has_session(&own, &parts.headers) {
+        let live = self.live(&parts.headers);
+        if parts.method == Method::DELETE && live.is_none() && parts.headers.contains_key(LEGACY_SESSION) {
             return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
         }
-        let stands_alone = parts.method == Method::POST && begins.is_none() && !is_in_session(&parts);
-        let whose =
-            if stands_alone { self.whose(&parts.headers)? } else { Whose::of_session(self.agent.clone()) };
+        // A request of a session ends with it.
+        let closed = match &live {
+            Some(live) => live.closed.clone(),
+            None => self.state.ends.stop.child_token(),
+        };
+        let connection = self.connection(server, &parts, begins.is_some(), &closed)?;
+        let begun = match (&begins, &connection) {
+            (Some(_), Some(connection)) => Some(self.begins(connection, &closed)?),
+            _ => None,
+        };
         if let Some(raw) = raw {
             parts.extensions.insert(raw);
         }
@@ -83,29 +92,52 @@ impl Asks<'_> {
         if begins.is_none() {
             parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
         }
+        let version = begins.as_deref().or_else(|| version(&parts.headers));
+        let primed = version.is_some_and(knows_primed);
+        let own = Own {
+            state: Arc::clone(self.state),
+            settings: Arc::clone(self.settings),
+            client: self.client,
+            owner: self.owner.into(),
+            standing: self.standing.clone(),
+            live,
+            begins: Mutex::new(begun),
+            primed,
+        };
         parts.extensions.insert(self.standing);
-        let primed = own.primed || primed(version(&parts.headers));
-        let closed = own.closed.clone();
-        let config = config(primed).with_cancellation_token(closed.clone());
-        let connect = move || Ok(server.connection_of(whose.clone(), closed.clone()));
+        let config = config(primed).with_cancellation_token(closed);
+        let connect = move || connection.clone().ok_or_else(|| io::Error::other("the request has a session"));
         let service = StreamableHttpService::new(connect, Arc::new(own), config);
         Ok(ask(&service, parts, whole).await)
     }
 
-    /// The sessions of this client; with the share of one more, if one begins.
-    fn own(&self, primed: bool, begins: bool) -> Result<Own, Answer> {
-        let (state, limits) = (self.state, &self.settings.serve.limits);
-        let seat = begins.then(|| state.sessions.seat(state, &self.client, limits)).transpose();
-        Ok(Own {
-            state: Arc::clone(state),
-            settings: Arc::clone(self.settings),
-            client: Arc::clone(&self.client),
-            owner: self.owner.as_str().into(),
-            standing: self.standing.clone(),
-            closed: state.ends.stop.child_token(),
-            seat: Mutex::new(seat.map_err(|full| Box::new(answer::full(full)))?),
-            primed,
-        })
+    /// The session that the request names, if it is this client's.
+    fn live(&self, headers: &HeaderMap) -> Option<Arc<Live>> {
+        let id = headers.get(LEGACY_SESSION)?.to_str().ok()?;
+        self.state.sessions.find(id, &self.owner, &self.standing, &self.settings.serve.limits)
+    }
+
+    /// What answers the request, unless a session does.
+    fn connection(
+        &self,
+        server: &Server,
+        parts: &Parts,
+        begins: bool,
+        closed: &CancellationToken,
+    ) -> Result<Option<Arc<Connection>>, Answer> {
+        if parts.method != Method::POST || (is_in_session(parts) && !begins) {
+            return Ok(None);
+        }
+        let whose = if begins { Whose::of_session(self.agent.clone()) } else { self.whose(&parts.headers)? };
+        Ok(Some(Arc::new(server.connection_of(whose, closed.clone()))))
+    }
+
+    /// What a session begins with: the share of one more.
+    fn begins(&self, connection: &Arc<Connection>, closed: &CancellationToken) -> Result<Begins, Answer> {
+        let limits = &self.settings.serve.limits;
+        let share = self.state.sessions.seat(self.state, &self.client, limits);
+        let share = share.map_err(|full| Box::new(answer::full(full)))?;
+        Ok(Begins { connection: Arc::clone(connection), share, closed: closed.clone() })
     }
 
     /// What the request belongs to, if it does not belong to a session of before 2026-07-28.
@@ -159,11 +191,6 @@ where
         }
         _ => response.map(Body::new),
     }
-}
-
-fn has_session(own: &Own, headers: &HeaderMap) -> bool {
-    let id = headers.get(LEGACY_SESSION).and_then(|id| id.to_str().ok());
-    id.is_none_or(|id| own.has(id))
 }
 
 /// Whether a request is one of a session of before 2026-07-28.

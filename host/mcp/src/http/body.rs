@@ -20,6 +20,9 @@ use toolbay_core::serve::ServeLimits;
 use super::answer;
 use super::clients::Share;
 
+/// Pieces of a response that are sent without a look at whether it is to end: what comes at once is soon over.
+const MAX_AT_ONCE: u32 = 16;
+
 /// The body of a request, and the room it takes.
 #[derive(Debug)]
 pub(super) struct Whole {
@@ -120,6 +123,8 @@ pub(super) fn explain(bytes: &[u8]) -> Response<Body> {
 pub(super) struct Holding<T> {
     inner: Body,
     ends: Option<BoxFuture<'static, ()>>,
+    /// Pieces that came one after the other without a wait.
+    at_once: u32,
     _held: T,
 }
 
@@ -128,7 +133,7 @@ impl<T> Holding<T> {
     pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
         let is_whole = HttpBody::size_hint(&inner).exact().is_some();
         let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
-        Self { inner, ends, _held: held }
+        Self { inner, ends, at_once: 0, _held: held }
     }
 }
 
@@ -140,10 +145,19 @@ impl<T: Unpin> HttpBody for Holding<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let piece = (self.at_once < MAX_AT_ONCE).then(|| Pin::new(&mut self.inner).poll_frame(cx));
+        if let Some(Poll::Ready(piece)) = piece {
+            self.at_once += 1;
+            return Poll::Ready(piece);
+        }
+        self.at_once = 0;
         if self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(None);
         }
-        Pin::new(&mut self.inner).poll_frame(cx)
+        match piece {
+            Some(_) => Poll::Pending,
+            None => Pin::new(&mut self.inner).poll_frame(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -124,12 +124,16 @@ impl Front<'_> {
                 client: Arc::clone(&client),
                 standing: standing.clone(),
             };
-            asks.answer(server, parts, whole, Arc::clone(&share)).await
+            asks.answer(&server, parts, whole, Arc::clone(&share)).await
         };
+        if standing.is_over() {
+            return Err(Box::new(answer::over()));
+        }
         let response = tokio::select! {
+            // Most are answered at once, and need not be told of what may end them.
             biased;
-            () = standing.over() => return Err(Box::new(answer::over())),
             response = answering => response?,
+            () = standing.over() => return Err(Box::new(answer::over())),
         };
         let ends = self.ends(kind, standing);
         Ok(response.map(|body| Body::new(Holding::new(body, ends, (share, working)))))

@@ -4,19 +4,15 @@
 //! rmcp runs one that has an id; whose it is, how many there are and how old they get is settled here. An id that belongs
 //! to another client is as unknown as one that nobody has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::{Stream, stream};
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage};
-use rmcp::transport::WorkerTransport;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::SessionManager;
-use rmcp::transport::streamable_http_server::session::local::{
-    LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
-};
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,15 +20,17 @@ use toolbay_core::serve::ServeLimits;
 use toolbay_core::session::Session;
 
 use super::clients::{Client, Full, Kind, Share};
-use super::replay::{Answering, Keeper, Replays, place};
+use super::line::{Line, place};
+use super::reading::{Keeper, Reading};
+use super::session::{Live, Over, Wire, twice};
 use super::stateless::Stateless;
+use super::streams::{Refused, Streams};
 use super::{Settings, State};
 use crate::auth::Standing;
+use crate::server::Connection;
 
 /// How long a session must have been silent before another one may take its place.
 const SETTLED: Duration = Duration::from_secs(5);
-/// How long a new session may be without `initialize`, which comes with the request that makes it.
-const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client is told to wait before it comes back for a stream that broke.
 pub(super) const RETRY: Duration = Duration::from_secs(3);
 
@@ -43,9 +41,10 @@ pub(super) struct Sessions {
     pub(super) stateless: Stateless,
 }
 
+/// One of them; it ends when this is dropped.
 #[derive(Debug)]
 struct Held {
-    open: Open,
+    live: Arc<Live>,
     client: Arc<str>,
     /// The client under a profile: whose it is.
     owner: Arc<str>,
@@ -56,21 +55,7 @@ struct Held {
     _share: Share,
 }
 
-/// A session as its requests use it.
-#[derive(Debug, Clone)]
-struct Open {
-    handle: LocalSessionHandle,
-    /// Requests that are not answered yet, by their ids.
-    asked: Ids,
-    replays: Arc<Replays>,
-    /// Ends it.
-    closed: CancellationToken,
-}
-
-/// Ids of requests.
-type Ids = Arc<Mutex<HashSet<RequestId>>>;
-
-/// The sessions as one client may use them.
+/// The sessions as one request may use them.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) state: Arc<State>,
@@ -79,12 +64,20 @@ pub(super) struct Own {
     /// Whose they are: a client under a profile.
     pub(super) owner: Arc<str>,
     pub(super) standing: Standing,
-    /// Ends a session that is begun now.
-    pub(super) closed: CancellationToken,
-    /// The share of such a session.
-    pub(super) seat: Mutex<Option<Share>>,
+    /// That which the request names.
+    pub(super) live: Option<Arc<Live>>,
+    /// What one begins with.
+    pub(super) begins: Mutex<Option<Begins>>,
     /// Whether streams begin with an event that says how to come back to them, which older clients do not expect.
     pub(super) primed: bool,
+}
+
+/// What a session begins with.
+#[derive(Debug)]
+pub(super) struct Begins {
+    pub(super) connection: Arc<Connection>,
+    pub(super) share: Share,
+    pub(super) closed: CancellationToken,
 }
 
 /// Why a session can not be used.
@@ -92,7 +85,7 @@ pub(super) struct Own {
 pub(super) enum Problem {
     Unknown,
     NoSeat,
-    Ended(SessionError),
+    Ended,
     EventId,
 }
 
@@ -101,7 +94,7 @@ impl fmt::Display for Problem {
         match self {
             Self::Unknown => f.write_str("there is no such session"),
             Self::NoSeat => f.write_str("no session was to begin"),
-            Self::Ended(error) => write!(f, "the session has ended: {error}"),
+            Self::Ended => f.write_str("the session has ended"),
             Self::EventId => f.write_str("the id of an event is none"),
         }
     }
@@ -109,9 +102,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-impl From<SessionError> for Problem {
-    fn from(error: SessionError) -> Self {
-        Self::Ended(error)
+impl From<Over> for Problem {
+    fn from(_: Over) -> Self {
+        Self::Ended
     }
 }
 
@@ -127,14 +120,34 @@ impl Sessions {
 
     /// Ends those that nobody can use any more, whatever their clients came with.
     pub(super) fn end_revoked(&self) {
-        self.lock().retain(|_, held| held.goes_on(|held| !held.standing.is_revoked()));
+        self.lock().retain(|_, held| !held.standing.is_revoked());
     }
 
-    /// Ends those that are too old, and those that nobody can use any more.
+    /// Ends those that are too old, and those that nobody can use any more; forgets what was kept in others for too long.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
         self.stateless.sweep(limits);
-        self.end_revoked();
-        self.lock().retain(|_, held| held.goes_on(|held| held.begun.elapsed() < limits.session_age));
+        self.lock().retain(|_, held| !held.standing.is_revoked() && held.is_fresh(limits));
+        let live: Vec<_> = self.lock().values().map(|held| Arc::clone(&held.live)).collect();
+        live.iter().for_each(|live| live.streams.sweep());
+    }
+
+    /// The session of this id, if it is this owner's; a request on `standing` uses it.
+    pub(super) fn find(
+        &self,
+        id: &str,
+        owner: &str,
+        standing: &Standing,
+        limits: &ServeLimits,
+    ) -> Option<Arc<Live>> {
+        let mut sessions = self.lock();
+        let held = sessions.get_mut(id).filter(|held| *held.owner == *owner)?;
+        if !held.is_fresh(limits) {
+            sessions.remove(id);
+            return None;
+        }
+        held.used = Instant::now();
+        held.standing = standing.clone();
+        Some(Arc::clone(&held.live))
     }
 
     /// What a request of 2026-07-28 belongs to: the session of this name.
@@ -173,90 +186,75 @@ impl Sessions {
         let mut sessions = self.lock();
         let silent = sessions.iter().filter(|(_, held)| held.client == *client && held.is_silent());
         let oldest = silent.min_by_key(|(_, held)| held.used).map(|(id, _)| Arc::clone(id));
-        let gone = oldest.and_then(|id| sessions.remove(&id));
-        gone.map(|held| held.open.closed.cancel()).is_some()
+        oldest.and_then(|id| sessions.remove(&id)).is_some()
     }
 }
 
 impl Held {
-    /// Ends it unless something holds of it; returns whether it does.
-    fn goes_on(&self, holds: impl FnOnce(&Self) -> bool) -> bool {
-        let goes_on = holds(self);
-        if !goes_on {
-            self.open.closed.cancel();
-        }
-        goes_on
+    /// Whether it is not too old, and was used lately or is in use.
+    fn is_fresh(&self, limits: &ServeLimits) -> bool {
+        let streams = &self.live.streams;
+        let is_used = self.used.elapsed() < limits.session_idle || !streams.rests() || streams.own.is_read();
+        self.begun.elapsed() < limits.session_age && is_used
     }
 
     /// Whether nothing has happened in it for a while, and nothing is waited for.
     fn is_silent(&self) -> bool {
-        let asked = self.open.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.is_empty() && self.used.elapsed() >= SETTLED
+        self.live.streams.rests() && self.used.elapsed() >= SETTLED
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.live.end();
     }
 }
 
 impl Own {
-    fn limits(&self) -> &ServeLimits {
-        &self.settings.serve.limits
+    fn live(&self) -> Result<&Arc<Live>, Problem> {
+        self.live.as_ref().ok_or(Problem::Unknown)
     }
 
-    fn open(&self, id: &SessionId) -> Result<Open, Problem> {
-        let mut sessions = self.state.sessions.lock();
-        let held = sessions.get_mut(id).filter(|held| held.owner == self.owner).ok_or(Problem::Unknown)?;
-        held.used = Instant::now();
-        held.standing = self.standing.clone();
-        Ok(held.open.clone())
+    fn reading(&self, live: &Arc<Live>, line: Arc<Line>, after: Option<u64>) -> Reading {
+        Reading::new(line, after, None, self.keeper(live))
     }
 
-    /// Whether this client has a session of this id.
-    pub(super) fn has(&self, id: &str) -> bool {
-        let mut sessions = self.state.sessions.lock();
-        let Some(held) = sessions.get(id).filter(|held| held.owner == self.owner) else { return false };
-        if held.goes_on(|held| held.begun.elapsed() < self.limits().session_age) {
-            return true;
-        }
-        sessions.remove(id);
-        false
-    }
-
-    fn keeper(&self, open: &Open) -> Keeper {
+    fn keeper(&self, live: &Arc<Live>) -> Keeper {
         Keeper {
             state: Arc::clone(&self.state),
             settings: Arc::clone(&self.settings),
             client: Arc::clone(&self.client),
-            replays: Arc::clone(&open.replays),
-            closed: open.closed.clone(),
+            live: Arc::clone(live),
         }
+    }
+
+    /// The session that the request began.
+    fn begun(&self, id: &SessionId) -> Result<Arc<Live>, Problem> {
+        self.state.sessions.lock().get(id).map(|held| Arc::clone(&held.live)).ok_or(Problem::Unknown)
     }
 }
 
 impl SessionManager for Own {
     type Error = Problem;
-    type Transport = WorkerTransport<LocalSessionWorker>;
+    type Transport = Wire;
 
-    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Problem> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(Problem::NoSeat)?;
-        let mut config = SessionConfig::default();
-        config.keep_alive = Some(self.limits().session_idle);
-        config.init_timeout = Some(INIT_TIMEOUT);
-        config.sse_retry = self.primed.then_some(RETRY);
-        // Whoever cancels does not come back for the answer.
-        config.completed_cache_ttl = Duration::ZERO;
-        let id = session_id();
-        let (handle, worker) = create_local_session(Arc::clone(&id), config);
-        let now = Instant::now();
-        let (asked, replays) = (Ids::default(), Arc::default());
+    async fn create_session(&self) -> Result<(SessionId, Wire), Problem> {
+        let begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Begins { connection, share, closed } = begins.ok_or(Problem::NoSeat)?;
+        let streams = Streams::new(self.primed.then_some(RETRY));
+        let (live, wire) = Live::new(connection, streams, closed);
+        let (id, now) = (session_id(), Instant::now());
         let held = Held {
-            open: Open { handle, asked, replays, closed: self.closed.clone() },
+            live,
             client: Arc::clone(&self.client.name),
             owner: Arc::clone(&self.owner),
             standing: self.standing.clone(),
             begun: now,
             used: now,
-            _share: seat,
+            _share: share,
         };
         self.state.sessions.lock().insert(Arc::clone(&id), held);
-        Ok((id, WorkerTransport::spawn(worker)))
+        Ok((id, wire))
     }
 
     async fn initialize_session(
@@ -264,115 +262,84 @@ impl SessionManager for Own {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Problem> {
-        Ok(self.open(id)?.handle.initialize(message).await?)
+        // Whoever leaves now will never know its id.
+        let unknown = Unknown { own: self, id, known: false };
+        let answer = self.begun(id)?.initialize(message).await?;
+        unknown.told();
+        Ok(answer)
     }
 
-    async fn has_session(&self, id: &SessionId) -> Result<bool, Problem> {
-        Ok(self.has(id))
+    async fn has_session(&self, _: &SessionId) -> Result<bool, Problem> {
+        Ok(self.live.is_some())
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Problem> {
-        let held = {
-            let mut sessions = self.state.sessions.lock();
-            let own = sessions.get(id).is_some_and(|held| held.owner == self.owner);
-            own.then(|| sessions.remove(id)).flatten()
-        };
-        if let Some(held) = held {
-            held.open.closed.cancel();
-            match held.open.handle.close().await {
-                Ok(()) | Err(SessionError::SessionServiceTerminated) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.state.sessions.lock().remove(id);
         Ok(())
     }
 
     async fn create_stream(
         &self,
-        id: &SessionId,
-        mut message: ClientJsonRpcMessage,
+        _: &SessionId,
+        message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Problem> {
-        let session = self.open(id)?;
-        let open = match &mut message {
-            ClientJsonRpcMessage::Request(request) => {
-                match Asked::new(Arc::clone(&session.asked), request.id.clone()) {
-                    Ok(open) => {
-                        // Until it is answered, and until it has ended: without its connection it still goes on.
-                        let open = Arc::new(open);
-                        request.request.extensions_mut().insert(Arc::clone(&open));
-                        Some(open)
-                    }
-                    Err(id) => {
-                        let text = "a request of this id is not answered yet; each has an id of its own";
-                        let refusal =
-                            ServerJsonRpcMessage::error(ErrorData::invalid_request(text, None), Some(id));
-                        let refusal = ServerSseMessage::from_message(refusal);
-                        return Ok(Either::Left(stream::iter([refusal])));
-                    }
-                }
+        let live = self.live()?;
+        let ClientJsonRpcMessage::Request(request) = message else { return Err(Problem::Unknown) };
+        let id = request.id.clone();
+        match live.ask(request) {
+            Ok((line, work)) => Ok(Either::Right(Reading::new(line, None, Some(work), self.keeper(live)))),
+            Err(Refused::Twice) => {
+                Ok(Either::Left(stream::iter([ServerSseMessage::from_message(twice(id))])))
             }
-            _ => None,
-        };
-        let keeper = self.keeper(&session);
-        // In a task: whoever leaves in the middle of it would leave a stream behind that nothing ends.
-        let begun = tokio::spawn(async move {
-            let receiver = session.handle.establish_request_wise_channel().await?;
-            session.handle.push_message(message, receiver.http_request_id).await?;
-            Ok::<_, SessionError>(receiver)
-        });
-        let receiver = begun.await.unwrap_or(Err(SessionError::SessionServiceTerminated))?;
-        let number = receiver.http_request_id.unwrap_or_default();
-        Ok(Either::Right(Answering::new(keeper, number, receiver.inner, open)))
+            Err(Refused::Over) => Err(Problem::Ended),
+        }
     }
 
-    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Problem> {
-        Ok(self.open(id)?.handle.push_message(message, None).await?)
+    async fn accept_message(&self, _: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Problem> {
+        Ok(self.live()?.hear(message).await?)
     }
 
     async fn create_standalone_stream(
         &self,
-        id: &SessionId,
+        _: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Problem> {
-        let mut receiver = self.open(id)?.handle.establish_common_channel().await?.inner;
-        Ok(stream::poll_fn(move |cx| receiver.poll_recv(cx)))
+        let live = self.live()?;
+        Ok(self.reading(live, Arc::clone(&live.streams.own), None))
     }
 
     async fn resume(
         &self,
-        id: &SessionId,
+        _: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Problem> {
-        let session = self.open(id)?;
-        let (index, number) = place(&last_event_id).ok_or(Problem::EventId)?;
-        if let Some(number) = number
-            && let Some(kept) = session.replays.resume(number, index).await
-        {
-            return Ok(Either::Left(kept));
-        }
-        // The stream of the session itself, or one that another connection still has.
-        let event = last_event_id.parse().map_err(|_| Problem::EventId)?;
-        let mut receiver = session.handle.resume(event).await?.inner;
-        Ok(match number {
-            Some(number) => Either::Left(Answering::new(self.keeper(&session), number, receiver, None)),
-            None => Either::Right(stream::poll_fn(move |cx| receiver.poll_recv(cx))),
-        })
+        let live = self.live()?;
+        let (after, number) = place(&last_event_id).ok_or(Problem::EventId)?;
+        let line = match number {
+            Some(number) => live.streams.numbered(number).ok_or(Problem::EventId)?,
+            None => Arc::clone(&live.streams.own),
+        };
+        Ok(self.reading(live, line, Some(after)))
     }
 }
 
-/// A request that is not answered yet, until this is dropped.
-#[derive(Debug)]
-pub(super) struct Asked(Ids, RequestId);
+/// A session whose client does not know its id yet; it ends if that one never will.
+struct Unknown<'a> {
+    own: &'a Own,
+    id: &'a SessionId,
+    known: bool,
+}
 
-impl Asked {
-    fn new(asked: Ids, id: RequestId) -> Result<Self, RequestId> {
-        let first = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        if first { Ok(Self(asked, id)) } else { Err(id) }
+impl Unknown<'_> {
+    fn told(mut self) {
+        self.known = true;
     }
 }
 
-impl Drop for Asked {
+impl Drop for Unknown<'_> {
     fn drop(&mut self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        if !self.known {
+            self.own.state.sessions.lock().remove(self.id);
+        }
     }
 }
 
