@@ -211,3 +211,53 @@ async fn whoever_saw_a_result_finds_its_record_after_kill_9() {
         files.len()
     );
 }
+
+const NO_ROOM: &str = "TOOLBAY_TEST_AUDIT_NO_ROOM";
+const CALLS: usize = 100;
+
+/// Makes calls, and says how many records were lost of them.
+async fn call_without_room(dir: &Path) {
+    let audit = Arc::new(FileAudit::open(dir.join("audit.jsonl")).unwrap());
+    let builder = Host::builder(policy("", dir)).cache_dir(cache_dir());
+    let host = builder.audit(Arc::clone(&audit) as _).build().unwrap();
+    host.load_file(PluginId::new("e").unwrap(), Path::new(guest_artifacts::API_ECHO)).await.unwrap();
+    for n in 0..CALLS {
+        let view = host.view(Filter::default());
+        let calls = vec![ToolCall::new(n.to_string(), "e__echo", r#"{"a":1}"#)];
+        let results = host.call_all(&view, calls, TurnContext::default()).await;
+        assert!(results[0].result.is_ok(), "{results:?}");
+    }
+    let said = format!("\nlost {}\n", audit.records_lost());
+    std::io::stdout().lock().write_all(said.as_bytes()).unwrap();
+}
+
+/// A file that may not grow takes a part of a line, as a disk does that is full. Calls go on; each record is in the file
+/// or counted, and whoever has room again goes on with a whole line.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silence() {
+    if let Ok(dir) = std::env::var(NO_ROOM) {
+        return call_without_room(Path::new(&dir)).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    // 8 KiB: 16 blocks. What is written beyond is an error, and no signal.
+    let child = Command::new("sh")
+        .args(["-c", r#"trap "" XFSZ; ulimit -f 16; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture"])
+        .arg("audit::calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silence")
+        .env(NO_ROOM, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said} {}", String::from_utf8_lossy(&child.stderr));
+    let lost: usize = said.lines().find_map(|line| line.strip_prefix("lost ")).unwrap().parse().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text.len(), 8 << 10, "as much as there is room for");
+    let whole = text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
+    assert!(lost > 0 && whole + lost == CALLS, "{whole} + {lost}");
+    let cut = !text.ends_with('\n');
+    drop(FileAudit::open(&path).unwrap());
+    let after = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(after.len(), text.len() + usize::from(cut), "what was cut is ended");
+}

@@ -110,6 +110,29 @@ async fn a_folder_swapped_for_a_link_never_leads_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_in_a_folder_swapped_for_a_link() {
+    let host = host().await;
+    let root = host.root();
+    let swapper = swapping(
+        &root.join("in/folder"),
+        &root.join("in/real"),
+        &["../outside", "secret", "../in/secret", "real/../../outside"],
+    );
+    let mut made = 0;
+    let start = Instant::now();
+    while made == 0 || !swapper.enough(start) {
+        let args = json!({"path": "in/folder/made", "n": 100, "bytes": 9});
+        made += host.ask("f__write_many", args).await["ok"].as_u64().unwrap_or(0);
+    }
+    swapper.end();
+    for folder in ["outside", "in/secret"] {
+        let left: Vec<_> = fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["file"], "{folder}");
+        assert_eq!(fs::read_to_string(root.join(folder).join("file")).unwrap(), "canary", "{folder}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_swapped_for_a_link_is_never_written_through() {
     let host = host().await;
     let root = host.root();

@@ -65,6 +65,44 @@ async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn four_plugins_together_leave_one_connection_for_a_fifth() {
+    let server = server().await;
+    let grant = lines(&[&server], &["127.0.0.1"]);
+    let names = ["a", "b", "c", "d", "fifth"];
+    let plugins: String = names.iter().map(|name| format!("[plugins.{name}.grant]\n{grant}\n")).collect();
+    let policy = format!(
+        "[host]\nparallel_calls = 64\nhttp_connections = 20\nqueue_timeout = \"2s\"\n[limits]\ntimeout = \"20s\"\n{plugins}"
+    );
+    let host = TestHost::new(&names.map(|name| (name, guest_artifacts::CAP_NET)), &policy).await;
+    let args = json!({ "url": server.url("/wait"), "timeout_ms": 8000 }).to_string();
+    let holds = names.iter().take(4).flat_map(|name| {
+        (0..5)
+            .map(|n| ToolCall::new(format!("{name}{n}"), format!("{name}__fetch"), &*args))
+            .collect::<Vec<_>>()
+    });
+    let view = host.host.view(Filter::default());
+    let holds = host.host.call_all(&view, holds.collect(), TurnContext::default());
+    let fifth = async {
+        // What the four may hold: 5 each, but for one that is kept.
+        while server.seen().len() < 19 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let start = Instant::now();
+        for _ in 0..3 {
+            let said = host.ask("fifth__fetch", json!({ "url": server.url("/") })).await;
+            assert_eq!(said["body"], "good", "{said}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(2), "at once: {:?}", start.elapsed());
+    };
+    let (held, ()) = tokio::join!(holds, fifth);
+    let held: Vec<_> = held.iter().map(structured).collect();
+    assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 19, "{held:?}");
+    let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").map(message).collect();
+    assert_eq!(refused.len(), 1, "{held:?}");
+    assert!(refused[0].contains("but those that are kept for who has none, of 20"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_keeps_idle_makes_room_for_its_own() {
     let servers = [server().await, server().await, server().await];
     let all: Vec<&Server> = servers.iter().collect();

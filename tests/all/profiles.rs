@@ -20,6 +20,9 @@ const POLICY: &str = r#"
     exclude_tools = ["f__stat"]
     [profile.nothing]
     tools = []
+    [profile.locked]
+    fs_read = []
+    fs_write = []
     [profile.f-only]
     plugins = ["f"]
     [profile.no-toolset]
@@ -87,6 +90,29 @@ async fn the_same_tool_reaches_less_under_a_profile() {
     let records = host.audit.take();
     assert!(records.iter().any(|r| r.profile.as_deref() == Some("reader")));
     assert!(records.iter().any(|r| r.profile.is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_names_the_profile_where_that_is_in_the_way() {
+    let host = host().await;
+    let (reader, locked) = (profile(&host, "reader"), profile(&host, "locked"));
+    for (profile, tool, path, line) in [
+        (Some(&reader), "f__write", "in/new", r#"[profile.reader] fs_write = ["$workspace/in"]"#),
+        (
+            Some(&reader),
+            "f__read",
+            "out/a",
+            r#"[profile.reader] fs_read = ["$workspace/in", "$workspace/out"]"#,
+        ),
+        // What the plugin was not granted either is the plugin's to be granted first.
+        (Some(&reader), "f__read", "/srv/x", r#"[plugins.f.grant] fs_read = ["$workspace", "/srv"]"#),
+        (Some(&locked), "f__read", "in/a", r#"[profile.locked] fs_read = ["$workspace/in"]"#),
+        (Some(&locked), "f__write", "a", r#"[profile.locked] fs_write = ["$workspace"]"#),
+        (None, "f__read", "/srv/x", r#"[plugins.f.grant] fs_read = ["$workspace", "/srv"]"#),
+    ] {
+        let said = structured(&call(&host, profile.cloned(), tool, path).await);
+        assert!(said["message"].as_str().is_some_and(|text| text.contains(line)), "{tool} {path}: {said}");
+    }
 }
 
 async fn futures_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {

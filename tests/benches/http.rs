@@ -1,6 +1,7 @@
 //! What a request through the host costs a guest, as a ratio to a client of a program, in one run against the same server
 //! on the loopback interface: hyper's own client, which reads an address and finds a kept connection for each request as
-//! ours does; and, for what there is below it, one connection of hyper's alone, that knows no addresses.
+//! ours does; and, for what there is below it, one connection of hyper's alone, that knows no addresses. The same guest
+//! over bare wasmtime, with hyper's client behind its import, tells what it takes to hand a response over.
 //!
 //! `cargo bench --bench all -- http` prints the table. The two sides take turns in short rounds.
 
@@ -19,13 +20,26 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
+use crate::floor;
+use bindings::toolbay::plugin::http_client::{HttpError, HttpRequest, HttpResponse};
+
+mod bindings {
+    #![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "generated")]
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "package toolbay:bench; world only { import toolbay:plugin/http-client@0.1.0; }",
+        world: "toolbay:bench/only",
+        imports: { default: async },
+    });
+}
+
 const ROUNDS: usize = 40;
 const REQUESTS: usize = 200;
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     println!(
-        "| GET over one kept connection | hyper, one connection, µs | hyper's client, µs | from a guest, µs | to the client |\n|---|---|---|---|---|"
+        "| GET over one kept connection | hyper, one connection, µs | hyper's client, µs | that, handed to a guest by bare wasmtime, µs | from a guest, µs | to the client | to the client in a guest |\n|---|---|---|---|---|---|---|"
     );
     for bytes in [100, 10_000, 100_000] {
         // In a task, as a server has its calls.
@@ -38,7 +52,8 @@ async fn compare(bytes: usize) {
     let mut bare = Bare::new(address).await;
     let client = Pooled::new(address);
     let library = Library::new(address).await;
-    let (mut direct, mut pooled, mut guest) = (Vec::new(), Vec::new(), Vec::new());
+    let handed = Handed::new(address);
+    let (mut direct, mut pooled, mut floor, mut guest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..REQUESTS {
@@ -51,6 +66,9 @@ async fn compare(bytes: usize) {
         }
         pooled.push(start.elapsed());
         let start = Instant::now();
+        assert_eq!(handed.get().await, (bytes * REQUESTS).to_string());
+        floor.push(start.elapsed());
+        let start = Instant::now();
         assert_eq!(library.get().await, (bytes * REQUESTS).to_string());
         guest.push(start.elapsed());
     }
@@ -58,8 +76,12 @@ async fn compare(bytes: usize) {
         times.sort();
         times[times.len() / 2].as_secs_f64() * 1e6 / REQUESTS as f64
     };
-    let [direct, pooled, guest] = [direct, pooled, guest].map(median);
-    println!("| {bytes} bytes | {direct:.1} | {pooled:.1} | {guest:.1} | {:.2} |", guest / pooled);
+    let [direct, pooled, floor, guest] = [direct, pooled, floor, guest].map(median);
+    println!(
+        "| {bytes} bytes | {direct:.1} | {pooled:.1} | {floor:.1} | {guest:.1} | {:.2} | {:.2} |",
+        guest / pooled,
+        guest / floor
+    );
 }
 
 /// Answers every request with as many bytes.
@@ -125,6 +147,55 @@ impl Pooled {
         // As every program has one, that does not want to wait for ever.
         let response = tokio::time::timeout(Duration::from_secs(30), self.client.request(request));
         response.await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes().len()
+    }
+}
+
+/// The same guest over bare wasmtime: hyper's client behind the import, no grants, no limits, no record.
+struct Handed {
+    bare: floor::Bare,
+    args: String,
+}
+
+impl Handed {
+    fn new(address: SocketAddr) -> Self {
+        let client = Pooled::new(address).client;
+        let fetch = move |request: HttpRequest| {
+            let client = client.clone();
+            async move {
+                let mut builder = Request::builder().method(request.method.as_str()).uri(&request.url);
+                for (name, value) in &request.headers {
+                    builder = builder.header(name, value);
+                }
+                let sent = client.request(builder.body(Empty::new()).unwrap());
+                let (head, body) = sent.await.unwrap().into_parts();
+                let text = |value: &hyper::header::HeaderValue| {
+                    String::from_utf8_lossy(value.as_bytes()).into_owned()
+                };
+                let headers =
+                    head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+                let body = body.collect().await.unwrap().to_bytes().into();
+                HttpResponse {
+                    status: head.status.as_u16(),
+                    url: request.url,
+                    headers,
+                    body,
+                    truncated: false,
+                }
+            }
+        };
+        let bare = floor::Bare::over(guest_artifacts::BENCH_HTTP, |linker| {
+            let mut at = linker.instance("toolbay:plugin/http-client@0.1.0").unwrap();
+            at.func_wrap_async("fetch", move |_, (request,): (HttpRequest,)| {
+                let response = fetch(request);
+                Box::new(async move { Ok((Ok::<HttpResponse, HttpError>(response.await),)) })
+            })
+            .unwrap();
+        });
+        Self { bare, args: format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}") }
+    }
+
+    async fn get(&self) -> String {
+        self.bare.tool("fetch", &self.args, false).await
     }
 }
 

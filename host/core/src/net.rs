@@ -27,6 +27,7 @@ use url::Url;
 
 use crate::rule::Rule;
 pub use path::PathPattern;
+use path::RequestPath;
 
 /// One line of a `net` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub struct Target {
     scheme: Scheme,
     host: String,
     port: u16,
-    path: Option<Result<Vec<String>, String>>,
+    path: Option<RequestPath>,
 }
 
 /// How far a rule lets a target through; the nearer is the smaller. Where two rules meet it is the nearer of both: a
@@ -177,23 +178,28 @@ fn is_below(name: &str, parent: &str) -> bool {
 
 /// Writes a host in the one way in which hosts are compared; with the address if it is one.
 fn host(text: &str) -> Result<(String, Option<IpAddr>), String> {
-    let wrong = || format!("`{}` is no host", crate::text::one_line(text, MAX_NAME));
-    match url::Host::parse(text).map_err(|_| wrong())? {
-        url::Host::Ipv4(v4) => Ok((v4.to_string(), Some(v4.into()))),
-        url::Host::Ipv6(v6) => Ok((format!("[{v6}]"), Some(v6.into()))),
-        url::Host::Domain(name) => {
-            let name = name.strip_suffix('.').unwrap_or(&name);
-            let sound = |label: &str| {
-                !label.is_empty()
-                    && label.len() < 64
-                    && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-            };
-            if name.len() > MAX_NAME || !name.split('.').all(sound) {
-                return Err(wrong());
-            }
-            Ok((name.to_owned(), None))
-        }
-    }
+    let found = url::Host::parse(text).ok();
+    found.as_ref().and_then(written).ok_or_else(|| no_host(text))
+}
+
+fn no_host(text: &str) -> String {
+    format!("`{}` is no host", crate::text::one_line(text, MAX_NAME))
+}
+
+/// [`host`], for what the parser of URLs has read; `None` if it is no name that could be looked up.
+fn written<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<IpAddr>)> {
+    let name = match host {
+        url::Host::Ipv4(v4) => return Some((v4.to_string(), Some((*v4).into()))),
+        url::Host::Ipv6(v6) => return Some((format!("[{v6}]"), Some((*v6).into()))),
+        url::Host::Domain(name) => name.as_ref(),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let sound = |label: &str| {
+        !label.is_empty()
+            && label.len() < 64
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    (name.len() <= MAX_NAME && name.split('.').all(sound)).then(|| (name.to_owned(), None))
 }
 
 fn methods(text: &str) -> Result<BTreeSet<String>, String> {
@@ -270,13 +276,12 @@ impl NetRule {
         if self.methods.as_ref().is_some_and(|methods| !method(methods)) {
             return Ok(None);
         }
-        match (&self.path, &target.path) {
-            _ if !self.host.matches(&target.host) => Ok(None),
-            (None, _) => Ok(Some(self.addresses)),
-            (Some(_), None) => Ok(None),
-            (Some(_), Some(Err(problem))) => Err(problem.clone()),
-            (Some(pattern), Some(Ok(path))) => Ok(pattern.matches(path).then_some(self.addresses)),
+        if !self.host.matches(&target.host) {
+            return Ok(None);
         }
+        let Some(pattern) = &self.path else { return Ok(Some(self.addresses)) };
+        let Some(path) = &target.path else { return Ok(None) };
+        Ok(pattern.matches(path.segments()?).then_some(self.addresses))
     }
 }
 
@@ -369,12 +374,13 @@ impl Target {
         if !is_token(&method) || matches!(method.as_str(), "CONNECT" | "TRACE") {
             return Err("the method is not one that can be requested".to_owned());
         }
-        let (host, _) = host(url.host_str().ok_or("the URL has no host")?)?;
+        let read = url.host().ok_or("the URL has no host")?;
+        let (host, _) = written(&read).ok_or_else(|| no_host(url.host_str().unwrap_or_default()))?;
         let port = url.port_or_known_default().ok_or("the URL has no port")?;
         if port == 0 {
             return Err("the port is from 1 to 65535".to_owned());
         }
-        Ok(Self { method: Some(method), scheme, host, port, path: Some(path::checked(url.path())) })
+        Ok(Self { method: Some(method), scheme, host, port, path: Some(RequestPath::new(url.path())) })
     }
 
     /// A raw connection.
@@ -419,29 +425,28 @@ impl Target {
     /// Scheme, host and port, as a list of origins would write them.
     #[must_use]
     pub fn origin(&self) -> String {
-        let rule = NetRule {
-            methods: None,
-            scheme: self.scheme,
-            host: HostPattern::Exact(self.host.clone()),
-            addresses: Allowed::Named,
-            port: Some(self.port),
-            path: None,
-        };
-        rule.show(Path::new("/"))
+        let mut out = String::with_capacity(self.host.len() + 16);
+        self.write_origin(&mut out);
+        out
     }
 
     /// The line that would allow this, whatever the path; also how the audit names it.
     #[must_use]
     pub fn wish(&self) -> String {
-        let rule = NetRule {
-            methods: self.method.clone().map(|method| [method].into()),
-            scheme: self.scheme,
-            host: HostPattern::Exact(self.host.clone()),
-            addresses: Allowed::Named,
-            port: Some(self.port),
-            path: None,
-        };
-        rule.show(Path::new("/"))
+        let mut out = String::with_capacity(self.host.len() + 24);
+        if let Some(method) = &self.method {
+            out.extend([method, " "]);
+        }
+        self.write_origin(&mut out);
+        out
+    }
+
+    /// As a rule for it would be shown.
+    fn write_origin(&self, out: &mut String) {
+        out.extend([self.scheme.name(), "://", &self.host]);
+        if self.scheme.default_port() != Some(self.port) {
+            out.extend([":", &self.port.to_string()]);
+        }
     }
 }
 

@@ -184,6 +184,75 @@ fn what_is_no_request_is_refused() {
     }
 }
 
+/// What is compared is what is looked up and connected to, however a guest writes it.
+#[test]
+fn a_host_has_one_spelling() {
+    for (url, host) in [
+        ("http://EXAMPLE.com/", "example.com"),
+        ("http://example.com./", "example.com"),
+        ("http://ex%41mple.com/", "example.com"),
+        ("http://ｅｘａｍｐｌｅ.com/", "example.com"),
+        ("http://example\u{3002}com/", "example.com"),
+        ("http://exam\u{ad}ple.com/", "example.com"),
+        ("http:\\\\example.com\\", "example.com"),
+        ("http:/example.com/", "example.com"),
+        ("http:////example.com/", "example.com"),
+        ("ht\ntp://exam\tple.com/", "example.com"),
+        ("http://0177.0.0.1/", "127.0.0.1"),
+        ("http://0x7f000001/", "127.0.0.1"),
+        ("http://2130706433/", "127.0.0.1"),
+        ("http://017700000001/", "127.0.0.1"),
+        ("http://127.1/", "127.0.0.1"),
+        ("http://127.0.1/", "127.0.0.1"),
+        ("http://0x7F.0x0.0x0.0x1/", "127.0.0.1"),
+        ("http://127.0.0.1./", "127.0.0.1"),
+        ("http://１２７.０.０.１/", "127.0.0.1"),
+        ("http://127。0。0。1/", "127.0.0.1"),
+        ("http://0/", "0.0.0.0"),
+        ("http://[0:0:0:0:0:0:0:1]/", "[::1]"),
+        ("http://[::127.0.0.1]/", "[::7f00:1]"),
+        ("http://[::ffff:7f00:1]/", "[::ffff:127.0.0.1]"),
+        ("http://[FE80::1]/", "[fe80::1]"),
+    ] {
+        assert_eq!(request(url).host(), host, "{url:?}");
+    }
+    for url in [
+        "http://[fe80::1%25eth0]/",
+        "http://[fe80::1%eth0]/",
+        "http://[fe80::1%251]/",
+        "http://[::1]eth0/",
+        "http://[::1/",
+        "http://[1]/",
+        "http://[v1.x]/",
+        "http://[127.0.0.1]/",
+        "http://256.0.0.1/",
+        "http://0x100000000/",
+        "http://127.0.0.0.1/",
+        "http://08.0.0.1/",
+        "http://1.2.3.09/",
+        "http://a%2fb/",
+        "http://a%00b/",
+        "http://a b/",
+        "http://xn--a/",
+        "http:///",
+        "http://:80/",
+        "http://x:65536/",
+    ] {
+        let target = Url::parse(url).map_err(|e| e.to_string()).and_then(|url| Target::request("GET", &url));
+        assert!(target.is_err(), "{url:?}: {target:?}");
+    }
+    for url in [
+        "http://good.example@evil.example/",
+        "http://good.example:80@evil.example/",
+        "http://good.example%40evil.example@evil.example/",
+        "http://@evil.example@good.example/",
+        "http://good.example\t@evil.example/",
+    ] {
+        let target = Target::request("GET", &Url::parse(url).unwrap());
+        assert!(target.as_ref().is_err_and(|why| why.contains("user name")), "{url:?}: {target:?}");
+    }
+}
+
 #[test]
 fn raw_connections_are_for_a_host_and_a_port() {
     let rules = [rule("tcp://db.example.com:5432"), rule("udp://1.1.1.1:53")];
@@ -313,6 +382,16 @@ proptest! {
         if covers(&a, &b) {
             let rules = [a.clone(), b];
             prop_assert_eq!(judge(&rules, &target), judge(&[a], &target));
+        }
+    }
+
+    /// A rule's host and a request's are written by the same parser, once each.
+    #[test]
+    fn a_rule_and_a_request_write_a_host_alike(text in "[-a-zA-Z0-9.x_%\\[\\]:ü。]{1,24}") {
+        let target = Url::parse(&format!("http://{text}/")).ok().and_then(|url| Target::request("GET", &url).ok());
+        if let Some(target) = target {
+            prop_assert_eq!(host(target.host()).map(|(host, _)| host), Ok(target.host().to_owned()));
+            prop_assert_eq!(rule(&target.wish()).show(root()), target.wish());
         }
     }
 

@@ -425,21 +425,34 @@ impl Policy {
         self.plugins.get(plugin)?.tools.get(tool).map(|tool| &tool.rules)
     }
 
-    /// The policy lines that would grant `wish` (as a list of the policy writes it) to a tool: the table, and in it
-    /// the whole list as it would have to be, what stands there now included.
+    /// The policy lines that would grant `wish` (as a list of the policy writes it) to a tool, under a profile if the call
+    /// has one: the table that is in the way, and in it the whole list as it would have to be, what stands there now
+    /// included.
     #[must_use]
-    pub fn lines(&self, plugin: &PluginId, tool: &ToolName, key: Key, wish: &str) -> String {
+    pub fn lines(
+        &self,
+        (plugin, tool): (&PluginId, &ToolName),
+        profile: Option<&str>,
+        key: Key,
+        wish: &str,
+    ) -> String {
         let workspace = &self.workspace;
         let of_plugin = self.rules(plugin);
-        let granted = of_plugin.and_then(|rules| rules.hold(key, wish, workspace)) == Some(true);
+        let holds = |rules: &Rules| rules.hold(key, wish, workspace);
+        let granted = of_plugin.and_then(holds) == Some(true);
         let of_tool = self.narrower(plugin, tool).filter(|_| granted);
-        let (table, list) = match of_tool.and_then(|rules| rules.shown(key, workspace)) {
-            Some(list) => (format!("[plugins.{plugin}.tools.{tool}]"), list),
-            None => {
-                let list = of_plugin.and_then(|rules| rules.shown(key, workspace));
-                (format!("[plugins.{plugin}.grant]"), list.unwrap_or_default())
-            }
-        };
+        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
+        // What is in the way is the profile only where all before it would let the wish through.
+        let of_profile = of_profile.filter(|_| granted && of_tool.and_then(holds) != Some(false));
+        let shown = |rules: &Rules| rules.shown(key, workspace);
+        let (table, list) =
+            if let Some((name, list)) = of_profile.and_then(|(n, rules)| Some((n, shown(rules)?))) {
+                (format!("[profile.{name}]"), list)
+            } else if let Some(list) = of_tool.and_then(shown) {
+                (format!("[plugins.{plugin}.tools.{tool}]"), list)
+            } else {
+                (format!("[plugins.{plugin}.grant]"), of_plugin.and_then(shown).unwrap_or_default())
+            };
         if matches!(key, Key::Clock | Key::Random) {
             return format!("{table}\n{} = true", key.name());
         }

@@ -154,7 +154,7 @@ impl Reach {
     /// Whether the normalised absolute `path` lies in it.
     #[must_use]
     pub fn allows(&self, path: &Path) -> bool {
-        path.starts_with(&self.folder)
+        is_below(path, &self.folder)
             && self.patterns.iter().all(|pattern| pattern.matches(path))
             && !self.except.iter().any(|except| except.matches(path))
     }
@@ -162,7 +162,7 @@ impl Reach {
     /// Whether the normalised absolute `path`, or something below it, may lie in it.
     #[must_use]
     pub fn enters(&self, path: &Path) -> bool {
-        path.starts_with(&self.folder)
+        is_below(path, &self.folder)
             && self.patterns.iter().all(|pattern| pattern.enters(path))
             && !self.except.iter().any(|except| except.matches(path))
     }
@@ -171,7 +171,7 @@ impl Reach {
     #[must_use]
     pub fn excluded_by(&self, path: &Path, workspace: &Path) -> Option<String> {
         let except = self.except.iter().find(|except| except.matches(path))?;
-        path.starts_with(&self.folder).then(|| show_exclusion(except, workspace))
+        is_below(path, &self.folder).then(|| show_exclusion(except, workspace))
     }
 
     /// The same without a path and all below it; `None` if nothing is left.
@@ -295,9 +295,20 @@ pub fn show(folder: &Path, workspace: &Path) -> String {
     show_names(&names, workspace)
 }
 
+/// Whether a path is a folder or lies below it. Both are absolute and normalised, so that what they are written with
+/// says it.
+fn is_below(path: &Path, folder: &Path) -> bool {
+    let (path, folder) = (path.as_os_str().as_encoded_bytes(), folder.as_os_str().as_encoded_bytes());
+    let rest = path.strip_prefix(folder.strip_suffix(b"/").unwrap_or(folder));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
 /// Resolves `.` and `..` in an absolute path by name alone; `None` when it leads above the root.
 #[must_use]
 pub fn normalise(path: &Path) -> Option<PathBuf> {
+    if is_normal(path.as_os_str().as_encoded_bytes()) {
+        return Some(path.to_path_buf());
+    }
     let mut out = PathBuf::from("/");
     for part in path.components() {
         match part {
@@ -312,6 +323,12 @@ pub fn normalise(path: &Path) -> Option<PathBuf> {
         }
     }
     Some(out)
+}
+
+/// Whether a path is absolute and surely has nothing to resolve: no name begins with a dot, none is empty.
+fn is_normal(path: &[u8]) -> bool {
+    let odd = |two: &[u8]| matches!(two, b"//" | b"/.");
+    path.first() == Some(&b'/') && path.len() > 1 && path.last() != Some(&b'/') && !path.windows(2).any(odd)
 }
 
 /// Cuts and escapes a path that a guest gave, for a message.

@@ -113,14 +113,36 @@ fn who_asks_for_everything_is_shown_the_workspace() {
 
 #[test]
 fn a_refusal_names_the_list_that_narrows() {
-    let policy = "version = 1\n[plugins.f.grant]\nfs_read = [\"$workspace\", \"!**/.env\"]\n\
-                  [plugins.f.tools.t]\nfs_read = [\"$workspace/out\"]";
+    let policy = r#"
+        version = 1
+        [plugins.f.grant]
+        fs_read = ["$workspace", "!**/.env"]
+        [plugins.f.tools.t]
+        fs_read = ["$workspace/out", "$workspace/in"]
+        [profile.careful]
+        fs_read = ["$workspace/in"]
+        [profile.other]
+        fs_write = []
+    "#;
     let policy = crate::policy::Policy::parse(policy, Path::new(W), None).unwrap();
     let (plugin, tool) = (crate::name::PluginId::new("f").unwrap(), crate::name::ToolName::new("t").unwrap());
-    let lines = policy.lines(&plugin, &tool, crate::policy::Key::FsRead, "$workspace/notes");
-    assert_eq!(lines, "[plugins.f.tools.t]\nfs_read = [\"$workspace/out\", \"$workspace/notes\"]");
-    let lines = policy.lines(&plugin, &tool, crate::policy::Key::FsRead, "/srv");
-    assert_eq!(lines, "[plugins.f.grant]\nfs_read = [\"$workspace\", \"!**/.env\", \"/srv\"]");
+    let of_tool = r#"[plugins.f.tools.t] fs_read = ["$workspace/out", "$workspace/in", "$workspace/notes"]"#;
+    for (profile, wish, expected) in [
+        (None, "$workspace/notes", of_tool),
+        (None, "/srv", r#"[plugins.f.grant] fs_read = ["$workspace", "!**/.env", "/srv"]"#),
+        // A profile is named where it alone is in the way.
+        (
+            Some("careful"),
+            "$workspace/out",
+            r#"[profile.careful] fs_read = ["$workspace/in", "$workspace/out"]"#,
+        ),
+        (Some("careful"), "$workspace/notes", of_tool),
+        (Some("other"), "$workspace/notes", of_tool),
+        (Some("gone"), "$workspace/notes", of_tool),
+    ] {
+        let lines = policy.lines((&plugin, &tool), profile, crate::policy::Key::FsRead, wish);
+        assert_eq!(lines.replace('\n', " "), expected, "{profile:?} {wish}");
+    }
 }
 
 #[test]
@@ -233,4 +255,29 @@ fn dots_are_no_name_however_they_are_written() {
     }
     let odd = Reach::parse("/srv/.\\.\\.", workspace).unwrap();
     assert_eq!(odd.folder(), Path::new("/srv/..."), "three dots are a name");
+}
+
+proptest! {
+    /// What is read byte by byte is what the parts of paths say.
+    #[test]
+    fn names_are_compared_whole(path in "/?([a.]{0,2}/){0,3}[a.]{0,2}", folder in "(/(a|aa|\\.a)){0,3}") {
+        let parts = |path: &Path| {
+            let mut out = PathBuf::from("/");
+            for part in path.components() {
+                match part {
+                    Component::ParentDir if !out.pop() => return None,
+                    Component::Normal(name) => out.push(name),
+                    _ => {}
+                }
+            }
+            Some(out)
+        };
+        let (path, folder) = (PathBuf::from("/").join(path), PathBuf::from("/").join(folder));
+        let normal = normalise(&path);
+        prop_assert_eq!(&normal, &parts(&path));
+        if let Some(normal) = normal {
+            prop_assert!(!normal.to_string_lossy().contains("//") && !normal.to_string_lossy().contains("/./"));
+            prop_assert_eq!(is_below(&normal, &folder), normal.starts_with(&folder), "{:?} {:?}", normal, folder);
+        }
+    }
 }

@@ -16,6 +16,9 @@ pub fn is_hidden(c: char) -> bool {
 /// Makes a text one line of at most `most` characters.
 #[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
+    if text.len() <= most && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len().min(most));
     for c in text.chars().take(most) {
         if is_hidden(c) {

@@ -489,9 +489,11 @@ mod tests {
         audit.decided(record("a"));
         assert_eq!(all(&path), (vec!["a".to_owned()], 1));
         fs::remove_file(&path).unwrap();
+        std::thread::sleep(LOOK_EVERY);
         audit.decided(record("b"));
         assert_eq!(all(&path), (vec!["b".to_owned()], 0));
         fs::remove_dir_all(dir.path()).unwrap();
+        std::thread::sleep(LOOK_EVERY);
         audit.decided(record("c"));
         assert_eq!(audit.records_lost(), 1);
     }
@@ -506,6 +508,7 @@ mod tests {
         (0..5).for_each(|n| audit.decided(record(&n.to_string())));
         assert_eq!(audit.records_lost(), 5);
         fs::remove_file(&path).unwrap();
+        std::thread::sleep(LOOK_EVERY);
         audit.decided(record("again"));
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<_> = text.lines().collect();

@@ -367,18 +367,19 @@ impl Loader {
     ) -> (GrantedUnder, Option<String>, BTreeMap<Arc<str>, Option<String>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let mut told = BTreeSet::new();
-        let join = |grants: Grants, files| {
+        let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
             let services = Arc::clone(&self.services);
             let environment = Environment::new(&grants, &services.time_and_chance);
-            Arc::new(Granted { services, tool: name.clone(), grants, files, environment, service: None })
+            let (tool, profile) = (name.clone(), profile.cloned());
+            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None })
         };
-        let mut under = |profile: Option<&str>| {
+        let mut under = |profile: Option<&Arc<str>>| {
             if let Some(held) = held {
-                return (join(Grants::default(), None), Some(held.clone()));
+                return (join(Grants::default(), None, profile), Some(held.clone()));
             }
-            let grants = policy.grant(id, name, &def.capabilities, profile);
+            let grants = policy.grant(id, name, &def.capabilities, profile.map(AsRef::as_ref));
             let mut problems = Vec::new();
-            let opened = FileGrants::open(&grants, policy, (id, name), &shared.folders, |problem| {
+            let opened = FileGrants::open(&grants, policy, (id, name, profile), &shared.folders, |problem| {
                 problems.push(problem);
             });
             let (files, kept) = match opened {
@@ -399,17 +400,17 @@ impl Loader {
             for problem in problems.into_iter().filter(|problem| told.insert(problem.clone())) {
                 warn(format!("tool `{name}`: {problem}"));
             }
-            (join(grants, files), unavailable)
+            (join(grants, files, profile), unavailable)
         };
         let (no_profile, unavailable) = under(None);
         let (mut profiles, mut reasons) = (BTreeMap::new(), BTreeMap::new());
         for profile in policy.profiles() {
-            let (granted, unavailable) = under(Some(profile));
             let profile: Arc<str> = profile.into();
+            let (granted, unavailable) = under(Some(&profile));
             profiles.insert(Arc::clone(&profile), granted);
             reasons.insert(profile, unavailable);
         }
-        let nothing = join(Grants::default(), None);
+        let nothing = join(Grants::default(), None, None);
         (GrantedUnder { no_profile, profiles, nothing }, unavailable, reasons)
     }
 

@@ -9,6 +9,8 @@
 //! A server may take `%2f` or `..;` for something else than this matcher does; so [`checked`] refuses a path that
 //! could be read in two ways, and only such a path is ever compared.
 
+use std::sync::OnceLock;
+
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -106,6 +108,35 @@ impl std::fmt::Display for PathPattern {
         Ok(())
     }
 }
+
+/// The path of a request. It is taken apart when the first pattern asks, and then once: most rules have no pattern.
+#[derive(Debug, Clone)]
+pub(super) struct RequestPath {
+    text: String,
+    segments: OnceLock<Result<Vec<String>, String>>,
+}
+
+impl RequestPath {
+    pub(super) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), segments: OnceLock::new() }
+    }
+
+    /// What patterns are compared with: see [`checked`].
+    pub(super) fn segments(&self) -> Result<&[String], String> {
+        match self.segments.get_or_init(|| checked(&self.text)) {
+            Ok(segments) => Ok(segments),
+            Err(problem) => Err(problem.clone()),
+        }
+    }
+}
+
+impl PartialEq for RequestPath {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for RequestPath {}
 
 /// The segments of a URL's path, their escapes written one way (RFC 3986, 6.2.2): what needs no escape has none, the
 /// rest is in upper case.

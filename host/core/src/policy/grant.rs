@@ -259,7 +259,7 @@ impl Levels<'_> {
     }
 
     fn hint(&self, key: Key, wish: &str) -> String {
-        let lines = self.policy.lines(self.plugin, self.tool, key, wish);
+        let lines = self.policy.lines((self.plugin, self.tool), None, key, wish);
         format!("To allow it, write in the policy:\n{lines}")
     }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use toolbay_core::reach;
 
 use super::Capabilities;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
@@ -36,7 +37,7 @@ impl Capabilities {
     /// plugin's author writes a part.
     async fn find(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
         let Some(files) = &self.files else {
-            return Err(FileError::Denied("this tool was granted no files".to_owned()));
+            return Err(FileError::Denied(self.no_files(path, access)));
         };
         if files.weight(access).saturating_mul(path.len()) <= COMPARED_IN_PLACE {
             return files.resolve(path, access, need);
@@ -46,10 +47,19 @@ impl Capabilities {
         found.unwrap_or_else(|_| Err(FileError::Other("the host failed to find the path".to_owned())))
     }
 
+    /// Why a tool that was granted no files at all reaches none, and which policy lines would allow it.
+    fn no_files(&self, path: &str, access: Access) -> String {
+        let Some(granted) = &self.granted else { return self.nothing_now() };
+        let workspace = granted.services.policy.workspace();
+        let full = reach::normalise(&workspace.join(path)).unwrap_or_default();
+        let folder = reach::show(full.parent().unwrap_or(&full), workspace);
+        granted.refusal(&self.plugin, access.key(), &reach::shown(&folder))
+    }
+
     /// Records a use, and hands its result on.
     fn used<T>(&self, path: &str, access: Access, result: Result<T, FileError>) -> Result<T, FileError> {
         let allowed = !matches!(result, Err(FileError::Denied(_)));
-        self.note(access.key(), &toolbay_core::reach::shown(path), allowed);
+        self.note(access.key(), &reach::shown(path), allowed);
         result
     }
 

@@ -101,6 +101,8 @@ impl Services {
 pub(crate) struct Granted {
     pub(crate) services: Arc<Services>,
     pub(crate) tool: ToolName,
+    /// The profile under which it was granted.
+    pub(crate) profile: Option<Arc<str>>,
     pub(crate) grants: Grants,
     /// The opened folders; `None` when no files were granted.
     pub(crate) files: Option<FileGrants>,
@@ -121,7 +123,8 @@ impl Granted {
                 key.name()
             );
         }
-        let lines = self.services.policy.lines(plugin, &self.tool, key, shown).replace('\n', " ");
+        let profile = self.profile.as_deref();
+        let lines = self.services.policy.lines((plugin, &self.tool), profile, key, shown).replace('\n', " ");
         format!(
             "`{}` of `{shown}` is not granted to tool `{}`; a tool gets what it declares and the policy allows: {lines}",
             key.name(),
@@ -246,10 +249,13 @@ impl Capabilities {
     pub(crate) fn refuse(&self, key: Key, wish: &str) -> String {
         let shown = reach::shown(wish);
         self.note(key, &shown, false);
-        let Some(granted) = &self.granted else {
-            return format!("nothing can be reached while plugin `{}` is asked what it is", self.plugin);
-        };
+        let Some(granted) = &self.granted else { return self.nothing_now() };
         granted.refusal(&self.plugin, key, &shown)
+    }
+
+    /// Why a plugin reaches nothing outside of a call.
+    fn nothing_now(&self) -> String {
+        format!("nothing can be reached while plugin `{}` is asked what it is", self.plugin)
     }
 
     /// Records for the audit that a grant was used, or that something was refused.

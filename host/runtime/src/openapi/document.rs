@@ -207,6 +207,7 @@ fn granted(section: &Arc<OpenApi>, url: &Url, services: &Arc<Services>) -> Resul
     Ok(Granted {
         services: Arc::clone(services),
         tool: ToolName::new("document").map_err(|e| e.to_string())?,
+        profile: None,
         environment: Environment::new(&grants, &services.time_and_chance),
         grants,
         files: None,

@@ -193,6 +193,7 @@ fn granted(
         Arc::new(Granted {
             services,
             tool,
+            profile: None,
             grants,
             files: None,
             environment,

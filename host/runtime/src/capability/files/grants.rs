@@ -325,6 +325,7 @@ pub(super) struct Areas {
     policy: Arc<Policy>,
     plugin: PluginId,
     tool: ToolName,
+    profile: Option<Arc<str>>,
     read: Vec<Area>,
     write: Vec<Area>,
 }
@@ -360,7 +361,9 @@ impl Areas {
             );
         }
         let folder = reach::show(path.parent().unwrap_or(path), workspace);
-        let lines = self.policy.lines(&self.plugin, &self.tool, access.key(), &folder).replace('\n', " ");
+        let profile = self.profile.as_deref();
+        let lines = self.policy.lines((&self.plugin, &self.tool), profile, access.key(), &folder);
+        let lines = lines.replace('\n', " ");
         format!(
             "`{shown}` is outside of what this tool may {}; to allow it, write in the policy: {lines}",
             access.verb()
@@ -384,7 +387,7 @@ impl FileGrants {
     pub(crate) fn open(
         grants: &Grants,
         policy: &Arc<Policy>,
-        (plugin, tool): (&PluginId, &ToolName),
+        (plugin, tool, profile): (&PluginId, &ToolName, Option<&Arc<str>>),
         folders: &Folders,
         mut problem: impl FnMut(String),
     ) -> Result<Option<Self>, String> {
@@ -407,8 +410,8 @@ impl FileGrants {
         if read.is_empty() && write.is_empty() {
             return Ok(None);
         }
-        let areas =
-            Areas { policy: Arc::clone(policy), plugin: plugin.clone(), tool: tool.clone(), read, write };
+        let (plugin_id, tool, profile) = (plugin.clone(), tool.clone(), profile.cloned());
+        let areas = Areas { policy: Arc::clone(policy), plugin: plugin_id, tool, profile, read, write };
         Ok(Some(Self {
             areas: Arc::new(areas),
             reader: Reader::new(&Arc::default(), None),
@@ -487,20 +490,20 @@ impl FileGrants {
 
     /// Finds the granted folder above a path, or says which policy line would open it.
     pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
-        let shown = reach::shown(path);
+        let shown = || reach::shown(path);
         if path.is_empty() || path.contains('\0') {
-            return Err(FileError::Other(format!("`{shown}` is not a path")));
+            return Err(FileError::Other(format!("`{}` is not a path", shown())));
         }
         if path.len() > MAX_PATH {
-            return Err(FileError::Other(format!("`{shown}` has more than {MAX_PATH} bytes")));
+            return Err(FileError::Other(format!("`{}` has more than {MAX_PATH} bytes", shown())));
         }
         let Some(full) = reach::normalise(&self.areas.policy.workspace().join(path)) else {
-            return Err(FileError::Denied(format!("`{shown}` leads above the root")));
+            return Err(FileError::Denied(format!("`{}` leads above the root", shown())));
         };
         // The deepest folder that covers the path: its handle is the narrowest.
         let areas = self.areas.of(access).iter().filter(|area| area.holds(&full, need));
         let Some(area) = areas.max_by_key(|area| area.root.path.as_os_str().len()) else {
-            return Err(FileError::Denied(self.areas.refusal(&full, &shown, access)));
+            return Err(FileError::Denied(self.areas.refusal(&full, &shown(), access)));
         };
         Ok(Operation {
             root: Arc::clone(&area.root),
@@ -512,7 +515,7 @@ impl FileGrants {
                 Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
                 _ => PathBuf::from("."),
             },
-            shown,
+            written: path.to_owned(),
             reader: self.reader.clone(),
             meter: Arc::clone(&self.meter),
         })

@@ -1,6 +1,7 @@
 //! What is done below one granted folder, by the handle that was opened at load.
 
-use std::io::{ErrorKind, Write};
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::reach;
 
 use super::beneath::{self, Target};
 use super::grants::{Access, Areas, Need, Root};
@@ -39,7 +41,8 @@ pub(crate) struct Operation {
     /// The path is written as a folder's: `name/`.
     pub(super) folder: bool,
     pub(super) relative: PathBuf,
-    pub(super) shown: String,
+    /// As the guest wrote it.
+    pub(super) written: String,
     pub(super) reader: Reader,
     pub(super) meter: Arc<Meter>,
 }
@@ -75,12 +78,16 @@ impl Operation {
         if at == Path::new(".") { self.root.real.clone() } else { self.root.real.join(at) }
     }
 
+    fn shown(&self) -> String {
+        reach::shown(&self.written)
+    }
+
     fn other<T>(&self, what: &str) -> Step<T> {
-        Err(FileError::Other(format!("`{}` {what}", self.shown)).into())
+        Err(FileError::Other(format!("`{}` {what}", self.shown())).into())
     }
 
     fn denied<T>(&self, what: &str) -> Step<T> {
-        Err(FileError::Denied(format!("`{}` {what}", self.shown)).into())
+        Err(FileError::Denied(format!("`{}` {what}", self.shown())).into())
     }
 
     /// Does something at the path, behind its links. `act` answers `ELOOP` where a name of the path is a link; then
@@ -110,12 +117,12 @@ impl Operation {
         done.map_err(|stop| match stop {
             Stop::Told(error) => error,
             Stop::System(Errno::NOENT) => FileError::NotFound,
-            Stop::System(Errno::LOOP) => FileError::Other(format!("`{}` keeps changing", self.shown)),
+            Stop::System(Errno::LOOP) => FileError::Other(format!("`{}` keeps changing", self.shown())),
             Stop::System(error) => match std::io::Error::from(error) {
                 error if error.kind() == ErrorKind::PermissionDenied => {
-                    FileError::Denied(format!("`{}`: {error}", self.shown))
+                    FileError::Denied(format!("`{}`: {error}", self.shown()))
                 }
-                error => FileError::Other(format!("`{}`: {error}", self.shown)),
+                error => FileError::Other(format!("`{}`: {error}", self.shown())),
             },
         })
     }
@@ -413,7 +420,10 @@ fn stat_of(stat: &Stat) -> FileStat {
 /// Changes with every replacement (another inode) and every write in place (size and times). The time of the inode's
 /// last change is in it, which nobody can set back as the time of the last write can be.
 fn version_of(stat: &Stat) -> String {
-    format!(
+    let mut out = String::with_capacity(80);
+    // A `String` takes everything.
+    write!(
+        out,
         "{:x}-{:x}-{:x}-{:x}.{:x}-{:x}.{:x}",
         stat.st_dev,
         stat.st_ino,
@@ -423,6 +433,8 @@ fn version_of(stat: &Stat) -> String {
         stat.st_ctime,
         stat.st_ctime_nsec
     )
+    .ok();
+    out
 }
 
 fn kind_of(stat: &Stat) -> FileType {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use http_body_util::{BodyDataStream, Full};
+use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -148,7 +148,7 @@ pub(super) fn unreadable() -> NetError {
 pub(super) async fn collect(
     session: &Session,
     headers: &mut HeaderMap,
-    body: Inbound,
+    mut body: Inbound,
     asked: Option<u64>,
 ) -> Result<(Vec<u8>, bool), NetError> {
     let (left, limit) = session.bytes_left();
@@ -160,24 +160,12 @@ pub(super) async fn collect(
     // A value may stand across the place where the body is cut: it is read on for as long as one can be.
     let ahead = most.saturating_add(seam::ahead(session));
     let expected = if coding.is_none() { body.size_hint().lower().min(most).min(AHEAD) } else { 0 };
-    // Also what decodes to nothing is paid for: a stream of empty blocks has no end.
-    let mut raw = 0_u64;
-    let stream = BodyDataStream::new(body).map_err(std::io::Error::other).and_then(move |part| {
-        raw = raw.saturating_add(part.len() as u64);
-        std::future::ready(if raw > left && coding.is_some() { Err(TooMuch.into()) } else { Ok(part) })
-    });
-    let reader = StreamReader::new(stream);
-    let (bytes, more) = match coding {
-        None => read(reader, ahead, expected).await,
-        Some(Coding::Gzip) => {
-            let mut decoder = GzipDecoder::new(reader);
-            decoder.multiple_members(true);
-            read(decoder, ahead, expected).await
-        }
-        Some(Coding::Deflate) => read(ZlibDecoder::new(reader), ahead, expected).await,
-        Some(Coding::Brotli) => read(BrotliDecoder::new(reader), ahead, expected).await,
-    }
-    .map_err(|error| refused(session, &error, limit))?;
+    let read = match coding {
+        None => pieces(&mut body, ahead, expected).await,
+        // Decoders are large, and most bodies need none.
+        Some(coding) => Box::pin(decoded(body, coding, ahead, left)).await,
+    };
+    let (bytes, more) = read.map_err(|error| refused(session, &error, limit))?;
     if coding.is_some() {
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
@@ -188,6 +176,41 @@ pub(super) async fn collect(
     }
     session.count_bytes(bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX)))?;
     Ok((seam::scrub_start(session, bytes, most), more))
+}
+
+/// Reads at most `most` bytes as they come, and says whether there are more.
+async fn pieces(body: &mut Inbound, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
+    while let Some(frame) = body.frame().await {
+        let Ok(part) = frame.map_err(std::io::Error::other)?.into_data() else { continue };
+        let room = usize::try_from(most - bytes.len() as u64).unwrap_or(usize::MAX);
+        let fits = part.get(..room);
+        bytes.extend_from_slice(fits.unwrap_or(&part));
+        if fits.is_some_and(|fits| fits.len() < part.len()) {
+            return Ok((bytes, true));
+        }
+    }
+    Ok((bytes, false))
+}
+
+/// [`pieces`] of what a body decodes to. More than `left` coded bytes are not read.
+async fn decoded(body: Inbound, coding: Coding, most: u64, left: u64) -> std::io::Result<(Vec<u8>, bool)> {
+    // Also what decodes to nothing is paid for: a stream of empty blocks has no end.
+    let mut raw = 0_u64;
+    let stream = BodyDataStream::new(body).map_err(std::io::Error::other).and_then(move |part| {
+        raw = raw.saturating_add(part.len() as u64);
+        std::future::ready(if raw > left { Err(TooMuch.into()) } else { Ok(part) })
+    });
+    let reader = StreamReader::new(stream);
+    match coding {
+        Coding::Gzip => {
+            let mut decoder = GzipDecoder::new(reader);
+            decoder.multiple_members(true);
+            read(decoder, most).await
+        }
+        Coding::Deflate => read(ZlibDecoder::new(reader), most).await,
+        Coding::Brotli => read(BrotliDecoder::new(reader), most).await,
+    }
 }
 
 /// More came over the wire than the call may read.
@@ -221,10 +244,8 @@ pub(super) fn cause(session: &Session, error: &(dyn std::error::Error + 'static)
     toolbay_core::text::one_line(&seam::text(session, last.to_string()), 300)
 }
 
-/// Reads at most `most` bytes, and says whether there are more.
-async fn read(reader: impl AsyncRead, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
-    let mut reader = std::pin::pin!(reader);
-    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
+async fn read(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
+    let (mut reader, mut bytes) = (std::pin::pin!(reader), Vec::new());
     (&mut reader).take(most).read_to_end(&mut bytes).await?;
     let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;
     Ok((bytes, more))

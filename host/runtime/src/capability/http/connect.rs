@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::rt::Executor;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -112,6 +112,9 @@ impl Drop for Connection {
     }
 }
 
+/// Why there is no response, and the request if it was not sent.
+type Unanswered = (hyper::Error, Option<Box<Request<Outgoing>>>);
+
 #[derive(Debug)]
 enum Sender {
     Http1(http1::SendRequest<Outgoing>),
@@ -151,22 +154,20 @@ impl Connection {
     /// Sends a request; the URI names the whole URL. A request that was not sent at all comes back.
     pub(super) async fn send(
         &mut self,
-        mut request: Request<Outgoing>,
-    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Outgoing>>)> {
+        mut request: Box<Request<Outgoing>>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let failed = |mut e: TrySendError<Request<Outgoing>>| {
+            let unsent = e.take_message().map(Box::new);
+            (e.into_error(), unsent)
+        };
         match &mut self.sender {
             Sender::Http1(sender) => {
                 origin_form(&mut request);
-                sender.try_send_request(request).await.map_err(|mut e| {
-                    let unsent = e.take_message();
-                    (e.into_error(), unsent)
-                })
+                sender.try_send_request(*request).await.map_err(failed)
             }
             Sender::Http2(sender) => {
                 request.headers_mut().remove(hyper::header::HOST);
-                sender.try_send_request(request).await.map_err(|mut e| {
-                    let unsent = e.take_message();
-                    (e.into_error(), unsent)
-                })
+                sender.try_send_request(*request).await.map_err(failed)
             }
         }
     }
@@ -179,13 +180,16 @@ impl Connection {
             Sender::Http1(sender) => sender.is_ready(),
             Sender::Http2(sender) => sender.is_ready(),
         };
+        if is_ready {
+            return true;
+        }
         let ready = async {
             match &mut self.sender {
                 Sender::Http1(sender) => sender.ready().await.is_ok(),
                 Sender::Http2(sender) => sender.ready().await.is_ok(),
             }
         };
-        is_ready || tokio::time::timeout(MOMENT, ready).await.unwrap_or(false)
+        Box::pin(tokio::time::timeout(MOMENT, ready)).await.unwrap_or(false)
     }
 
     fn is_open(&self) -> bool {

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{HOST, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response};
+use hyper::http::uri::{self, Authority, PathAndQuery};
+use hyper::{HeaderMap, Method, Request, Response, Uri};
 use toolbay_core::name::PluginId;
 use toolbay_core::net::{Scheme, Target};
-use url::Url;
+use url::{Position, Url};
 
 use super::Client;
 use super::body::Inbound;
@@ -37,13 +39,12 @@ impl Client {
     /// the time that is left to it; `check` is asked about all addresses that the host stands for, before any of them is connected to.
     pub(super) async fn dispatch(
         &self,
-        mut request: Request<Outgoing>,
+        mut request: Box<Request<Outgoing>>,
         key: Key,
         looks_up: &PluginId,
         (lease, left): (Lease, Duration),
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
     ) -> Result<Response<Inbound>, Unsent> {
-        let (uri, host) = (request.uri().clone(), request.headers().get(HOST).cloned());
         while let Some(mut connection) = self.pool.take(&key) {
             if !connection.ready().await {
                 continue;
@@ -51,13 +52,26 @@ impl Client {
             match connection.send(request).await {
                 Ok(response) => return self.received(response, key, connection, lease),
                 // The peer closed it while nobody was looking; nothing was sent.
-                Err((_, Some(unsent))) => request = unsent,
+                Err((_, Some(unsent))) => request = whole(unsent, key.scheme)?,
                 Err((error, None)) => return Err(Unsent::Broken(error)),
             }
-            // The next connection may speak the other version of HTTP, which writes these differently.
-            *request.uri_mut() = uri.clone();
-            host.clone().map(|host| request.headers_mut().insert(HOST, host));
         }
+        // In a box, as all that is rare: a future is as large as its largest part, and moved whole.
+        let mut connection = Box::pin(self.open(&key, looks_up, left, check)).await?;
+        match connection.send(request).await {
+            Ok(response) => self.received(response, key, connection, lease),
+            Err((error, _)) => Err(Unsent::Broken(error)),
+        }
+    }
+
+    /// A new connection, to addresses that were checked.
+    async fn open(
+        &self,
+        key: &Key,
+        looks_up: &PluginId,
+        left: Duration,
+        check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
+    ) -> Result<Connection, NetError> {
         let addresses = self.resolver.addresses(looks_up, &key.host, key.port).await?;
         check(&addresses)?;
         let tls = match key.scheme {
@@ -65,11 +79,7 @@ impl Client {
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
         let place = self.places.take(&key.user, &self.pool, left).await?;
-        let mut connection = Connection::open(&addresses, &key, tls, place).await?;
-        match connection.send(request).await {
-            Ok(response) => self.received(response, key, connection, lease),
-            Err((error, _)) => Err(Unsent::Broken(error)),
-        }
+        Connection::open(&addresses, key, tls, place).await
     }
 
     fn received(
@@ -94,37 +104,54 @@ impl Client {
     }
 }
 
-/// A request as it goes out: the URL with the host as it was compared with the rules, and no other `host` header.
+/// A request as it goes out: the URL with the host as it was compared with the rules, and no other `host` header. In a
+/// box: it is passed on from future to future.
 pub(super) fn request(
     target: &Target,
     url: &Url,
     mut headers: HeaderMap,
     body: Outgoing,
-) -> Result<Request<Outgoing>, NetError> {
+) -> Result<Box<Request<Outgoing>>, NetError> {
     let invalid = |what: &str| NetError::Invalid(format!("the {what} can not be sent"));
-    let mut request = Request::new(body);
+    let mut request = Box::new(Request::new(body));
     *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
-    let uri = uri(target, url).ok_or_else(|| invalid("URL"))?;
-    let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
-    headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| invalid("host"))?);
-    *request.uri_mut() = uri;
+    let host = match url.port() {
+        Some(port) => format!("{}:{port}", target.host()),
+        None => target.host().to_owned(),
+    };
+    let host = Bytes::from(host);
+    let path = &url[Position::BeforePath..Position::AfterQuery];
+    let path = PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(path.as_bytes()));
+    *request.uri_mut() = uri(target.scheme(), host.clone(), path.ok()).ok_or_else(|| invalid("URL"))?;
+    headers.insert(HOST, HeaderValue::from_maybe_shared(host).map_err(|_| invalid("host"))?);
     *request.headers_mut() = headers;
     Ok(request)
 }
 
-fn uri(target: &Target, url: &Url) -> Option<hyper::Uri> {
-    let authority = match url.port() {
-        Some(port) => format!("{}:{port}", target.host()),
-        None => target.host().to_owned(),
-    };
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    hyper::Uri::builder()
-        .scheme(target.scheme().name())
-        .authority(authority)
-        .path_and_query(path)
-        .build()
-        .ok()
+fn uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<Uri> {
+    let mut parts = uri::Parts::default();
+    parts.scheme = Some(uri::Scheme::try_from(scheme.name()).ok()?);
+    parts.authority = Some(Authority::from_maybe_shared(authority).ok()?);
+    parts.path_and_query = Some(path?);
+    Uri::from_parts(parts).ok()
 }
+
+/// A request that was not sent, as [`request`] made it: each version of HTTP writes the host in one place, and takes it
+/// out of the other.
+fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Request<Outgoing>>, NetError> {
+    let again =
+        || NetError::Transport("the connection was closed, and the request can not be sent again".to_owned());
+    if let Some(authority) = request.uri().authority() {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| again())?;
+        request.headers_mut().insert(HOST, host);
+    } else if let Some(host) = request.headers().get(HOST) {
+        let authority = Bytes::copy_from_slice(host.as_bytes());
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = uri(scheme, authority, path).ok_or_else(again)?;
+    }
+    Ok(request)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[path = "rebinding_tests.rs"]
+mod rebinding_tests;

@@ -31,6 +31,9 @@ struct Hop {
     body: Option<Bytes>,
 }
 
+// Futures are in boxes below, each small: one that holds all others is moved whole at every step, and too large for what an
+// allocator hands out quickly.
+
 /// Fetches for `http-client`: redirects followed, the body read and decoded.
 pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<HttpResponse, NetError> {
     let headers = headers::read(&request.headers)?;
@@ -39,24 +42,23 @@ pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<Htt
     if let Some(body) = &request.body {
         seam::check_body(session, body).map_err(NetError::Denied)?;
     }
-    let mut hop = Hop { target, url, headers, body: request.body.map(Bytes::from) };
+    let mut hop = Box::new(Hop { target, url, headers, body: request.body.map(Bytes::from) });
     let mut redirects = 0;
     let response = loop {
-        let response = hop.send(session).await?;
+        let response = Box::pin(hop.send(session)).await?;
         let Some(next) = hop.redirect(session, &response)? else { break response };
         redirects += 1;
         if redirects > MAX_REDIRECTS {
             return Err(NetError::Transport(format!("more than {MAX_REDIRECTS} redirects")));
         }
-        hop = next;
+        *hop = next;
     };
     let (mut parts, body) = response.into_parts();
-    let (body, truncated) =
-        body::collect(session, &mut parts.headers, body, request.max_response_bytes).await?;
-    let url = seam::scrub(session, hop.url.to_string().into_bytes());
+    let body = body::collect(session, &mut parts.headers, body, request.max_response_bytes);
+    let (body, truncated) = Box::pin(body).await?;
     Ok(HttpResponse {
         status: parts.status.as_u16(),
-        url: String::from_utf8_lossy(&url).into_owned(),
+        url: seam::text(session, hop.url.into()),
         headers: headers::show(session, &parts.headers),
         body,
         truncated,
@@ -82,14 +84,14 @@ fn parse(base: Option<&Url>, text: &str) -> Result<Url, String> {
 }
 
 impl Hop {
-    async fn send(&self, session: &Session) -> Result<Response<Inbound>, NetError> {
+    fn send(&self, session: &Session) -> impl Future<Output = Result<Response<Inbound>, NetError>> + Send {
         let body = self.body.clone();
         let length = body.as_ref().map_or(0, Bytes::len);
         let body = Full::new(body.unwrap_or_default()).map_err(|never| match never {}).boxed_unsync();
         let mut headers = self.headers.clone();
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(CODINGS));
         seam::keep_readable(session, &mut headers, CODINGS);
-        send(session, &self.target, &self.url, headers, (body, length)).await
+        send(session, &self.target, &self.url, headers, (body, length))
     }
 
     /// The hop that a response asks for, by the rules of the Fetch standard.
@@ -164,12 +166,12 @@ pub(super) async fn send(
     let sent = match session.client().recorded() {
         Some(record) => {
             let hop = recorded::Hop { target, url, allowed, key, lease };
-            recorded::send(session, record, hop, request).await
+            Box::pin(recorded::send(session, record, hop, request)).await
         }
         None => {
             let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
             let lease = (lease, session.time(None));
-            session.client().dispatch(request, key, &session.plugin, lease, check).await
+            Box::pin(session.client().dispatch(request, key, &session.plugin, lease, check)).await
         }
     };
     sent.map_err(|unsent| match unsent {

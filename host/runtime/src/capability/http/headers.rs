@@ -1,5 +1,7 @@
 //! Which headers cross: what frames a message, names the host or speaks to proxies is ours.
 
+use std::borrow::Cow;
+
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
@@ -10,6 +12,9 @@ use super::session::{NetError, Session};
 pub(super) const MAX_COUNT: usize = 128;
 /// Most bytes of all names and values of a message's header.
 pub(super) const MAX_BYTES: usize = 64 << 10;
+
+/// Headers that the host writes itself: `host`, `user-agent`, `accept-encoding`. Room is made for them at once.
+const OURS: usize = 3;
 
 /// Headers that a guest may not set, beside `proxy-*`. The last ones make some servers take the request for one of
 /// another method, or to another path, than the rules were asked about.
@@ -50,7 +55,7 @@ pub(super) fn read(headers: &[(String, String)]) -> Result<HeaderMap, NetError> 
     if headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_BYTES {
         return invalid(format!("more than {MAX_BYTES} bytes of headers"));
     }
-    let mut map = HeaderMap::new();
+    let mut map = HeaderMap::with_capacity(headers.len() + OURS);
     for (name, value) in headers {
         let shown = toolbay_core::text::one_line(name, 100);
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
@@ -113,13 +118,14 @@ pub(super) fn show(session: &Session, map: &HeaderMap) -> Vec<(String, String)> 
             header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE | header::TRAILER
         )
     };
-    map.iter()
-        .filter(|(name, _)| !connection(name))
-        .map(|(name, value)| {
-            let value = seam::scrub(session, value.as_bytes().to_vec());
-            (name.as_str().to_owned(), String::from_utf8_lossy(&value).into_owned())
-        })
-        .collect()
+    let searches = seam::searches(session);
+    let text = |value: &HeaderValue| {
+        let plain = value.as_bytes();
+        let clean = if searches { seam::scrub(session, plain.to_vec()).into() } else { Cow::from(plain) };
+        String::from_utf8_lossy(&clean).into_owned()
+    };
+    let shown = map.iter().filter(|(name, _)| !connection(name));
+    shown.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(super) async fn send(
     session: &Session,
     recorded: &Arc<dyn RecordedHttp>,
     hop: Hop<'_>,
-    request: Request<Outgoing>,
+    request: Box<Request<Outgoing>>,
 ) -> Result<Response<Inbound>, Unsent> {
     let Hop { target, url, allowed, key, lease } = hop;
     // An address that stands in the URL needs no look-up to be judged.
@@ -96,7 +96,7 @@ pub(super) async fn send(
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
     let sent = session.client().dispatch(
-        Request::from_parts(head, body),
+        Box::new(Request::from_parts(head, body)),
         key,
         &session.plugin,
         (lease, session.time(None)),

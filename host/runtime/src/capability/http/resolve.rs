@@ -1,6 +1,7 @@
 //! From a host to its addresses, once for each connection: what was checked is what is connected to.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,16 +15,25 @@ const MOST: usize = 32;
 /// Look-ups of one plugin at once, so that one with slow names keeps no other waiting.
 const MOST_OF_PLUGIN: usize = 8;
 
-/// Looks names up with the system's resolver.
+/// All addresses of a name, in order of preference. Blocks.
+type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// Looks names up.
 #[derive(Debug)]
 pub(super) struct Resolver {
+    look_up: LookUp,
     places: Arc<Semaphore>,
     of_plugins: Mutex<BTreeMap<PluginId, Arc<Semaphore>>>,
 }
 
 impl Resolver {
+    /// The system's.
     pub(super) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(MOST)), of_plugins: Mutex::default() }
+        Self::with(|name, port| (name, port).to_socket_addrs().map(Vec::from_iter))
+    }
+
+    pub(super) fn with(look_up: LookUp) -> Self {
+        Self { look_up, places: Arc::new(Semaphore::new(MOST)), of_plugins: Mutex::default() }
     }
 
     /// Every address of a host, in the system's order of preference.
@@ -46,11 +56,11 @@ impl Resolver {
         );
         let own = own.acquire_owned().await.map_err(failed)?;
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(failed)?;
-        let name = host.to_owned();
+        let (name, look_up) = (host.to_owned(), self.look_up);
         let found = tokio::task::spawn_blocking(move || {
             // The places are free again when the thread is, not when the caller has gone.
             let _places = (own, place);
-            (name.as_str(), port).to_socket_addrs().map(Vec::from_iter)
+            look_up(&name, port)
         });
         let found =
             found.await.map_err(|_| NetError::Transport(format!("`{host}` could not be looked up")))?;

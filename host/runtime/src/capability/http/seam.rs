@@ -63,7 +63,11 @@ pub(super) fn searches(session: &Session) -> bool {
 
 /// [`scrub`] for a text, such as an error that names what a server said. Before it is cut: half a secret is one, too.
 pub(super) fn text(session: &Session, text: String) -> String {
-    String::from_utf8_lossy(&scrub(session, text.into_bytes())).into_owned()
+    if searches(session) {
+        String::from_utf8_lossy(&scrub(session, text.into_bytes())).into_owned()
+    } else {
+        text
+    }
 }
 
 /// [`text`] for an error.

@@ -84,18 +84,22 @@ impl Tokens {
         if let Some(token) = issued.0.iter().find(|token| url.as_str().contains(&*token.text)) {
             return Err(token.refusal("stands in the address of a request, which logs keep"));
         }
-        let mut swapped = HeaderMap::with_capacity(headers.len());
-        let mut left = most;
-        for (name, value) in headers.iter() {
+        let (mut swapped, mut left) = (Vec::new(), most);
+        for (at, (name, value)) in headers.iter().enumerate() {
             if issued.0.iter().any(|token| name.as_str().contains(&*token.text)) {
                 return Err("a stand-in for a secret is no name of a header".to_owned());
             }
-            let new = issued.swap(name, value, url, left)?.unwrap_or_else(|| value.clone());
-            let bytes = name.as_str().len() + new.len();
+            let new = issued.swap(name, value, url, left)?;
+            let bytes = name.as_str().len() + new.as_ref().map_or(value.len(), HeaderValue::len);
             left = left.checked_sub(bytes).ok_or_else(too_long)?;
-            swapped.append(name.clone(), new);
+            swapped.extend(new.map(|new| (at, new)));
         }
-        *headers = swapped;
+        let mut swapped = swapped.into_iter().peekable();
+        for (at, value) in headers.values_mut().enumerate() {
+            if let Some((_, new)) = swapped.next_if(|(of, _)| *of == at) {
+                *value = new;
+            }
+        }
         Ok(())
     }
 
