@@ -256,7 +256,7 @@ fn release(state: &Mutex<State>, plugin: &PluginId) {
             state.pace.count();
         } else {
             state.pace.last = None;
-            if state.turns.is_empty() && state.lanes.len() <= KEPT_LANES {
+            if state.turns.is_empty() && state.returning.is_empty() && state.lanes.len() <= KEPT_LANES {
                 return;
             }
         }

@@ -294,6 +294,21 @@ async fn a_place_that_was_lent_comes_back_before_anybody_begins() {
 }
 
 #[tokio::test]
+async fn who_alone_waits_for_its_place_gets_the_next() {
+    let admission = admission(1, 10, Duration::from_secs(60));
+    let cancel = CancellationToken::new();
+    let lent = Lent::new(admission.enter(&id("a"), 9, &cancel).await.unwrap());
+    lent.give();
+    let other = admission.enter(&id("b"), 9, &cancel).await.unwrap();
+    let mut back = Box::pin(lent.take_back());
+    assert!(futures_util::poll!(&mut back).is_pending());
+    drop(other);
+    tokio::time::timeout(Duration::from_secs(20), back).await.expect("nobody gave it the place");
+    drop(lent);
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
 async fn who_gives_up_waiting_for_its_place_leaves_nothing() {
     let admission = admission(1, 10, Duration::from_secs(60));
     let cancel = CancellationToken::new();

@@ -189,6 +189,7 @@ impl State {
     fn lose(&mut self, path: &Path, error: &std::io::Error) {
         self.lost += 1;
         self.lost_in_all += 1;
+        self.looked = None;
         if !std::mem::replace(&mut self.told, true) {
             tracing::error!(file = %path.display(), %error, "records of the audit are lost");
         }
