@@ -2,13 +2,16 @@
 //! native echo and nothing else. Over stdio and over HTTP, one call at a time and 64 in flight.
 //!
 //! `cargo build --release --bins --examples`, then `cargo bench --bench all -- protocol`. Targets: stdio p50 at most
-//! 1.1 times the bare server's, 64 in flight at least 0.8 times as many; HTTP p50 at most 1.3 times.
+//! 1.1 times the bare server's, 64 in flight at least 0.8 times as many; HTTP p50 at most 1.3 times; a list of 1000 tools at
+//! most twice what it takes to write it once.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::figures::{Spread, keep, median, rounds};
 use crate::floor::ARGS;
@@ -18,12 +21,14 @@ const ERA: &str = "2025-11-25";
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 64;
 const IDLE: usize = 500;
+const LISTED: usize = 1000;
 
 pub(crate) fn run() {
     let (Some(toolbay), Some(bare)) = (built("toolbay"), built("examples/bare")) else { return };
     let folder = Folder::new();
     stdio(&toolbay, &bare, &folder);
     http(&toolbay, &bare, &folder);
+    listing(&toolbay);
 }
 
 /// A folder of plugins with the echo, and a policy that does not bound how often it is asked.
@@ -46,6 +51,35 @@ impl Folder {
         command.arg("--config").arg(at("toolbay.toml")).args(more);
         command
     }
+}
+
+/// How long it takes to list many tools, beside writing the list once as JSON.
+fn listing(toolbay: &Path) {
+    let folder = Folder::new();
+    for n in 1..LISTED {
+        let name = format!("plugins/bench-{n}.wasm");
+        std::fs::hard_link(folder.0.path().join("plugins/bench.wasm"), folder.0.path().join(name)).unwrap();
+    }
+    let mut server = Pipes::open(folder.serve(toolbay, &[]), "bench__echo");
+    let (mut times, mut written) = (Vec::new(), Vec::new());
+    for _ in 0..rounds(30) {
+        let start = Instant::now();
+        let pages = server.list();
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+        let pages: Vec<Value> = pages.iter().map(|page| serde_json::from_str(page).unwrap()).collect();
+        let tools = pages.iter().map(|page| page["result"]["tools"].as_array().unwrap().len());
+        assert!(tools.sum::<usize>() >= LISTED);
+        let start = Instant::now();
+        std::hint::black_box(serde_json::to_vec(&pages).unwrap());
+        written.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let [listed, written] = [times, written].map(|mut times| median(&mut times));
+    println!("\n| `tools/list` of {LISTED} tools, all pages, over stdio | ms | ratio |\n|---|---|---|");
+    println!(
+        "| written once as JSON | {written:.2} | 1 |\n| `toolbay serve` | {listed:.2} | {:.2} |",
+        listed / written
+    );
+    keep("list_1000_over_stdio_ms", listed);
 }
 
 /// The calls of one server, as text.
@@ -105,6 +139,24 @@ impl Pipes {
     fn answer(&mut self) {
         let line = self.line();
         assert!(line.contains("Lorem ipsum") && line.contains("\"result\""), "{line}");
+    }
+
+    /// All pages of the list of tools.
+    fn list(&mut self) -> Vec<String> {
+        let (mut pages, mut params) = (Vec::new(), String::new());
+        loop {
+            self.wording.next += 1;
+            let id = self.wording.next;
+            self.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"{params}}}"#));
+            let page = self.line();
+            let cursor = page.split_once("\"nextCursor\":\"").and_then(|(_, rest)| rest.split('"').next());
+            let next = cursor.map(|cursor| format!(r#","params":{{"cursor":"{cursor}"}}"#));
+            pages.push(page);
+            match next {
+                Some(next) => params = next,
+                None => return pages,
+            }
+        }
     }
 
     fn one_by_one(&mut self) -> Vec<f64> {

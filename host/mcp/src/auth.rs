@@ -12,7 +12,6 @@ mod standing;
 mod tokens;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -117,19 +116,20 @@ impl Auth {
         self.nobody_asked.is_none()
     }
 
-    /// Who sent a request with these headers to the endpoint of a profile.
+    /// Who sent a request with these headers to the endpoint of a profile; where nobody is asked, they have the name
+    /// `anonymous`.
     ///
     /// # Errors
     /// They have to say who they are, and did not.
     pub(crate) async fn caller(
         &self,
         headers: &HeaderMap,
-        peer: IpAddr,
+        anonymous: &Arc<str>,
         profile: Option<&str>,
     ) -> Result<Caller, Refusal> {
         if let Some(open) = &self.nobody_asked {
             return Ok(Caller {
-                name: format!("anonymous:{peer}").into(),
+                name: Arc::clone(anonymous),
                 known: false,
                 reach: Reach::All,
                 expires: None,

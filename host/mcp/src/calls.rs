@@ -113,7 +113,8 @@ impl Caller {
             _works: self.server.works(),
         };
         match as_task {
-            true => job.run_as_task(&context.ct).await,
+            // In a box: few calls are, and all would have room for it.
+            true => Box::pin(job.run_as_task(&context.ct)).await,
             false => job.run().await,
         }
     }

@@ -1,6 +1,7 @@
 //! Between the domain and the wire: how a tool, a result and a failure look in MCP.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
     Annotations, AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ErrorData, ImageContent,
@@ -57,8 +58,22 @@ pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
     }
 }
 
+/// A tool as lists show it, in each era; made when it is first listed.
+#[derive(Default)]
+struct Listed([OnceLock<Tool>; 2]);
+
 /// A tool as `tools/list` shows it.
-pub(crate) fn tool(entry: &Entry, era: Era) -> Tool {
+pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, Tool> {
+    match entry.form(|_| Listed::default()) {
+        Some(Listed([legacy, modern])) => {
+            let made = if era == Era::Legacy { legacy } else { modern };
+            Cow::Borrowed(made.get_or_init(|| listed(entry, era)))
+        }
+        None => Cow::Owned(listed(entry, era)),
+    }
+}
+
+fn listed(entry: &Entry, era: Era) -> Tool {
     let def = &entry.def;
     let input = object(def.input_schema.value());
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);

@@ -3,7 +3,6 @@
 #![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
 
 use std::fmt;
-use std::future::Future;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
     CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
@@ -336,7 +336,7 @@ impl Connection {
         let (cursor, view) = (Cursor::of(request)?, self.server().view());
         let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
         let (tools, next) = cursor.page(tools, self.options().page_size);
-        let tools = tools.into_iter().map(|entry| convert::tool(entry, era)).collect();
+        let tools = tools.into_iter().map(|entry| convert::tool(entry, era).into_owned()).collect();
         let mut page = ListToolsResult::with_all_items(tools);
         page.next_cursor = next;
         (page.ttl_ms, page.cache_scope) = self.kept(era);
@@ -498,12 +498,12 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.server().loaded().await;
-        answered(async { self.tools(request, era(&context)) }).await
+        answered(Box::pin(async { self.tools(request, era(&context)) })).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         // rmcp asks for it to check request headers, which mirror the input schema: the same in both eras.
-        self.server().view().find(name).ok().map(|entry| convert::tool(entry, Era::Modern))
+        self.server().view().find(name).ok().map(|entry| convert::tool(entry, Era::Modern).into_owned())
     }
 
     async fn call_tool(
@@ -511,7 +511,7 @@ impl ServerHandler for Connection {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        answered(self.caller.call(request, context)).await
+        answered(Box::pin(self.caller.call(request, context))).await
     }
 
     async fn get_task(
@@ -609,7 +609,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         self.server().loaded().await;
-        answered(async { self.prompts(request, era(&context)) }).await
+        answered(Box::pin(async { self.prompts(request, era(&context)) })).await
     }
 
     async fn get_prompt(
@@ -618,7 +618,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         self.server().loaded().await;
-        answered(self.prompt(request, context)).await
+        answered(Box::pin(self.prompt(request, context))).await
     }
 
     async fn list_resources(
@@ -627,7 +627,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         self.server().loaded().await;
-        answered(self.resources(request, era(&context))).await
+        answered(Box::pin(self.resources(request, era(&context)))).await
     }
 
     async fn read_resource(
@@ -636,7 +636,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         self.server().loaded().await;
-        answered(self.read(&request.uri, era(&context))).await.map(Into::into)
+        answered(Box::pin(self.read(&request.uri, era(&context)))).await.map(Into::into)
     }
 
     async fn list_resource_templates(
@@ -645,7 +645,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         self.server().loaded().await;
-        answered(async { self.templates(request, era(&context)) }).await
+        answered(Box::pin(async { self.templates(request, era(&context)) })).await
     }
 
     async fn complete(
@@ -654,7 +654,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         let complete = async { shelf::complete(&self.server().view(), &request.r#ref, &request.argument) };
-        let mut result = answered(complete).await?;
+        let mut result = answered(Box::pin(complete)).await?;
         convert::sign(&mut result.meta, era(&context));
         Ok(result)
     }
@@ -668,8 +668,9 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes an answer of a panic: rmcp would leave the request without any, for ever.
-async fn answered<T>(work: impl Future<Output = Result<T, ErrorData>>) -> Result<T, ErrorData> {
+/// Makes an answer of a panic: rmcp would leave the request without any, for ever. The work is in a box: else each layer
+/// of the library has room for it, and for that of all other requests.
+async fn answered<T>(work: BoxFuture<'_, Result<T, ErrorData>>) -> Result<T, ErrorData> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a panic while a request was answered");
         Err(ErrorData::internal_error("a panic while the request was answered; see the log", None))
@@ -682,9 +683,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_answered() {
-        let answer = answered(async { Err::<(), _>(ErrorData::parse_error("as it was", None)) }).await;
+        let answer =
+            answered(Box::pin(async { Err::<(), _>(ErrorData::parse_error("as it was", None)) })).await;
         assert_eq!(answer.unwrap_err().message, "as it was");
-        let answer = answered::<()>(async { panic!("boom") }).await;
+        let answer = answered::<()>(Box::pin(async { panic!("boom") })).await;
         assert_eq!(answer.unwrap_err().code, rmcp::model::ErrorCode::INTERNAL_ERROR);
     }
 }

@@ -1,8 +1,10 @@
 //! A tool as it stands in the registry, with what runs it and what the operator says of it.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -99,9 +101,33 @@ pub struct Derived {
     pub(super) answer: Option<Answer>,
     /// As its source has it, before the settings.
     pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
+    form: Form,
+}
+
+/// What somebody made of an entry and keeps as long as it lasts. A copy of the entry may become another one, so it begins
+/// without it.
+#[derive(Default)]
+struct Form(OnceLock<Box<dyn Any + Send + Sync>>);
+
+impl Clone for Form {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Form")
+    }
 }
 
 impl Entry {
+    /// What `make` made of this entry when it was first asked, such as the tool's form in a protocol; `None`: somebody keeps
+    /// something of another type here already.
+    pub fn form<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> Option<&T> {
+        self.derived.form.0.get_or_init(|| Box::new(make(self))).downcast_ref()
+    }
+
     /// A tool that can run everywhere, with the default bound on its arguments.
     #[must_use]
     pub fn new(def: ToolDef, invoker: Arc<dyn Invoke>) -> Self {

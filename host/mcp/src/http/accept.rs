@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
@@ -16,7 +15,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolbay_core::serve::ServeLimits;
-use tower_service::Service;
 
 use super::State;
 use super::connections::{Place, network};
@@ -100,7 +98,6 @@ async fn accept(
     tasks: &TaskTracker,
     closing: &CancellationToken,
 ) {
-    let router = route::router(Arc::clone(state));
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(taken) => taken,
@@ -110,7 +107,7 @@ async fn accept(
                 continue;
             }
         };
-        take(state, stream, address, tasks, closing, &router);
+        take(state, stream, address, tasks, closing);
     }
 }
 
@@ -121,7 +118,6 @@ fn take(
     address: SocketAddr,
     tasks: &TaskTracker,
     closing: &CancellationToken,
-    router: &Router,
 ) {
     // Small answers must not wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
@@ -137,7 +133,7 @@ fn take(
         tasks.spawn(async move { drop(tokio::time::timeout(BREATH, stream.shutdown()).await) });
         return;
     };
-    let serving = serve(stream, place, router.clone(), limits, closing.clone());
+    let serving = serve(stream, place, Arc::clone(state), limits, closing.clone());
     let stop = state.ends.stop.clone();
     tasks.spawn(async move {
         tokio::select! {
@@ -152,18 +148,18 @@ fn take(
 fn serve(
     stream: TcpStream,
     place: Place,
-    router: Router,
+    state: Arc<State>,
     limits: &ServeLimits,
     closing: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
     let gone = connection.gone.clone();
-    let source = Source { peer: connection.peer(), connection: Arc::clone(&connection) };
+    let source = Source::of(&connection);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(source.clone());
-        let answer = router.clone().call(request);
-        async move { Ok::<Response<Body>, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        let state = Arc::clone(&state);
+        async move { Ok::<Response<Body>, Infallible>(route::answer(&state, request).await) }
     });
     let mut builder = http1::Builder::new();
     builder

@@ -1,6 +1,6 @@
 //! The way of one request to whoever answers it, and of the response back.
 
-use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -101,7 +101,7 @@ impl Front<'_> {
             Box::new(answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the request came from nowhere"))
         })?;
         let working = from.connection.work();
-        let caller = self.caller(&parts.headers, from.peer).await?;
+        let caller = self.caller(&parts.headers, &from).await?;
         let Endpoint { server, gone } = self.endpoint()?;
         let standing = caller.standing(gone);
         let client = self.client(&caller)?;
@@ -113,35 +113,38 @@ impl Front<'_> {
         let kind = kind(&parts);
         let share = self.state.clients.share(&client, kind, limits);
         let share = Arc::new(share.map_err(|full| Box::new(answer::full(full)))?);
-        let answering = async {
-            let room = self.state.clients.nothing(&client, Kind::BodyBytes);
-            let whole = body::read(room, &parts.headers, body, limits).await?;
-            let asks = Asks {
-                state: self.state,
-                settings: self.settings,
-                owner: self.owner(&caller),
-                agent: caller.known.then(|| caller.name.to_string()),
-                client: Arc::clone(&client),
-                standing: standing.clone(),
-            };
-            asks.answer(&server, parts, whole, Arc::clone(&share)).await
-        };
-        if standing.is_over() {
-            return Err(Box::new(answer::over()));
-        }
-        let response = tokio::select! {
-            // Most are answered at once, and need not be told of what may end them.
-            biased;
-            response = answering => response?,
-            () = standing.over() => return Err(Box::new(answer::over())),
+        let response = {
+            // Pinned where it is made: it is large.
+            let mut answering = pin!(async {
+                let room = self.state.clients.nothing(&client, Kind::BodyBytes);
+                let whole = body::read(room, &parts.headers, body, limits).await?;
+                let asks = Asks {
+                    state: self.state,
+                    settings: self.settings,
+                    owner: self.owner(&caller),
+                    agent: caller.known.then(|| caller.name.to_string()),
+                    client: Arc::clone(&client),
+                    standing: standing.clone(),
+                };
+                asks.answer(&server, parts, whole, Arc::clone(&share)).await
+            });
+            if standing.is_over() {
+                return Err(Box::new(answer::over()));
+            }
+            tokio::select! {
+                // Most are answered at once, and need not be told of what may end them.
+                biased;
+                response = &mut answering => response?,
+                () = standing.over() => return Err(Box::new(answer::over())),
+            }
         };
         let ends = self.ends(kind, standing);
         Ok(response.map(|body| Body::new(Holding::new(body, ends, (share, working)))))
     }
 
     /// Who it is; may they do this?
-    async fn caller(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, Answer> {
-        let (auth, failures) = (&self.settings.auth, &self.state.failures);
+    async fn caller(&self, headers: &HeaderMap, from: &route::Source) -> Result<Caller, Answer> {
+        let (auth, failures, peer) = (&self.settings.auth, &self.state.failures, from.peer);
         let token = headers.get(AUTHORIZATION).filter(|_| auth.asks_who()).map(|value| value.as_bytes());
         if let Some(token) = token {
             failures.check(peer, token).map_err(|early| {
@@ -150,7 +153,7 @@ impl Front<'_> {
                 Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
             })?;
         }
-        let caller = auth.caller(headers, peer, self.profile).await;
+        let caller = auth.caller(headers, &from.anonymous, self.profile).await;
         match (&caller, token) {
             (Ok(_), Some(token)) => failures.was_let_in(token),
             (Err(Refusal::Unknown { .. }), Some(token)) => {

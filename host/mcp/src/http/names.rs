@@ -45,7 +45,15 @@ impl Names {
     /// It is none of this server's; says what would make it one.
     pub(super) fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
         let mut given = headers.get_all(HOST).iter();
-        let host = match (given.next(), given.next()) {
+        let given = (given.next(), given.next());
+        // As most write it; everything else is taken apart.
+        if let (Some(host), None) = given
+            && let Ok(host) = host.to_str()
+            && self.hosts.contains(portless(host))
+        {
+            return Ok(host.to_owned());
+        }
+        let host = match given {
             (Some(host), None) => host.to_str().ok().and_then(|host| Authority::try_from(host).ok()),
             (None, None) => uri.authority().cloned(),
             (_, Some(_)) => None,
@@ -85,7 +93,7 @@ impl Names {
     }
 }
 
-/// An origin without its port.
+/// An origin or a host without its port.
 fn portless(origin: &str) -> &str {
     let port = origin.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
     port.map_or(origin, |(base, _)| base)

@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
-use axum::routing::{any, get};
+use axum::http::header::ALLOW;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
 
-use super::State as Shared;
+use super::State;
 use super::connections::Connection;
 use super::{answer, front};
 
@@ -20,39 +19,73 @@ const METADATA: &str = "/.well-known/oauth-protected-resource";
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) peer: IpAddr,
+    /// Who it is where nobody is asked.
+    pub(super) anonymous: Arc<str>,
     pub(super) connection: Arc<Connection>,
 }
 
-/// All paths.
-pub(super) fn router(state: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/mcp", any(whole))
-        .route("/mcp/{profile}", any(profile))
-        .route("/healthz", get(|| async { answer::text(StatusCode::OK, "ok") }))
-        .route("/readyz", get(ready))
-        .route(METADATA, get(metadata))
-        .route(&format!("{METADATA}/mcp"), get(metadata))
-        .route(&format!("{METADATA}/mcp/{{profile}}"), get(metadata_of_profile))
-        .fallback(|| async {
-            answer::text(StatusCode::NOT_FOUND, "there is nothing here; tools are at /mcp")
-        })
-        .with_state(state)
+impl Source {
+    pub(super) fn of(connection: &Arc<Connection>) -> Self {
+        let peer = connection.peer();
+        Self { peer, anonymous: format!("anonymous:{peer}").into(), connection: Arc::clone(connection) }
+    }
 }
 
-async fn whole(State(state): State<Arc<Shared>>, request: Request) -> Response<Body> {
-    front::serve(&state, None, request).await
+/// What is at a path.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Endpoint(Option<String>),
+    Health,
+    Readiness,
+    Metadata(Option<String>),
 }
 
-async fn profile(
-    State(state): State<Arc<Shared>>,
-    Path(profile): Path<String>,
-    request: Request,
-) -> Response<Body> {
-    front::serve(&state, Some(&profile), request).await
+impl Place {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/mcp" => return Some(Self::Endpoint(None)),
+            "/healthz" => return Some(Self::Health),
+            "/readyz" => return Some(Self::Readiness),
+            _ => {}
+        }
+        if let Some(profile) = path.strip_prefix("/mcp/") {
+            return Some(Self::Endpoint(Some(name(profile)?)));
+        }
+        match path.strip_prefix(METADATA)? {
+            "" | "/mcp" => Some(Self::Metadata(None)),
+            rest => Some(Self::Metadata(Some(name(rest.strip_prefix("/mcp/")?)?))),
+        }
+    }
+}
+
+/// The name that is one part of a path.
+fn name(part: &str) -> Option<String> {
+    if part.is_empty() || part.contains('/') {
+        return None;
+    }
+    percent_decode_str(part).decode_utf8().ok().map(String::from)
+}
+
+/// The answer to a request.
+pub(super) async fn answer(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
+    match Place::at(request.uri().path()) {
+        Some(Place::Endpoint(profile)) => front::serve(state, profile.as_deref(), request).await,
+        Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => not_allowed(),
+        Some(Place::Health) => answer::text(StatusCode::OK, "ok"),
+        Some(Place::Readiness) => ready(state),
+        Some(Place::Metadata(profile)) => metadata(state, profile.as_deref(), &request),
+        None => answer::text(StatusCode::NOT_FOUND, "there is nothing here; tools are at /mcp"),
+    }
+}
+
+fn not_allowed() -> Response<Body> {
+    let mut response = answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
+    response
 }
 
 /// Whether requests should be sent here: the plugins are loaded, and the end has not begun.
-async fn ready(State(state): State<Arc<Shared>>) -> Response<Body> {
+fn ready(state: &State) -> Response<Body> {
     if state.ends.drain.is_cancelled() {
         return answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
@@ -62,23 +95,8 @@ async fn ready(State(state): State<Arc<Shared>>) -> Response<Body> {
     answer::text(StatusCode::OK, "ready")
 }
 
-async fn metadata(
-    State(state): State<Arc<Shared>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response<Body> {
-    front::metadata(&state, None, &method, &uri, &headers)
-}
-
-async fn metadata_of_profile(
-    State(state): State<Arc<Shared>>,
-    Path(profile): Path<String>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response<Body> {
-    front::metadata(&state, Some(&profile), &method, &uri, &headers)
+fn metadata(state: &State, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {
+    front::metadata(state, profile, request.method(), request.uri(), request.headers())
 }
 
 /// The address of the metadata for the endpoint of a profile.
@@ -86,5 +104,44 @@ pub(super) fn metadata_address(base: &str, profile: Option<&str>) -> String {
     match profile {
         Some(profile) => format!("{base}{METADATA}/mcp/{profile}"),
         None => format!("{base}{METADATA}/mcp"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_place_or_nothing() {
+        let named = |name: &str| Some(name.to_owned());
+        for (path, expect) in [
+            ("/mcp", Some(Place::Endpoint(None))),
+            ("/mcp/a", Some(Place::Endpoint(named("a")))),
+            ("/mcp/%61%2fb", Some(Place::Endpoint(named("a/b")))),
+            ("/healthz", Some(Place::Health)),
+            ("/readyz", Some(Place::Readiness)),
+            ("/.well-known/oauth-protected-resource", Some(Place::Metadata(None))),
+            ("/.well-known/oauth-protected-resource/mcp", Some(Place::Metadata(None))),
+            ("/.well-known/oauth-protected-resource/mcp/a", Some(Place::Metadata(named("a")))),
+        ] {
+            assert_eq!(Place::at(path), expect, "{path}");
+        }
+        for nothing in [
+            "",
+            "/",
+            "/mcp/",
+            "/mcp/a/",
+            "/mcp/a/b",
+            "/mcp/%ff",
+            "/MCP",
+            "/healthz/",
+            "//mcp",
+            "/mcpx",
+            "/.well-known/oauth-protected-resource/",
+            "/.well-known/oauth-protected-resource/mcp/",
+            "/.well-known/oauth-protected-resource/other",
+        ] {
+            assert_eq!(Place::at(nothing), None, "{nothing}");
+        }
     }
 }

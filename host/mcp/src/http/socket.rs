@@ -33,7 +33,7 @@ pub(super) struct Patient<S> {
     patience: Patience,
     /// While a write waits.
     stalled: Option<Stalled>,
-    /// While nothing is worked on: the end of that.
+    /// When it is looked next whether nothing has been worked on for too long.
     silent: Option<Pin<Box<Sleep>>>,
 }
 
@@ -54,16 +54,20 @@ impl<S> Patient<S> {
 
     /// Ends a connection on which nothing comes and nothing is worked on.
     fn wait_for_request(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(until) = self.connection.idle_until(self.patience.idle) else {
-            self.silent = None;
-            return Poll::Pending;
-        };
-        let silent = self.silent.get_or_insert_with(|| sleep_until(until));
-        if silent.deadline() != until {
+        loop {
+            // The clock goes on while something is worked on: it is looked at again when it is over.
+            let Some(until) = self.connection.idle_until(self.patience.idle) else { return Poll::Pending };
+            let silent = self.silent.get_or_insert_with(|| sleep_until(until));
+            if silent.deadline() > until {
+                silent.as_mut().reset(until);
+            }
+            ready!(silent.as_mut().poll(cx));
+            if silent.deadline() >= until {
+                let text = "the client does not say anything";
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
             silent.as_mut().reset(until);
         }
-        ready!(silent.as_mut().poll(cx));
-        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the client does not say anything"))
     }
 
     /// Ends a connection on which what was written waits for too long.
