@@ -39,6 +39,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
+    clients              lists and calls tools with the clients of others, over stdio and HTTP
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [NAME…]
                          measures; quick: the headline figures, in less than five minutes; plots: draws the
@@ -87,6 +88,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["counts", "--write"] => counts::run(&workspace, true),
         ["languages"] => languages::run(&workspace),
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
+        ["clients"] => clients::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["limits"] => limits::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),
