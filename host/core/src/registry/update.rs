@@ -57,10 +57,9 @@ struct Part {
 
 impl From<Bundle> for Part {
     fn from(bundle: Bundle) -> Self {
-        Self {
-            tools: bundle.tools.into_iter().map(Arc::new).collect(),
-            reducers: bundle.reducers.into_iter().map(Arc::new).collect(),
-        }
+        let mut tools: Vec<_> = bundle.tools.into_iter().map(Arc::new).collect();
+        tools.sort_by(|a, b| a.def.name.as_str().cmp(b.def.name.as_str()));
+        Self { tools, reducers: bundle.reducers.into_iter().map(Arc::new).collect() }
     }
 }
 
@@ -98,10 +97,9 @@ impl Draft {
         let mut all = Vec::with_capacity(steps.len());
         for Step { plugin, choices } in steps {
             let old = before.remove(&plugin);
-            let (placed, kept) = self.catalog.place(plugin, choices, old.as_ref());
+            let (placed, new, kept) = self.catalog.place(plugin, choices, old.as_ref());
             if !kept {
                 self.changed |= old.is_some() || placed.choice.is_some();
-                let new = placed.choice.is_some().then(|| self.catalog.part(&placed.plugin));
                 self.events.extend(told(&placed.plugin, old.as_ref(), new.as_ref()));
             }
             all.push(placed);
@@ -135,10 +133,14 @@ impl Catalog {
         parts
     }
 
-    /// Puts the first choice in that collides with nothing; also says whether the plugin is as it was.
-    fn place(&mut self, plugin: PluginId, choices: Vec<Choice>, old: Option<&Part>) -> (Placed, bool) {
+    /// Puts the first choice in that collides with nothing; also says what that is, and whether the plugin is as it was.
+    fn place(
+        &mut self,
+        plugin: PluginId,
+        choices: Vec<Choice>,
+        old: Option<&Part>,
+    ) -> (Placed, Option<Part>, bool) {
         let mut placed = Placed { plugin, choice: None, refused: Vec::new() };
-        let mut kept = false;
         for (index, choice) in choices.into_iter().enumerate() {
             let (part, keep) = match choice {
                 Choice::Put(mut bundle) => {
@@ -151,19 +153,19 @@ impl Catalog {
                     true,
                 ),
             };
-            match self.add_part(part) {
+            match self.add_part(&part) {
                 Ok(()) => {
-                    (placed.choice, kept) = (Some(index), keep);
-                    break;
+                    placed.choice = Some(index);
+                    return (placed, Some(part), keep);
                 }
                 Err(collision) => placed.refused.push(collision),
             }
         }
-        (placed, kept)
+        (placed, None, false)
     }
 
     /// Puts all of it in, or nothing.
-    fn add_part(&mut self, part: Part) -> Result<(), Collision> {
+    fn add_part(&mut self, part: &Part) -> Result<(), Collision> {
         let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for entry in &part.tools {
             let name = entry.def.name.as_str();
@@ -178,19 +180,13 @@ impl Catalog {
                 return Err(Collision::with_reducer(there));
             }
         }
-        for entry in part.tools {
-            self.tools.insert(entry.def.name.as_str().into(), entry);
+        for entry in &part.tools {
+            self.tools.insert(entry.def.name.as_str().into(), Arc::clone(entry));
         }
-        for reducer in part.reducers {
-            self.reducers.insert(reducer.target.clone(), reducer);
+        for reducer in &part.reducers {
+            self.reducers.insert(reducer.target.clone(), Arc::clone(reducer));
         }
         Ok(())
-    }
-
-    /// What a plugin brings now.
-    fn part(&self, plugin: &PluginId) -> Part {
-        let tools = self.tools.values().filter(|entry| entry.def.source.plugin() == Some(plugin));
-        Part { tools: tools.cloned().collect(), reducers: Vec::new() }
     }
 }
 
