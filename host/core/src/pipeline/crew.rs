@@ -67,6 +67,11 @@ impl<W: Work> Crew<W> {
         });
         let _end = GiveUp(&crew);
         (1..at_once).for_each(|_| crew.another());
+        // A worker keeps the task that it made last to itself, and will be busy with this batch: one more makes the member
+        // one that others may take.
+        if at_once > 1 && tokio::task::try_id().is_some() {
+            tokio::spawn(std::future::ready(()));
+        }
         crew.member().await;
         if !crew.is_done_soon() {
             crew.done.notified().await;
@@ -84,12 +89,6 @@ impl<W: Work> Crew<W> {
         tasks.members += 1;
         let crew = Arc::clone(self);
         tasks.handles.push(tokio::spawn(async move { crew.member().await }).abort_handle());
-        drop(tasks);
-        // A worker keeps the task that it made last to itself, and would be busy with this batch: one more makes the
-        // member one that others may take.
-        if tokio::task::try_id().is_some() {
-            tokio::spawn(std::future::ready(()));
-        }
     }
 
     /// Takes one unit after the other until there is none.

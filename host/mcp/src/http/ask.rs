@@ -125,7 +125,7 @@ impl Asks<'_> {
         begins: bool,
         closed: &CancellationToken,
     ) -> Result<Option<Arc<Connection>>, Answer> {
-        if parts.method != Method::POST || (is_in_session(parts) && !begins) {
+        if parts.method != Method::POST || is_in_session(parts) {
             return Ok(None);
         }
         let whose = if begins { Whose::of_session(self.agent.clone()) } else { self.whose(&parts.headers)? };

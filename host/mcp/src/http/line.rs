@@ -177,11 +177,11 @@ impl Line {
 
     /// The reader has left. What its client may come back for is kept, if there is room; returns whether somebody still
     /// reads, or may. That of a session remembers the last of what comes without taking more.
-    pub(super) fn leave(&self, reader: u64, kept: Kept) -> bool {
+    pub(super) fn leave(&self, reader: u64, keep: impl FnOnce() -> Kept) -> bool {
         let mut events = self.events();
         events.readers.retain(|one| one.number != reader);
         events.wake();
-        let left = self.number.is_some() && events.is_left() && events.keep(kept);
+        let left = self.number.is_some() && events.is_left() && events.keep(keep());
         let goes_on = left || !events.readers.is_empty();
         if !goes_on && self.number.is_some() {
             events.unread.clear();

@@ -1,8 +1,9 @@
 //! Who reads a stream of events, and works on what it answers.
 //!
-//! A request of a session is worked on where its answer is read: no other task is woken for it. When its client leaves
-//! first, it goes on in a task of its own, and a client that knows how to come back finds what came meanwhile: for a minute
-//! after the answer, within `kept_bytes`. What was handed to a connection before it broke is not kept.
+//! A request of a session is begun where its answer is read, and most end there: no other task is woken for them. One that
+//! has to wait goes on in a task of its own, whether its client reads or not: what it holds and how long it may take must
+//! not depend on that. A client that left and knows how to come back finds what came meanwhile: for a minute after the
+//! answer, within `kept_bytes`. What was handed to a connection before it broke is not kept.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +13,6 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
-use tokio::runtime::Handle;
 
 use super::clients::{Client, Kind};
 use super::line::{Kept, Line};
@@ -35,7 +35,7 @@ pub(super) struct Keeper {
 pub(super) struct Reading {
     line: Arc<Line>,
     reader: u64,
-    /// Locked by nobody: that makes it one that threads may share.
+    /// What has not begun. Locked by nobody: that makes it one that threads may share.
     work: Mutex<Option<Work>>,
     keeper: Keeper,
 }
@@ -52,19 +52,17 @@ impl Reading {
         let reader = line.read(after);
         Self { line, reader, work: Mutex::new(work), keeper }
     }
-
-    fn work(&mut self) -> &mut Option<Work> {
-        self.work.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Stream for Reading {
     type Item = ServerSseMessage;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
-        let work = self.work();
-        if work.as_mut().is_some_and(|work| work.as_mut().poll(context).is_ready()) {
-            *work = None;
+        let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut work) = work
+            && work.as_mut().poll(context).is_pending()
+        {
+            tokio::spawn(work);
         }
         self.line.poll(self.reader, context)
     }
@@ -72,15 +70,14 @@ impl Stream for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let (Some(work), Ok(runtime)) = (self.work().take(), Handle::try_current()) {
-            runtime.spawn(work);
-        }
         let Keeper { state, settings, client, live } = &self.keeper;
-        let share = state.clients.nothing(client, Kind::KeptBytes);
-        let kept = Kept { share, limits: settings.serve.limits.clone() };
+        let keep = || {
+            let share = state.clients.nothing(client, Kind::KeptBytes);
+            Kept { share, limits: settings.serve.limits.clone() }
+        };
         // Before it is left: whoever comes back at once finds it.
         let remembered = !self.line.is_over() && live.streams.leave(&self.line);
-        let left = self.line.leave(self.reader, kept);
+        let left = self.line.leave(self.reader, keep);
         if !(remembered && left) {
             live.streams.forget(&self.line);
         }

@@ -152,7 +152,7 @@ async fn who_sends_waits_for_who_reads_and_for_nobody_else() {
     }
     assert!(!sender.is_finished());
     let (clients, none) = (Clients::default(), ServeLimits { kept_bytes: 0, ..ServeLimits::default() });
-    assert!(!line.leave(reader, kept(&clients, &none)));
+    assert!(!line.leave(reader, || kept(&clients, &none)));
     tokio::time::timeout(Duration::from_secs(20), sender).await.unwrap().unwrap();
     assert_eq!(clients.count(Kind::KeptBytes), 0);
 }
@@ -163,7 +163,7 @@ async fn what_comes_for_who_has_left_is_kept_but_for_how_far_it_is() {
     let (line, reader) = begun(&streams, 1);
     assert_eq!(drain(&line, reader).0, ["0/0"]);
     streams.tell(progress("1", 1.0)).await;
-    assert!(streams.leave(&line) && line.leave(reader, kept(&clients, &limits)));
+    assert!(streams.leave(&line) && line.leave(reader, || kept(&clients, &limits)));
     streams.tell(progress("1", 2.0)).await;
     streams.tell(answer(1)).await;
     assert!(clients.count(Kind::KeptBytes) > 4096);
@@ -174,7 +174,7 @@ async fn what_comes_for_who_has_left_is_kept_but_for_how_far_it_is() {
 
     // Whoever was told nothing does not know what to come back to.
     let (line, reader) = begun(&streams, 2);
-    assert!(!line.leave(reader, kept(&clients, &limits)));
+    assert!(!line.leave(reader, || kept(&clients, &limits)));
     streams.tell(answer(2)).await;
     assert_eq!(clients.count(Kind::KeptBytes), 0);
 }
@@ -203,7 +203,7 @@ async fn the_stream_of_a_session_has_many_readers_and_each_message_goes_to_one()
     assert_eq!(drain(&streams.own, one), (vec![], false), "the later one reads");
     let (ids, over) = drain(&streams.own, two);
     assert_eq!((ids.len(), ids.last().unwrap().as_str(), over), (16, "39", false), "the last are remembered");
-    streams.own.leave(two, kept(&clients, &limits));
+    streams.own.leave(two, || kept(&clients, &limits));
     streams.tell(changed()).await;
     assert_eq!(drain(&streams.own, one), (vec!["40".into()], false));
     streams.close();
