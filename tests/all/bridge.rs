@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, fault, outcome, output, policy, refusal, structured, value, words};
+use integration_tests::{Heard, TestHost, fault, outcome, output, policy, refusal, structured, value, words};
 use serde_json::{Value, json};
-use toolbay::core::call::{Progress, ProgressSink};
 use toolbay::core::content::BlockBody;
 use toolbay::core::fault::FaultKind;
 use toolbay::core::invoke::BoxFuture;
@@ -115,14 +114,7 @@ async fn blocks_progress_and_many_calls_at_once() {
         "{blocks:?}"
     );
     assert!(matches!(&blocks[1].body, BlockBody::Link(link) if link.uri == "file:///a"));
-    #[derive(Debug, Default)]
-    struct Seen(std::sync::Mutex<Vec<Progress>>);
-    impl ProgressSink for Seen {
-        fn progress(&self, event: Progress) {
-            self.0.lock().unwrap().push(event);
-        }
-    }
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Heard::default());
     let turn = TurnContext { progress: Some(Arc::clone(&seen) as _), ..TurnContext::default() };
     assert_eq!(words(&bridged.host.call_in("mcp__s__steps", "{}", turn).await), "done");
     let seen = seen.0.lock().unwrap().clone();

@@ -1,13 +1,13 @@
 //! What a well-behaved guest sees and what its caller gets.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, outcome, output, refusal, structured, value};
+use integration_tests::{Heard, TestHost, outcome, output, refusal, structured, value};
 use serde_json::json;
-use toolbay::core::call::{Audience, Identity, Progress, ProgressSink};
+use toolbay::core::call::{Audience, Identity};
 use toolbay::core::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
 
@@ -96,15 +96,6 @@ async fn a_guest_learns_what_the_caller_told_and_nothing_else() {
     );
     assert!(told["remaining_ms"].as_u64().unwrap() <= 30_000);
     assert_eq!(host.ask("neighbour__config", json!({})).await, json!({"greeting": "\"hi\"", "n": "5"}));
-}
-
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Progress>>);
-
-impl ProgressSink for Heard {
-    fn progress(&self, event: Progress) {
-        self.0.lock().unwrap().push(event);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

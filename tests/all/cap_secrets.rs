@@ -3,12 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use integration_tests::{TestHost, outcome, output, policy, refusal, value};
+use integration_tests::{Heard, TestHost, outcome, output, policy, refusal, value};
 use serde_json::{Value, json};
 use toolbay::core::audit::MemoryAudit;
-use toolbay::core::call::{Progress, ProgressSink};
 use toolbay::{Delivered, Host, PluginId, TurnContext};
 
 /// Holds what JSON, addresses and pages escape.
@@ -20,15 +19,6 @@ struct Secrets {
     audit: Arc<MemoryAudit>,
     progress: Arc<Heard>,
     _dir: tempfile::TempDir,
-}
-
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Progress>>);
-
-impl ProgressSink for Heard {
-    fn progress(&self, event: Progress) {
-        self.0.lock().unwrap().push(event);
-    }
 }
 
 fn secret_file(path: &Path, value: &str) {

@@ -1,26 +1,16 @@
 //! Limits that a guest reaches, beside those of `hostile`: rates, its own handles, a refusal it survived, trees of JSON.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{TestHost, fault, in_a_process, outcome, refusal};
+use integration_tests::{Heard, TestHost, fault, in_a_process, outcome, refusal};
 use serde_json::json;
-use toolbay::core::call::{Progress, ProgressSink};
 use toolbay::core::fault::FaultKind;
 use toolbay::{PluginId, TurnContext};
 
 use super::attack_held::sections;
 use super::remains::Memory;
-
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Progress>>);
-
-impl ProgressSink for Heard {
-    fn progress(&self, event: Progress) {
-        self.0.lock().unwrap().push(event);
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_comes_no_faster_than_its_rate() {

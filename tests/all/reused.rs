@@ -1,12 +1,12 @@
 //! Instances that answer more than one call: only where both sides want it, never for somebody else, and under the bounds of
 //! each call.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{TestHost, fault, outcome, refusal, value};
+use integration_tests::{Heard, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
-use toolbay::core::call::{Identity, Progress, ProgressSink};
+use toolbay::core::call::Identity;
 use toolbay::core::fault::FaultKind;
 use toolbay::{Delivered, Filter, PluginId, Session, ToolCall, TurnContext};
 
@@ -138,15 +138,6 @@ async fn each_call_has_fuel_of_its_own() {
         let delivered = act(&host, &session, "spin", 100_000).await;
         assert_eq!(value(&delivered), n.to_string());
         assert!(delivered.usage.fuel <= spent, "call {n} is told {} of {spent}", delivered.usage.fuel);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Progress>>);
-
-impl ProgressSink for Heard {
-    fn progress(&self, event: Progress) {
-        self.0.lock().unwrap().push(event);
     }
 }
 

@@ -8,11 +8,12 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolbay::core::audit::MemoryAudit;
+use toolbay::core::call::{Progress, ProgressSink};
 use toolbay::core::content::{ToolError, ToolOutput};
 use toolbay::core::fault::Fault;
 use toolbay::core::invoke::Failure;
@@ -27,6 +28,16 @@ pub struct TestHost {
     /// Everything it recorded.
     pub audit: Arc<MemoryAudit>,
     workspace: tempfile::TempDir,
+}
+
+/// What a call said of its progress.
+#[derive(Debug, Default)]
+pub struct Heard(pub Mutex<Vec<Progress>>);
+
+impl ProgressSink for Heard {
+    fn progress(&self, event: Progress) {
+        self.0.lock().unwrap().push(event);
+    }
 }
 
 /// The plugin that every provocation has beside it.
