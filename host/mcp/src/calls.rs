@@ -360,7 +360,8 @@ fn signed(mut result: CallToolResult, era: Era) -> CallToolResponse {
     result.into()
 }
 
-fn lost() -> ErrorData {
+/// What is answered when a panic ended a call.
+pub(crate) fn lost() -> ErrorData {
     ErrorData::internal_error("the call's task failed; see the log", None)
 }
 

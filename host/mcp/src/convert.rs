@@ -60,17 +60,42 @@ pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
 
 /// A tool as lists show it, in each era; made when it is first listed.
 #[derive(Default)]
-struct Listed([OnceLock<Tool>; 2]);
+struct Listed {
+    made: [OnceLock<Tool>; 2],
+    written: [OnceLock<Box<str>>; 2],
+}
+
+/// That of an era.
+fn of<T>([legacy, modern]: &[T; 2], era: Era) -> &T {
+    if era == Era::Legacy { legacy } else { modern }
+}
 
 /// A tool as `tools/list` shows it.
 pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, Tool> {
     match entry.form(|_| Listed::default()) {
-        Some(Listed([legacy, modern])) => {
-            let made = if era == Era::Legacy { legacy } else { modern };
-            Cow::Borrowed(made.get_or_init(|| listed(entry, era)))
-        }
+        Some(form) => Cow::Borrowed(of(&form.made, era).get_or_init(|| listed(entry, era))),
         None => Cow::Owned(listed(entry, era)),
     }
+}
+
+/// Tools as the JSON of `tools/list`, with commas between them.
+pub(crate) fn tools(entries: &[&Arc<Entry>], era: Era) -> String {
+    let mut page = String::new();
+    for entry in entries {
+        if !page.is_empty() {
+            page.push(',');
+        }
+        match entry.form(|_| Listed::default()) {
+            Some(form) => page.push_str(of(&form.written, era).get_or_init(|| written(entry, era).into())),
+            None => page.push_str(&written(entry, era)),
+        }
+    }
+    page
+}
+
+fn written(entry: &Entry, era: Era) -> String {
+    // Of text and JSON, nothing can fail to be written.
+    serde_json::to_string(&listed(entry, era)).unwrap_or_default()
 }
 
 fn listed(entry: &Entry, era: Era) -> Tool {

@@ -32,6 +32,7 @@ mod stateless;
 mod streams;
 #[cfg(test)]
 mod streams_tests;
+mod threads;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -58,6 +58,8 @@ mod handed;
 pub mod http;
 mod legacy;
 mod lines;
+mod linger;
+mod lists;
 mod message;
 mod outputs;
 mod pages;
@@ -68,6 +70,7 @@ mod shelf;
 pub mod stdio;
 mod tasks;
 mod trace;
+mod workers;
 
 pub use auth::FetchKeys;
 pub use changes::MAX_WATCHED;

@@ -16,8 +16,8 @@ use rmcp::model::{
     CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
     GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, RequestId, ServerCapabilities,
+    ServerConfig, SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
     TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -38,13 +38,15 @@ use toolbay_core::text::one_line;
 use toolbay_core::view::{Filter, View};
 
 use crate::asking::Brought;
-use crate::calls::Caller;
+use crate::calls::{self, Caller};
 use crate::changes::{self, Watched};
 use crate::convert::{self, Era};
 use crate::handed::{self, Handed};
+use crate::lists::Lists;
 use crate::pages::Cursor;
 use crate::seal::Seals;
 use crate::tasks::Tasks;
+use crate::workers::Workers;
 use crate::{outputs, shelf};
 
 /// Longest address that an error repeats, in characters.
@@ -238,6 +240,8 @@ impl Server {
             watched: Watched::default(),
             closed,
             peer: OnceLock::new(),
+            lists: None,
+            workers: None,
         }
     }
 
@@ -299,6 +303,10 @@ pub(crate) struct Connection {
     closed: CancellationToken,
     /// Its client, once there was a handshake.
     peer: OnceLock<Peer<RoleServer>>,
+    /// Where lists of tools go, if the transport writes them.
+    lists: Option<Arc<Lists>>,
+    /// Who works for it, if not the task that a request has.
+    workers: Option<Workers>,
 }
 
 impl fmt::Debug for Connection {
@@ -310,6 +318,16 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    /// The same over a transport that writes lists of tools itself.
+    pub(crate) fn listing(self, lists: Arc<Lists>) -> Self {
+        Self { lists: Some(lists), ..self }
+    }
+
+    /// The same, whose calls are worked on there.
+    pub(crate) fn working_in(self, workers: Option<Workers>) -> Self {
+        Self { workers, ..self }
+    }
+
     /// Its client, once there was a handshake.
     pub(crate) fn peer(&self) -> Option<&Peer<RoleServer>> {
         self.peer.get()
@@ -332,11 +350,20 @@ impl Connection {
         }
     }
 
-    fn tools(&self, request: Option<PaginatedRequestParams>, era: Era) -> Result<ListToolsResult, ErrorData> {
+    fn tools(
+        &self,
+        id: &RequestId,
+        request: Option<PaginatedRequestParams>,
+        era: Era,
+    ) -> Result<ListToolsResult, ErrorData> {
         let (cursor, view) = (Cursor::of(request)?, self.server().view());
         let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
         let (tools, next) = cursor.page(tools, self.options().page_size);
-        let tools = tools.into_iter().map(|entry| convert::tool(entry, era).into_owned()).collect();
+        let written = self.lists.as_ref().is_some_and(|lists| lists.keep(id, convert::tools(&tools, era)));
+        let tools = match written {
+            true => Vec::new(),
+            false => tools.into_iter().map(|entry| convert::tool(entry, era).into_owned()).collect(),
+        };
         let mut page = ListToolsResult::with_all_items(tools);
         page.next_cursor = next;
         (page.ttl_ms, page.cache_scope) = self.kept(era);
@@ -498,7 +525,7 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.server().loaded().await;
-        answered(Box::pin(async { self.tools(request, era(&context)) })).await
+        answered(Box::pin(async { self.tools(&context.id, request, era(&context)) })).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -511,7 +538,12 @@ impl ServerHandler for Connection {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        answered(Box::pin(self.caller.call(request, context))).await
+        let Some(workers) = &self.workers else {
+            return answered(Box::pin(self.caller.call(request, context))).await;
+        };
+        let caller = Arc::clone(&self.caller);
+        let work = workers.work(async move { caller.call(request, context).await });
+        answered(Box::pin(async { work.await.unwrap_or_else(|| Err(calls::lost())) })).await
     }
 
     async fn get_task(

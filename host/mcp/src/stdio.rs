@@ -1,50 +1,78 @@
 //! One JSON message a line, over stdin and stdout or any other pair of streams.
 //!
-//! Lines are read here and written by rmcp's transport. What comes in is bounded: a line in its length, and requests
+//! Lines are read and written here, and understood by rmcp. What comes in is bounded: a line in its length, and requests
 //! in how many are not answered yet, so that a client which never reads is not read any more either. Notifications
 //! before the first request are dropped: rmcp would end the connection.
 
-use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, ServerJsonRpcMessage,
 };
 use rmcp::service::{QuitReason, RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::{Transport, stdio_pipes};
 use rmcp::{RoleServer, ServiceExt};
-use tokio::io::{AsyncRead, AsyncWrite, Empty};
-use tokio::sync::Notify;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::lines::{Line, Lines};
+use crate::linger::Lingering;
+use crate::lists::Lists;
 use crate::message::{self, Bad};
 use crate::server::Server;
+use crate::workers::Workers;
+
+pub(crate) use asked::Asked;
+use out::Out;
+
+mod asked;
+mod out;
 
 /// Requests that are not answered yet, besides calls: beyond them nothing more is read.
 const MAX_OTHERS: usize = 256;
-/// Requests that were cancelled and whose ids are remembered.
-const MAX_CANCELLED: usize = 64;
-
 /// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Serves one client over stdin and stdout. See [`serve`].
 ///
-/// Must run inside a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a
-/// thread of the runtime sits in a blocking read that nothing can end: stop such a runtime with
-/// `shutdown_background`.
+/// The client has a thread for itself; calls that take their time go on in the runtime this is called in. Must run inside
+/// a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a thread sits in a blocking
+/// read that nothing can end.
 ///
 /// # Errors
-/// See [`serve`].
+/// See [`serve`]; or when there is no thread for it.
 pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::Result<()> {
-    let (reader, writer) = stdio_pipes();
-    serve(server, reader, writer, cancel).await
+    // Whoever does not wait any more ends it.
+    let cancel = cancel.child_token();
+    let _at_the_end = cancel.clone().drop_guard();
+    let (tell, told) = oneshot::channel();
+    let main = Handle::current();
+    let alone = Builder::new_current_thread()
+        .enable_all()
+        // It looks for the next request again and again, and for what comes from other threads.
+        .event_interval(1)
+        .global_queue_interval(1)
+        .build()
+        .context("no runtime for stdin and stdout")?;
+    let serving = move || {
+        let ended = alone.block_on(async {
+            let (reader, writer) = stdio_pipes();
+            let (reader, writer) = Lingering::pair(reader, writer);
+            serve_with(server, reader, writer, cancel, Some(main)).await
+        });
+        // A read of stdin may never end.
+        alone.shutdown_background();
+        drop(tell.send(ended));
+    };
+    let thread = std::thread::Builder::new().name("toolbay-stdio".to_owned());
+    thread.spawn(serving).context("no thread for stdin and stdout")?;
+    told.await.context("the thread of stdin and stdout failed")?
 }
 
 /// Serves one client until it closes its end, or `cancel` fires.
@@ -64,20 +92,41 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    serve_with(server, reader, writer, cancel, None).await
+}
+
+/// The same; calls that take their time go on in the runtime `main`, where this is a thread of its own.
+async fn serve_with<R, W>(
+    server: Server,
+    reader: R,
+    writer: W,
+    cancel: CancellationToken,
+    main: Option<Handle>,
+) -> anyhow::Result<()>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     let server = server.apart();
     let closed = CancellationToken::new();
     let at_the_end = closed.clone().drop_guard();
     let options = server.options();
+    let asked = Arc::new(Asked::new(options.max_in_flight.saturating_add(MAX_OTHERS)));
+    let lists = Arc::new(Lists::default());
+    let connection = server
+        .connection(closed.clone())
+        .listing(Arc::clone(&lists))
+        .working_in(main.map(|main| Workers::new(main, Arc::clone(&asked))));
     let transport = Wire {
         lines: Lines::new(reader, options.max_line_bytes),
-        writer: AsyncRwTransport::new_server(tokio::io::empty(), writer),
+        out: Out::new(writer, lists),
         most: options.max_line_bytes,
-        asked: Arc::new(Asked::new(options.max_in_flight.saturating_add(MAX_OTHERS))),
+        asked,
         refusing: None,
         begun: false,
-        closed: closed.clone(),
+        closed,
     };
-    let running = match server.connection(closed).serve_with_ct(transport, cancel.child_token()).await {
+    let running = match connection.serve_with_ct(transport, cancel.child_token()).await {
         Ok(running) => running,
         // It left before it said anything.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
@@ -95,68 +144,10 @@ where
     }
 }
 
-/// Requests that are not answered yet.
-struct Asked {
-    most: usize,
-    ids: Mutex<Ids>,
-    /// One was answered.
-    less: Notify,
-}
-
-#[derive(Default)]
-struct Ids {
-    open: HashSet<RequestId>,
-    /// Those that were cancelled last. They may still be on their way to their end, and the answer to one would be taken
-    /// for the answer to another.
-    cancelled: VecDeque<RequestId>,
-}
-
-impl Asked {
-    fn new(most: usize) -> Self {
-        Self { most, ids: Mutex::default(), less: Notify::new() }
-    }
-
-    fn ids(&self) -> MutexGuard<'_, Ids> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until there is room for one more.
-    async fn room(&self) {
-        while self.ids().open.len() >= self.most {
-            self.less.notified().await;
-        }
-    }
-
-    /// Takes one more in; returns whether there was none of this id.
-    fn ask(&self, id: &RequestId) -> bool {
-        let mut ids = self.ids();
-        !ids.cancelled.contains(id) && ids.open.insert(id.clone())
-    }
-
-    fn answered(&self, id: &RequestId) {
-        if self.ids().open.remove(id) {
-            self.less.notify_one();
-        }
-    }
-
-    /// It is not answered any more.
-    fn cancelled(&self, id: &RequestId) {
-        let mut ids = self.ids();
-        if ids.open.remove(id) {
-            ids.cancelled.push_back(id.clone());
-            if ids.cancelled.len() > MAX_CANCELLED {
-                ids.cancelled.pop_front();
-            }
-            drop(ids);
-            self.less.notify_one();
-        }
-    }
-}
-
 /// Lines in, lines out.
-struct Wire<R, W: AsyncWrite> {
+struct Wire<R, W> {
     lines: Lines<R>,
-    writer: AsyncRwTransport<RoleServer, Empty, W>,
+    out: Out<W>,
     most: usize,
     asked: Arc<Asked>,
     /// An answer of our own on its way out; kept here because `receive` may be dropped at any await.
@@ -246,7 +237,7 @@ where
             JsonRpcMessage::Error(error) => error.id.clone(),
             _ => None,
         };
-        let (sent, asked) = (self.writer.send(message), Arc::clone(&self.asked));
+        let (sent, asked) = (self.out.send(message), Arc::clone(&self.asked));
         async move {
             let sent = sent.await;
             id.iter().for_each(|id| asked.answered(id));
@@ -272,12 +263,12 @@ where
             if let Bad::Answer(answer) = bad {
                 let (error, id) = *answer;
                 let refusal = ServerJsonRpcMessage::error(error, id);
-                self.refusing = Some(Box::pin(self.writer.send(refusal)));
+                self.refusing = Some(Box::pin(self.out.send(refusal)));
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.writer.close().await
+        self.out.close().await
     }
 }

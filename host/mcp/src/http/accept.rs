@@ -20,6 +20,7 @@ use super::State;
 use super::connections::{Place, network};
 use super::route::{self, Source};
 use super::socket::{Patience, Patient};
+use super::threads::Threads;
 
 /// How long the next connection waits when one could not be taken in, for want of descriptors for instance.
 const BREATH: Duration = Duration::from_millis(50);
@@ -39,14 +40,18 @@ const NO_PLACE: &[u8] =
 pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
-    let accepting = tasks.clone();
+    let threads = Arc::new(Threads::new());
     for listener in listeners {
-        let (state, closing) = (Arc::clone(&state), closing.clone());
-        let tasks = accepting.clone();
-        tasks.clone().spawn(async move {
+        let taking = Taking {
+            state: Arc::clone(&state),
+            tasks: tasks.clone(),
+            threads: Arc::clone(&threads),
+            closing: closing.clone(),
+        };
+        tasks.spawn(async move {
             tokio::select! {
-                () = closing.cancelled() => {}
-                () = accept(&state, &listener, &tasks, &closing) => {}
+                () = taking.closing.cancelled() => {}
+                () = taking.accept(&listener) => {}
             }
         });
     }
@@ -92,56 +97,53 @@ async fn sweep(state: &State) {
     }
 }
 
-async fn accept(
-    state: &Arc<State>,
-    listener: &TcpListener,
-    tasks: &TaskTracker,
-    closing: &CancellationToken,
-) {
-    loop {
-        let (stream, address) = match listener.accept().await {
-            Ok(taken) => taken,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken in");
-                tokio::time::sleep(BREATH).await;
-                continue;
-            }
-        };
-        take(state, stream, address, tasks, closing);
-    }
+/// What takes connections in.
+struct Taking {
+    state: Arc<State>,
+    tasks: TaskTracker,
+    threads: Arc<Threads>,
+    closing: CancellationToken,
 }
 
-/// Gives a connection a place and a task.
-fn take(
-    state: &Arc<State>,
-    mut stream: TcpStream,
-    address: SocketAddr,
-    tasks: &TaskTracker,
-    closing: &CancellationToken,
-) {
-    // Small answers must not wait for an acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "small packets may wait");
-    }
-    let peer = network(address.ip());
-    let settings = state.settings.load();
-    let limits = &settings.serve.limits;
-    let Some(place) = state.connections.enter(peer, limits) else {
-        tracing::warn!(%peer, "a connection was refused: as many as may be are at work");
-        // It fits into the buffer of a new connection, or the connection is none.
-        drop(stream.try_write(NO_PLACE));
-        tasks.spawn(async move { drop(tokio::time::timeout(BREATH, stream.shutdown()).await) });
-        return;
-    };
-    let serving = serve(stream, place, Arc::clone(state), limits, closing.clone());
-    let stop = state.ends.stop.clone();
-    tasks.spawn(async move {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = serving => {}
+impl Taking {
+    async fn accept(&self, listener: &TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => self.take(stream, address),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken in");
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
         }
-    });
+    }
+
+    /// Gives a connection a place and a task.
+    fn take(&self, mut stream: TcpStream, address: SocketAddr) {
+        // Small answers must not wait for an acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small packets may wait");
+        }
+        let (state, peer) = (Arc::clone(&self.state), network(address.ip()));
+        let settings = state.settings.load_full();
+        let Some(place) = state.connections.enter(peer, &settings.serve.limits) else {
+            tracing::warn!(%peer, "a connection was refused: as many as may be are at work");
+            // It fits into the buffer of a new connection, or the connection is none.
+            drop(stream.try_write(NO_PLACE));
+            self.tasks.spawn(async move { drop(tokio::time::timeout(BREATH, stream.shutdown()).await) });
+            return;
+        };
+        let closing = self.closing.clone();
+        self.threads.serve(stream, &self.tasks, move |stream, lingers| async move {
+            let stop = state.ends.stop.clone();
+            let serving = serve(stream, place, state, &settings.serve.limits, closing, lingers);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = serving => {}
+            }
+        });
+    }
 }
 
 /// Serves one connection until it ends, has to go, or everything ends.
@@ -151,6 +153,7 @@ fn serve(
     state: Arc<State>,
     limits: &ServeLimits,
     closing: CancellationToken,
+    lingers: bool,
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
     let gone = connection.gone.clone();
@@ -169,7 +172,7 @@ fn serve(
         .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
         .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
-    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout };
+    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout, lingers };
     let io = TokioIo::new(Patient::new(stream, Arc::clone(&connection), patience));
     let mut serving = Box::pin(builder.serve_connection(io, service));
     async move {

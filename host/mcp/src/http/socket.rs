@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::connections::{Busy, Connection};
+use crate::linger::Linger;
 
 /// What a client must read of what waits for it within the time of a write, in bytes: less is a trickle that keeps a
 /// connection for ever.
 const LEAST: usize = 16 << 10;
-
 /// How long is waited for a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -23,6 +23,8 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// For what is written to it.
     pub(super) write: Duration,
+    /// Whether the next request is looked for before the thread sleeps; only where others do not wait for that.
+    pub(super) lingers: bool,
 }
 
 /// The bytes of a connection.
@@ -35,6 +37,7 @@ pub(super) struct Patient<S> {
     stalled: Option<Stalled>,
     /// When it is looked next whether nothing has been worked on for too long.
     silent: Option<Pin<Box<Sleep>>>,
+    linger: Linger,
 }
 
 /// A write that waits.
@@ -49,7 +52,7 @@ struct Stalled {
 
 impl<S> Patient<S> {
     pub(super) fn new(inner: S, connection: Arc<Connection>, patience: Patience) -> Self {
-        Self { inner, connection, patience, stalled: None, silent: None }
+        Self { inner, connection, patience, stalled: None, silent: None, linger: Linger::default() }
     }
 
     /// Ends a connection on which nothing comes and nothing is worked on.
@@ -79,6 +82,9 @@ impl<S> Patient<S> {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(written) = done {
             let length = written?;
+            if self.patience.lingers {
+                self.linger.answered();
+            }
             if let Some(stalled) = &mut self.stalled {
                 stalled.gone = stalled.gone.saturating_add(length);
                 if length >= offered || stalled.gone >= LEAST {
@@ -112,6 +118,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         let done = Pin::new(&mut self.inner).poll_read(cx, buf);
         if done.is_ready() {
             return done;
+        }
+        if self.linger.looks(cx) {
+            return Poll::Pending;
         }
         self.wait_for_request(cx).map(Err)
     }
@@ -153,7 +162,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use toolbay_core::serve::ServeLimits;
 
-    const PATIENCE: Patience = Patience { idle: Duration::from_secs(60), write: Duration::from_secs(30) };
+    const PATIENCE: Patience =
+        Patience { idle: Duration::from_secs(60), write: Duration::from_secs(30), lingers: false };
 
     /// A connection of which the other end takes so many bytes before it has to read.
     fn open(room: usize) -> (Patient<DuplexStream>, DuplexStream, Place) {

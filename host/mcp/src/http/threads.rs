@@ -1,0 +1,120 @@
+//! The threads that connections live on: each waits for its own connections and works on what they say, one after the
+//! other.
+//!
+//! A runtime of many workers has one of them wait for all connections, and wakes another whenever something comes while the
+//! first is at work: where a client asks again as soon as it is answered, each request wakes two threads, and that takes
+//! longer than the request. What takes its time goes on elsewhere ([`super::reading`]): while something is polled here, the
+//! runtime that serves is entered, and whatever is begun is begun there.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::thread;
+
+use futures_util::future::BoxFuture;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// More of them than this share too little memory to be of use.
+const MOST: usize = 16;
+
+/// Threads for connections; they end when this is dropped, with what is left on them.
+#[derive(Debug)]
+pub(super) struct Threads {
+    each: Vec<Handle>,
+    next: AtomicUsize,
+    /// That which serves, and where everything goes that does not belong to a connection.
+    main: Handle,
+    _end: DropGuard,
+}
+
+impl Threads {
+    /// As many as there are processors; call in the runtime that serves. Where the system has no threads left, connections
+    /// are served by that.
+    pub(super) fn new() -> Self {
+        let end = CancellationToken::new();
+        let count = thread::available_parallelism().map_or(1, usize::from).min(MOST);
+        let each = (0..count).map_while(|n| {
+            let begun = begin(n, end.clone());
+            begun.inspect_err(|error| tracing::warn!(%error, "a thread for connections could not begin")).ok()
+        });
+        let (each, main) = (each.collect(), Handle::current());
+        Self { each, next: AtomicUsize::new(0), main, _end: end.drop_guard() }
+    }
+
+    /// Serves a connection on one of them; `serve` gets its bytes, and for how long they are looked for before the thread
+    /// sleeps.
+    pub(super) fn serve<F>(
+        &self,
+        stream: TcpStream,
+        tasks: &TaskTracker,
+        serve: impl FnOnce(TcpStream, bool) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(thread) = next.checked_rem(self.each.len()).and_then(|n| self.each.get(n)) else {
+            tasks.spawn(serve(stream, false));
+            return;
+        };
+        let (stream, main) = (stream.into_std(), self.main.clone());
+        let serving = async move {
+            match stream.and_then(TcpStream::from_std) {
+                Ok(stream) => Entered::new(main, || serve(stream, true)).await,
+                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+            }
+        };
+        tasks.spawn_on(serving, thread);
+    }
+}
+
+/// One thread, until `end` fires.
+fn begin(number: usize, end: CancellationToken) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        // A connection that looks for its next request does not keep others waiting for theirs.
+        .event_interval(1)
+        .global_queue_interval(1)
+        .build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name(format!("toolbay-http-{number}"))
+        .spawn(move || runtime.block_on(end.cancelled()))?;
+    Ok(handle)
+}
+
+/// What is polled, and dropped, with another runtime as the current one.
+struct Entered {
+    runtime: Handle,
+    serving: Option<BoxFuture<'static, ()>>,
+}
+
+impl Entered {
+    fn new<F: Future<Output = ()> + Send + 'static>(runtime: Handle, serve: impl FnOnce() -> F) -> Self {
+        let entered = runtime.enter();
+        let serving: BoxFuture<'static, ()> = Box::pin(serve());
+        drop(entered);
+        Self { runtime, serving: Some(serving) }
+    }
+}
+
+impl Future for Entered {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { runtime, serving } = &mut *self;
+        let _entered = runtime.enter();
+        serving.as_mut().map_or(Poll::Ready(()), |serving| serving.as_mut().poll(context))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let _entered = self.runtime.enter();
+        drop(self.serving.take());
+    }
+}
