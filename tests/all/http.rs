@@ -41,6 +41,8 @@ async fn a_client_of_2026_asks_without_a_handshake() {
 #[tokio::test]
 async fn clients_up_to_2025_begin_a_session_and_go_on_in_it() {
     let desk = Desk::new("").await;
+    // The first call waits for the plugin's code.
+    desk.call("e__echo", json!({})).await;
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let answer = desk.post(&initialize(version)).send().await;
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -52,14 +54,21 @@ async fn clients_up_to_2025_begin_a_session_and_go_on_in_it() {
         assert_eq!((told.status, told.body.as_str()), (202, ""));
         let list = ask(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).send().await;
         assert!(names(&list.json()["result"]).contains(&"e__echo"));
-        let params = json!({"name": "e__echo", "arguments": {"a": 1}});
-        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
-        let result = ask(call).send().await;
+        let call = |name: &str, args: Value| {
+            let params = json!({"name": name, "arguments": args});
+            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
+        };
+        // What is there at once needs no stream.
+        let result = ask(call("e__echo", json!({"a": 1}))).send().await;
+        assert_eq!(result.header("content-type"), Some("application/json"), "{result:?}");
+        assert_eq!(result.json()["result"]["content"][0]["text"], r#"{"a":1}"#);
+        let result = ask(call("s__sleep", json!({"ms": 20}))).send().await;
+        assert_eq!(result.header("content-type"), Some("text/event-stream"), "{result:?}");
         // Only clients that know of it get an event without a message.
         let first =
             result.body.lines().find_map(|line| line.strip_prefix("data:")).unwrap().trim().is_empty();
         assert_eq!(first, version == LEGACY, "{version}: {}", result.body);
-        assert_eq!(result.json()["result"]["content"][0]["text"], r#"{"a":1}"#);
+        assert_eq!(result.json()["result"]["content"][0]["text"], "slept");
 
         let end =
             Ask::new(desk.address, "DELETE", "/mcp").session(&id).header("mcp-protocol-version", version);

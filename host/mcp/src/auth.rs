@@ -161,7 +161,7 @@ impl Auth {
 impl Caller {
     /// On what a request of theirs to this endpoint stands.
     pub(crate) fn standing(&self, endpoint: CancellationToken) -> Standing {
-        Standing { credential: self.credential.clone(), endpoint, expires: self.expires }
+        Standing::new(self.credential.clone(), endpoint, self.expires)
     }
 
     /// Whether a profile is open to them.

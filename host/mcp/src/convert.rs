@@ -78,24 +78,14 @@ pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, Tool> {
     }
 }
 
-/// Tools as the JSON of `tools/list`, with commas between them.
-pub(crate) fn tools(entries: &[&Arc<Entry>], era: Era) -> String {
-    let mut page = String::new();
-    for entry in entries {
-        if !page.is_empty() {
-            page.push(',');
-        }
-        match entry.form(|_| Listed::default()) {
-            Some(form) => page.push_str(of(&form.written, era).get_or_init(|| written(entry, era).into())),
-            None => page.push_str(&written(entry, era)),
-        }
-    }
-    page
-}
-
-fn written(entry: &Entry, era: Era) -> String {
+/// The same as JSON.
+pub(crate) fn written(entry: &Entry, era: Era) -> Cow<'_, str> {
     // Of text and JSON, nothing can fail to be written.
-    serde_json::to_string(&listed(entry, era)).unwrap_or_default()
+    let write = || serde_json::to_string(&listed(entry, era)).unwrap_or_default();
+    match entry.form(|_| Listed::default()) {
+        Some(form) => Cow::Borrowed(of(&form.written, era).get_or_init(|| write().into())),
+        None => Cow::Owned(write()),
+    }
 }
 
 fn listed(entry: &Entry, era: Era) -> Tool {

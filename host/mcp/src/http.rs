@@ -27,6 +27,7 @@ mod reading;
 mod route;
 mod session;
 mod sessions;
+mod short;
 mod socket;
 mod stateless;
 mod streams;

@@ -70,7 +70,6 @@ mod shelf;
 pub mod stdio;
 mod tasks;
 mod trace;
-mod workers;
 
 pub use auth::FetchKeys;
 pub use changes::MAX_WATCHED;

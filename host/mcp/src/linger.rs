@@ -97,3 +97,61 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Lingering<W> {
         Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_answered_last_looks_again_for_a_moment() {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = Context::from_waker(&waker);
+        let [mut one, mut other] = [Linger::default(), Linger::default()];
+        assert!(!one.looks(&context), "it has answered nothing");
+        // The moment is short: a machine that is busy may miss it, but not each time.
+        let looked = (0..1000).any(|_| {
+            one.answered();
+            one.looks(&context)
+        });
+        assert!(looked && woken.0.load(Ordering::Relaxed) == 1);
+        one.answered();
+        other.answered();
+        assert!(!one.looks(&context), "the thread has another client to look after");
+        other.answered();
+        std::thread::sleep(LOOKS);
+        assert!(!other.looks(&context), "the moment is over");
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_read_and_written_is_what_was_sent() {
+        let (near, far) = tokio::io::duplex(16);
+        let (read, write) = tokio::io::split(near);
+        let (mut reader, mut writer) = Lingering::pair(read, write);
+        let (mut far_reads, mut far_writes) = tokio::io::split(far);
+        for word in ["one", "two"] {
+            writer.write_all(word.as_bytes()).await.unwrap();
+            writer.flush().await.unwrap();
+            let mut seen = [0; 3];
+            far_reads.read_exact(&mut seen).await.unwrap();
+            assert_eq!(seen, word.as_bytes());
+            let (read, written) = tokio::join!(reader.read_exact(&mut seen), far_writes.write_all(b"yes"));
+            assert_eq!((read.unwrap(), written.is_ok(), &seen), (3, true, b"yes"));
+        }
+        writer.shutdown().await.unwrap();
+        assert_eq!(far_reads.read(&mut [0; 1]).await.unwrap(), 0);
+    }
+}

@@ -1,11 +1,15 @@
-//! Lists of tools on their way out, as text. A tool looks the same in each list, so it is written as JSON once; the
-//! library's lists own their tools, and each would be copied and written again. A transport of ours finds the text by the
-//! id of the request, and puts it where the library's answer has an empty list.
+//! Lists of tools on their way out. A tool looks the same in each list, so it is written as JSON once; the library's lists
+//! own their tools, and each would be copied and written again. A transport of ours finds the tools by the id of the
+//! request, and writes them where the library's answer has an empty list.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::RequestId;
+use tokio_util::bytes::{BufMut, BytesMut};
+use toolbay_core::view::Entry;
+
+use crate::convert::{self, Era};
 
 /// Pages that wait to be sent. One stays behind for each request that was cancelled in the moment it was answered.
 const MAX_PAGES: usize = 64;
@@ -14,31 +18,54 @@ const EMPTY: &[u8] = b"\"tools\":[]";
 
 /// Pages of tools, by the requests they answer.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<HashMap<RequestId, String>>);
+pub(crate) struct Lists(Mutex<HashMap<RequestId, Page>>);
+
+/// Some tools, as clients of an era see them.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) tools: Vec<Arc<Entry>>,
+    pub(crate) era: Era,
+}
 
 impl Lists {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, String>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Page>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the tools of a page, as JSON with commas between them; returns whether there was room.
-    pub(crate) fn keep(&self, id: &RequestId, tools: String) -> bool {
+    /// Keeps the page that answers a request; gives it back if there is no room.
+    pub(crate) fn keep(&self, id: &RequestId, page: Page) -> Result<(), Page> {
         let mut pages = self.lock();
-        let room = pages.len() < MAX_PAGES;
-        if room {
-            pages.insert(id.clone(), tools);
+        if pages.len() >= MAX_PAGES {
+            return Err(page);
         }
-        room
+        pages.insert(id.clone(), page);
+        Ok(())
     }
 
-    /// The tools of the page that answers a request.
-    pub(crate) fn take(&self, id: &RequestId) -> Option<String> {
+    /// The page that answers a request.
+    pub(crate) fn take(&self, id: &RequestId) -> Option<Page> {
         self.lock().remove(id)
     }
 }
 
+impl Page {
+    /// Writes an answer that has no tools, with these; `None`: it has no place for them.
+    pub(crate) fn write(&self, answer: &[u8], buffer: &mut BytesMut) -> Option<()> {
+        let (before, after) = around(answer)?;
+        buffer.put_slice(before);
+        for (n, tool) in self.tools.iter().enumerate() {
+            if n > 0 {
+                buffer.put_u8(b',');
+            }
+            buffer.put_slice(convert::written(tool, self.era).as_bytes());
+        }
+        buffer.put_slice(after);
+        Some(())
+    }
+}
+
 /// The two parts of an answer between which its tools belong. A text in it can not look like that: its quotes are escaped.
-pub(crate) fn around(answer: &[u8]) -> Option<(&[u8], &[u8])> {
+fn around(answer: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = answer.windows(EMPTY.len()).position(|part| part == EMPTY)?;
     answer.split_at_checked(at + EMPTY.len() - 1)
 }
@@ -60,10 +87,10 @@ mod tests {
     fn pages_of_requests_that_nobody_answers_take_no_more_than_that() {
         let lists = Lists::default();
         let id = |n: usize| RequestId::Number(i64::try_from(n).unwrap());
-        assert!((0..MAX_PAGES).all(|n| lists.keep(&id(n), n.to_string())));
-        assert!(!lists.keep(&id(MAX_PAGES), String::new()));
-        assert_eq!(lists.take(&id(3)).as_deref(), Some("3"));
-        assert!(lists.keep(&id(MAX_PAGES), String::new()));
-        assert_eq!(lists.take(&id(3)), None);
+        let page = || Page { tools: Vec::new(), era: Era::Legacy };
+        assert!((0..MAX_PAGES).all(|n| lists.keep(&id(n), page()).is_ok()));
+        assert!(lists.keep(&id(MAX_PAGES), page()).is_err());
+        assert!(lists.take(&id(3)).is_some() && lists.take(&id(3)).is_none());
+        assert!(lists.keep(&id(MAX_PAGES), page()).is_ok());
     }
 }

@@ -42,11 +42,11 @@ use crate::calls::{self, Caller};
 use crate::changes::{self, Watched};
 use crate::convert::{self, Era};
 use crate::handed::{self, Handed};
-use crate::lists::Lists;
+use crate::lists::{Lists, Page};
 use crate::pages::Cursor;
 use crate::seal::Seals;
+use crate::stdio::Workers;
 use crate::tasks::Tasks;
-use crate::workers::Workers;
 use crate::{outputs, shelf};
 
 /// Longest address that an error repeats, in characters.
@@ -359,10 +359,14 @@ impl Connection {
         let (cursor, view) = (Cursor::of(request)?, self.server().view());
         let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
         let (tools, next) = cursor.page(tools, self.options().page_size);
-        let written = self.lists.as_ref().is_some_and(|lists| lists.keep(id, convert::tools(&tools, era)));
+        let page = Page { tools: tools.into_iter().map(Arc::clone).collect(), era };
+        let written = match &self.lists {
+            Some(lists) => lists.keep(id, page),
+            None => Err(page),
+        };
         let tools = match written {
-            true => Vec::new(),
-            false => tools.into_iter().map(|entry| convert::tool(entry, era).into_owned()).collect(),
+            Ok(()) => Vec::new(),
+            Err(page) => page.tools.iter().map(|entry| convert::tool(entry, era).into_owned()).collect(),
         };
         let mut page = ListToolsResult::with_all_items(tools);
         page.next_cursor = next;

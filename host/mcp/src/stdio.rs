@@ -26,16 +26,20 @@ use crate::linger::Lingering;
 use crate::lists::Lists;
 use crate::message::{self, Bad};
 use crate::server::Server;
-use crate::workers::Workers;
 
-pub(crate) use asked::Asked;
+use asked::Asked;
 use out::Out;
+pub(crate) use workers::Workers;
 
 mod asked;
 mod out;
+mod workers;
 
 /// Requests that are not answered yet, besides calls: beyond them nothing more is read.
 const MAX_OTHERS: usize = 256;
+/// Bytes of answers that wait in the pipe at most; what Linux allows everybody.
+const PIPE: usize = 1 << 20;
+
 /// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -62,6 +66,7 @@ pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::R
         .context("no runtime for stdin and stdout")?;
     let serving = move || {
         let ended = alone.block_on(async {
+            widen(std::io::stdout());
             let (reader, writer) = stdio_pipes();
             let (reader, writer) = Lingering::pair(reader, writer);
             serve_with(server, reader, writer, cancel, Some(main)).await
@@ -73,6 +78,14 @@ pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::R
     let thread = std::thread::Builder::new().name("toolbay-stdio".to_owned());
     thread.spawn(serving).context("no thread for stdin and stdout")?;
     told.await.context("the thread of stdin and stdout failed")?
+}
+
+/// Makes room in a pipe for a long answer: else both ends wake each other for each 64 KiB. Where it is no pipe, or there
+/// may be no larger one, it stays as it is.
+fn widen(pipe: impl std::os::fd::AsFd) {
+    if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, PIPE) {
+        tracing::debug!(%error, "stdout stays as it is");
+    }
 }
 
 /// Serves one client until it closes its end, or `cancel` fires.

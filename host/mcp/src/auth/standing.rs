@@ -1,5 +1,6 @@
 //! On what a request stands, and until when.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::http::request::Parts;
@@ -12,16 +13,26 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// On what a request stands: what is done for it ends when this is over.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
-    /// Fires when what the caller came with does not count any more.
-    pub(super) credential: CancellationToken,
-    /// Fires when the endpoint is gone, or the server ends.
-    pub(super) endpoint: CancellationToken,
-    /// When what the caller came with has expired.
-    pub(super) expires: Option<SystemTime>,
+pub(crate) struct Standing(Arc<Grounds>);
+
+#[derive(Debug)]
+struct Grounds {
+    credential: CancellationToken,
+    endpoint: CancellationToken,
+    expires: Option<SystemTime>,
 }
 
 impl Standing {
+    /// `credential` fires when what the caller came with does not count any more, `endpoint` when the endpoint is gone or the
+    /// server ends; what the caller came with may expire.
+    pub(super) fn new(
+        credential: CancellationToken,
+        endpoint: CancellationToken,
+        expires: Option<SystemTime>,
+    ) -> Self {
+        Self(Arc::new(Grounds { credential, endpoint, expires }))
+    }
+
     /// That of a request, if it came over HTTP.
     pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<Parts>()?.extensions.get::<Self>().cloned()
@@ -30,25 +41,25 @@ impl Standing {
     /// Whether it was taken away: the token, the key that signed it, the policy under which nobody was asked, or the
     /// endpoint.
     pub(crate) fn is_revoked(&self) -> bool {
-        self.credential.is_cancelled() || self.endpoint.is_cancelled()
+        self.0.credential.is_cancelled() || self.0.endpoint.is_cancelled()
     }
 
     /// Whether it was taken away or has expired.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_revoked() || self.expires.is_some_and(|at| at <= SystemTime::now())
+        self.is_revoked() || self.0.expires.is_some_and(|at| at <= SystemTime::now())
     }
 
     /// Waits until it is taken away.
     pub(crate) async fn revoked(&self) {
         tokio::select! {
-            () = self.credential.cancelled() => {}
-            () = self.endpoint.cancelled() => {}
+            () = self.0.credential.cancelled() => {}
+            () = self.0.endpoint.cancelled() => {}
         }
     }
 
     /// Waits until it is taken away or has expired.
     pub(crate) async fn over(&self) {
-        let Some(at) = self.expires else { return self.revoked().await };
+        let Some(at) = self.0.expires else { return self.revoked().await };
         tokio::select! {
             () = self.revoked() => {}
             () = expired(at) => {}
@@ -70,7 +81,7 @@ mod tests {
     use super::*;
 
     fn standing(expires: Option<SystemTime>) -> Standing {
-        Standing { credential: CancellationToken::new(), endpoint: CancellationToken::new(), expires }
+        Standing::new(CancellationToken::new(), CancellationToken::new(), expires)
     }
 
     #[tokio::test]
@@ -80,10 +91,10 @@ mod tests {
         };
         let lasting = standing(None);
         assert!(tokio::time::timeout(Duration::from_millis(20), lasting.over()).await.is_err());
-        lasting.credential.cancel();
+        lasting.0.credential.cancel();
         ended(&lasting).await;
         let closed = standing(None);
-        closed.endpoint.cancel();
+        closed.0.endpoint.cancel();
         ended(&closed).await;
         assert!(lasting.is_over() && closed.is_over());
         assert!(lasting.is_revoked() && closed.is_revoked());

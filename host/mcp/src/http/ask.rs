@@ -1,7 +1,9 @@
 //! A request whose caller is known, and rmcp, which answers it.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,14 +11,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::Full;
-use rmcp::model::{ErrorCode, ProtocolVersion};
+use rmcp::model::{ClientRequest, ErrorCode, GetExtensions as _, JsonRpcRequest, ProtocolVersion};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
 use super::body::{Whole, explain};
 use super::clients::{Client, Share};
-use super::session::Live;
+use super::reading::Reading;
+use super::session::{Live, twice};
 use super::sessions::{Begins, Own, RETRY};
+use super::short::{self, Rest};
+use super::streams::Refused;
 use super::{Settings, State, answer};
 use crate::auth::Standing;
 use crate::message::{Head, RawArguments};
@@ -65,13 +70,18 @@ impl Asks<'_> {
         whole: Whole,
         share: Arc<Share>,
     ) -> Result<Response<Body>, Answer> {
+        let live = self.live(&parts.headers);
+        if let Some(live) = &live
+            && let Some((call, raw)) = short::call(&parts, &whole.bytes)
+        {
+            return self.call(live, call, raw, parts, whole, share).await;
+        }
         let head = std::str::from_utf8(&whole.bytes).ok().and_then(Head::read);
         if parts.method == Method::POST && is_json(&parts.headers) && head.is_none() {
             return Err(Box::new(explain(&whole.bytes)));
         }
         let begins = head.as_ref().and_then(Head::begins).filter(|_| begins_session(&parts));
         let raw = head.as_ref().and_then(Head::arguments).map(|raw| RawArguments(raw.into()));
-        let live = self.live(&parts.headers);
         if parts.method == Method::DELETE && live.is_none() && parts.headers.contains_key(LEGACY_SESSION) {
             return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
         }
@@ -94,21 +104,58 @@ impl Asks<'_> {
         }
         let version = begins.as_deref().or_else(|| version(&parts.headers));
         let primed = version.is_some_and(knows_primed);
-        let own = Own {
+        parts.extensions.insert(self.standing.clone());
+        let own = self.own(live, primed);
+        let own = Own { begins: Mutex::new(begun), ..own };
+        Ok(handle(own, connection, closed, parts, whole).await)
+    }
+
+    /// The answer to a call in a session.
+    async fn call(
+        self,
+        live: &Arc<Live>,
+        mut call: JsonRpcRequest<ClientRequest>,
+        raw: Option<RawArguments>,
+        mut parts: Parts,
+        whole: Whole,
+        share: Arc<Share>,
+    ) -> Result<Response<Body>, Answer> {
+        let (rest, id) = (Rest::of(&parts.headers), call.id.clone());
+        let primed = version(&parts.headers).is_some_and(knows_primed);
+        if let Some(raw) = raw {
+            parts.extensions.insert(raw);
+        }
+        parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
+        parts.extensions.insert(self.standing.clone());
+        call.request.extensions_mut().insert(parts);
+        let own = self.own(Some(Arc::clone(live)), primed);
+        let mut reading = match live.ask(call) {
+            Ok((line, work)) => Reading::new(line, None, Some(work), own.keeper(live)),
+            Err(Refused::Twice) => return Ok(short::response(&twice(id))),
+            Err(Refused::Over) => {
+                return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
+            }
+        };
+        if let Some(message) = poll_fn(|context| Poll::Ready(reading.at_once(context))).await {
+            return Ok(short::response(&message));
+        }
+        let own = Own { reading: Mutex::new(Some(reading)), ..own };
+        Ok(handle(own, None, live.closed.clone(), rest.into_parts(), whole).await)
+    }
+
+    /// The sessions as this request may use them.
+    fn own(self, live: Option<Arc<Live>>, primed: bool) -> Own {
+        Own {
             state: Arc::clone(self.state),
             settings: Arc::clone(self.settings),
             client: self.client,
             owner: self.owner.into(),
-            standing: self.standing.clone(),
+            standing: self.standing,
             live,
-            begins: Mutex::new(begun),
+            begins: Mutex::default(),
+            reading: Mutex::default(),
             primed,
-        };
-        parts.extensions.insert(self.standing);
-        let config = config(primed).with_cancellation_token(closed);
-        let connect = move || connection.clone().ok_or_else(|| io::Error::other("the request has a session"));
-        let service = StreamableHttpService::new(connect, Arc::new(own), config);
-        Ok(ask(&service, parts, whole).await)
+        }
     }
 
     /// The session that the request names, if it is this client's.
@@ -174,10 +221,17 @@ fn config(primed: bool) -> StreamableHttpServerConfig {
     config
 }
 
-async fn ask<S>(service: &StreamableHttpService<S, Own>, parts: Parts, whole: Whole) -> Response<Body>
-where
-    S: rmcp::ServerHandler + Send + 'static,
-{
+/// What the library answers.
+async fn handle(
+    own: Own,
+    connection: Option<Arc<Connection>>,
+    closed: CancellationToken,
+    parts: Parts,
+    whole: Whole,
+) -> Response<Body> {
+    let config = config(own.primed).with_cancellation_token(closed);
+    let connect = move || connection.clone().ok_or_else(|| io::Error::other("the request has a session"));
+    let service = StreamableHttpService::new(connect, Arc::new(own), config);
     let (method, json) = (parts.method.clone(), is_json(&parts.headers));
     let request = axum::http::Request::from_parts(parts, Full::new(whole.bytes.clone()));
     let mut response = service.handle(request).await;

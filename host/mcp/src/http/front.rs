@@ -138,6 +138,10 @@ impl Front<'_> {
                 () = standing.over() => return Err(Box::new(answer::over())),
             }
         };
+        // What was ended for that may have answered first.
+        if standing.is_over() {
+            return Err(Box::new(answer::over()));
+        }
         let ends = self.ends(kind, standing);
         Ok(response.map(|body| Body::new(Holding::new(body, ends, (share, working)))))
     }

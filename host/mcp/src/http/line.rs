@@ -169,6 +169,16 @@ impl Line {
         Poll::Pending
     }
 
+    /// The last message, if no other waits to be read and none will come; it is read then.
+    pub(super) fn only(&self) -> Option<Arc<ServerJsonRpcMessage>> {
+        let mut events = self.events();
+        events.ended?;
+        let mut messages = events.unread.iter().filter_map(|event| event.message.as_ref());
+        let only = messages.next().filter(|_| messages.next().is_none()).map(Arc::clone)?;
+        events.unread.clear();
+        Some(only)
+    }
+
     /// Whether all has been read that will come.
     pub(super) fn is_over(&self) -> bool {
         let events = self.events();

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use rmcp::model::ServerJsonRpcMessage;
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 
 use super::clients::{Client, Kind};
@@ -52,18 +53,29 @@ impl Reading {
         let reader = line.read(after);
         Self { line, reader, work: Mutex::new(work), keeper }
     }
-}
 
-impl Stream for Reading {
-    type Item = ServerSseMessage;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+    /// Begins the work, if it has not begun; what has to wait goes on in a task of its own.
+    fn begin(&mut self, context: &mut Context<'_>) {
         let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut work) = work
             && work.as_mut().poll(context).is_pending()
         {
             tokio::spawn(work);
         }
+    }
+
+    /// Begins the work; returns the answer if that is there then, and nothing else was said. The stream is over then.
+    pub(super) fn at_once(&mut self, context: &mut Context<'_>) -> Option<Arc<ServerJsonRpcMessage>> {
+        self.begin(context);
+        self.line.only()
+    }
+}
+
+impl Stream for Reading {
+    type Item = ServerSseMessage;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+        self.begin(context);
         self.line.poll(self.reader, context)
     }
 }

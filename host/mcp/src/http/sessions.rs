@@ -68,6 +68,8 @@ pub(super) struct Own {
     pub(super) live: Option<Arc<Live>>,
     /// What one begins with.
     pub(super) begins: Mutex<Option<Begins>>,
+    /// The stream of a call that has begun.
+    pub(super) reading: Mutex<Option<Reading>>,
     /// Whether streams begin with an event that says how to come back to them, which older clients do not expect.
     pub(super) primed: bool,
 }
@@ -219,7 +221,7 @@ impl Own {
         Reading::new(line, after, None, self.keeper(live))
     }
 
-    fn keeper(&self, live: &Arc<Live>) -> Keeper {
+    pub(super) fn keeper(&self, live: &Arc<Live>) -> Keeper {
         Keeper {
             state: Arc::clone(&self.state),
             settings: Arc::clone(&self.settings),
@@ -283,6 +285,9 @@ impl SessionManager for Own {
         _: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Problem> {
+        if let Some(reading) = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(Either::Right(reading));
+        }
         let live = self.live()?;
         let ClientJsonRpcMessage::Request(request) = message else { return Err(Problem::Unknown) };
         let id = request.id.clone();

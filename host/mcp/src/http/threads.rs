@@ -118,3 +118,69 @@ impl Drop for Entered {
         drop(self.serving.take());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::oneshot;
+
+    fn name() -> String {
+        thread::current().name().unwrap_or_default().to_owned()
+    }
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (far, near) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (near.unwrap().0, far.unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn connections_have_threads_of_their_own_and_what_they_begin_has_not() {
+        let (threads, tasks) = (Threads::new(), TaskTracker::new());
+        let (tell, told) = oneshot::channel();
+        let (near, mut far) = connected().await;
+        threads.serve(near, &tasks, |mut stream, lingers| async move {
+            assert_eq!(stream.read_u8().await.unwrap(), 7);
+            // After it has waited, too.
+            let begun = tokio::spawn(async { name() }).await.unwrap();
+            tell.send((name(), begun, lingers)).unwrap();
+            stream.write_u8(8).await.unwrap();
+        });
+        far.write_u8(7).await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), 8);
+        let (own, begun, lingers) = told.await.unwrap();
+        assert!(own.starts_with("toolbay-http-") && !begun.starts_with("toolbay-http-") && lingers);
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_left_on_them_ends_with_them() {
+        let (threads, tasks) = (Threads::new(), TaskTracker::new());
+        let (near, mut far) = connected().await;
+        let held = Arc::new(());
+        let holds = Arc::clone(&held);
+        threads.serve(near, &tasks, |stream, _| async move {
+            std::future::pending::<()>().await;
+            drop((stream, holds));
+        });
+        drop(threads);
+        assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0, "closed");
+        tasks.close();
+        tasks.wait().await;
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[tokio::test]
+    async fn without_threads_the_runtime_that_serves_does_it() {
+        let threads = Threads { each: Vec::new(), ..Threads::new() };
+        let (near, mut far) = connected().await;
+        threads.serve(near, &TaskTracker::new(), |mut stream, lingers| async move {
+            stream.write_u8(u8::from(lingers)).await.unwrap();
+        });
+        assert_eq!(far.read_u8().await.unwrap(), 0);
+    }
+}

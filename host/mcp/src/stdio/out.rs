@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio_util::bytes::{BufMut, BytesMut};
 use tokio_util::codec::{Encoder, FramedWrite};
 
-use crate::lists::{self, Lists};
+use crate::lists::Lists;
 
 /// Where messages go.
 #[derive(Debug)]
@@ -61,18 +61,13 @@ impl Encoder<TxJsonRpcMessage<RoleServer>> for Wording {
     type Error = io::Error;
 
     fn encode(&mut self, message: TxJsonRpcMessage<RoleServer>, buffer: &mut BytesMut) -> io::Result<()> {
-        let tools = match &message {
+        let page = match &message {
             JsonRpcMessage::Response(response) => self.lists.take(&response.id),
             _ => None,
         };
-        match tools {
-            Some(tools) => {
-                let answer = serde_json::to_vec(&message)?;
-                let (before, after) = lists::around(&answer).ok_or(io::ErrorKind::InvalidData)?;
-                buffer.reserve(answer.len() + tools.len() + 1);
-                buffer.put_slice(before);
-                buffer.put_slice(tools.as_bytes());
-                buffer.put_slice(after);
+        match page {
+            Some(page) => {
+                page.write(&serde_json::to_vec(&message)?, buffer).ok_or(io::ErrorKind::InvalidData)?;
             }
             None => serde_json::to_writer(buffer.writer(), &message)?,
         }
