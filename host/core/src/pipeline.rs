@@ -12,7 +12,6 @@ mod fit;
 mod inner;
 mod permit;
 mod record;
-mod standby;
 mod way;
 
 use std::collections::HashMap;
@@ -26,7 +25,6 @@ use futures_util::FutureExt;
 use self::crew::{Crew, Work};
 use self::inner::Outer;
 use self::record::Open;
-use self::standby::Standby;
 use self::way::Way;
 use crate::audit::AuditSink;
 use crate::call::{ToolCall, TurnContext};
@@ -128,7 +126,6 @@ pub struct Pipeline {
     log: Arc<CallLog>,
     lanes: Lanes,
     spool: Option<Arc<dyn Spool>>,
-    standby: Arc<Standby<Arc<Crew<Whole>>>>,
 }
 
 impl Pipeline {
@@ -142,7 +139,6 @@ impl Pipeline {
             approver: None,
             interceptors: Arc::default(),
             events: Events::default(),
-            standby: Arc::default(),
             log: Arc::default(),
             lanes: Lanes::new(&HostLimits::default()),
             spool: None,
@@ -259,7 +255,7 @@ impl Pipeline {
         let whole =
             Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count, outer: None };
         // Boxed, so that a single call does not carry it about.
-        Box::pin(Crew::work_off(whole, units, Arc::clone(&self.standby))).await
+        Box::pin(Crew::work_off(whole, units)).await
     }
 }
 

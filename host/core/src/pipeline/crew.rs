@@ -7,14 +7,13 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::standby::Standby;
 use super::{BATCH_TASKS, Delivered, Unit, make_room};
 use crate::call::ToolCall;
 
@@ -33,7 +32,6 @@ pub(super) struct Crew<W> {
     left: AtomicUsize,
     tasks: Mutex<Tasks>,
     done: Notify,
-    standby: Arc<Standby<Arc<Self>>>,
 }
 
 struct Tasks {
@@ -55,11 +53,7 @@ fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<W: Work> Crew<W> {
     /// Works off all units, and returns what they gave, in the order of the calls. Dropping the future ends them all.
-    pub(super) async fn work_off(
-        work: W,
-        units: Vec<Unit>,
-        standby: Arc<Standby<Arc<Self>>>,
-    ) -> Vec<Delivered> {
+    pub(super) async fn work_off(work: W, units: Vec<Unit>) -> Vec<Delivered> {
         let calls: usize = units.iter().map(|unit| 1 + unit.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(units.len());
         let crew = Arc::new(Self {
@@ -70,31 +64,19 @@ impl<W: Work> Crew<W> {
             next: AtomicUsize::new(0),
             tasks: Mutex::new(Tasks { members: 1, handles: Vec::new(), given_up: false }),
             done: Notify::new(),
-            standby,
         });
         let _end = GiveUp(&crew);
-        let begun = (1..at_once).filter(|_| crew.one_more()).count();
+        (1..at_once).for_each(|_| crew.another());
         // A worker keeps the task that it made last to itself, and will be busy with this batch: one more makes the member
         // one that others may take.
-        if begun > 0 && tokio::task::try_id().is_some() {
+        if at_once > 1 && tokio::task::try_id().is_some() {
             tokio::spawn(std::future::ready(()));
         }
-        crew.work().await;
+        crew.member().await;
         if !crew.is_done_soon() {
             crew.done.notified().await;
         }
         crew.results.iter().filter_map(|result| lock(result).take()).collect()
-    }
-
-    /// Finds one more task for the batch; returns whether it had to be begun.
-    fn one_more(self: &Arc<Self>) -> bool {
-        lock(&self.tasks).members += 1;
-        let begins = self.standby.hand(Arc::clone(self)).is_err();
-        if begins {
-            lock(&self.tasks).members -= 1;
-            self.another();
-        }
-        begins
     }
 
     /// Begins one more task, if there is something to do for it.
@@ -105,45 +87,12 @@ impl<W: Work> Crew<W> {
             return;
         }
         tasks.members += 1;
-        let (crew, own) = (Arc::clone(self), Arc::new(OnceLock::new()));
-        let task = tokio::spawn(crew.member(Arc::clone(&own)));
-        let handle = own.get_or_init(|| task.abort_handle());
-        tasks.handles.push(handle.clone());
-    }
-
-    /// Works for this batch, and for the next ones if they come soon.
-    async fn member(self: Arc<Self>, own: Arc<OnceLock<AbortHandle>>) {
-        let mut crew = self;
-        loop {
-            crew.work().await;
-            let Some(own) = own.get().filter(|own| crew.lets_go(own)) else { return };
-            let standby = Arc::clone(&crew.standby);
-            drop(crew);
-            match standby.look() {
-                Some(next) if next.takes(own) => crew = next,
-                _ => return,
-            }
-        }
-    }
-
-    /// Whether a task may work for others: it does not end with this batch any more.
-    fn lets_go(&self, task: &AbortHandle) -> bool {
-        let mut tasks = lock(&self.tasks);
-        tasks.handles.retain(|one| one.id() != task.id());
-        !tasks.given_up
-    }
-
-    /// Whether a task of an earlier batch may work for this one: it ends with it from now on.
-    fn takes(&self, task: &AbortHandle) -> bool {
-        let mut tasks = lock(&self.tasks);
-        if !tasks.given_up {
-            tasks.handles.push(task.clone());
-        }
-        !tasks.given_up
+        let crew = Arc::clone(self);
+        tasks.handles.push(tokio::spawn(async move { crew.member().await }).abort_handle());
     }
 
     /// Takes one unit after the other until there is none.
-    async fn work(self: &Arc<Self>) {
+    async fn member(self: &Arc<Self>) {
         while let Some(unit) = self.take() {
             let _end = UnderWay(self);
             let mut waited = false;
