@@ -22,6 +22,8 @@ const EXTISM: &str = "1.30.0";
 const FRESH: &str = "in a fresh instance";
 const REUSED: &str = "in an instance kept for all calls";
 const NATIVE: &str = "in the server";
+/// By default some write several lines for each call, which would be measured too.
+const LOG: &str = "error";
 
 /// The MCP library alone, which the others are compared with, and what this project has: its own echo, and the component
 /// of plain WIT that others run too.
@@ -79,7 +81,7 @@ pub(super) fn wassette(bench: &mut Bench<'_>) -> Result<()> {
     let number = told.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     let name = format!("wassette {} ({})", number.unwrap_or("?"), version(&folder)?);
     let home = bench.folder.join("wassette-home");
-    bench.server(&name, FRESH, &words, &[("HOME", &home)], "echo");
+    bench.server(&name, FRESH, &words, &[("HOME", &home), ("RUST_LOG", Path::new(LOG))], "echo");
     Ok(())
 }
 
@@ -121,7 +123,7 @@ pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
         &format!("hyper-mcp {HYPER_MCP}"),
         REUSED,
         &words,
-        &[("HYPER_MCP_LOG_PATH", &logs), ("RUST_LOG", "error".as_ref())],
+        &[("HYPER_MCP_LOG_PATH", &logs), ("RUST_LOG", Path::new(LOG))],
         "bench-echo",
     );
     Ok(())
