@@ -29,7 +29,8 @@ const LOG: &str = "error";
 /// of plain WIT that others run too.
 pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
     let release = wasm::target_dir(bench.workspace).join("release");
-    let bare = release.join("examples").join(format!("bare{}", std::env::consts::EXE_SUFFIX));
+    let suffix = std::env::consts::EXE_SUFFIX;
+    let bare = release.join("examples").join(format!("bare{suffix}"));
     bench.server("the MCP library (rmcp), a native tool", NATIVE, &[&bare], &[], "echo");
     let (plugins, config) = (bench.folder.join("toolbay/plugins"), bench.folder.join("toolbay/toolbay.toml"));
     std::fs::create_dir_all(&plugins)?;
@@ -38,7 +39,7 @@ pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
     // How often a client may ask is no question here.
     let policy = "version = 1\n[serve.limits]\nrequests_per_second = 1_000_000\nrequests_per_client = 1024\nrequests = 1024\n";
     std::fs::write(&config, policy)?;
-    let (toolbay, cache) = (release.join("toolbay"), bench.folder.join("toolbay/cache"));
+    let (toolbay, cache) = (release.join(format!("toolbay{suffix}")), bench.folder.join("toolbay/cache"));
     let words: [&Path; 8] = [
         &toolbay,
         "serve".as_ref(),
@@ -107,7 +108,9 @@ pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
 pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
     let root = bench.folder.join("hyper-mcp");
     let program = root.join("bin").join(format!("hyper-mcp{}", std::env::consts::EXE_SUFFIX));
-    if !said(Command::new(&program).arg("--version")).is_ok_and(|told| told.contains(HYPER_MCP)) {
+    // Cargo keeps a list of what it installed.
+    let list = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
+    if !list.contains(&format!("hyper-mcp {HYPER_MCP} ")) || !program.exists() {
         let mut install = quiet_cargo(bench.workspace);
         install.args(["install", "--locked", "--force", "--version"]).arg(format!("={HYPER_MCP}"));
         install.arg("--root").arg(&root);
