@@ -71,7 +71,8 @@ pub(super) fn wassette(bench: &mut Bench<'_>) -> Result<()> {
     let program = PathBuf::from(said(Command::new(&python).args(["-c", find]))?);
     loader::allow(&program)?;
     let mut command = loader::command(&program, &bench.folder)?;
-    let told = said(Command::new(&command[0]).args(&command[1..]).arg("--version"))?;
+    let (first, rest) = command.split_first().context("no program")?;
+    let told = said(Command::new(first).args(rest).arg("--version"))?;
     let components = bench.folder.join("wassette-components");
     std::fs::create_dir_all(&components)?;
     std::fs::copy(guest(bench, "foreign_echo")?, components.join("plain.wasm"))?;
