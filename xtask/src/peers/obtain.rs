@@ -105,7 +105,7 @@ pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Half an hour of compiling on two processors, once: it brings a wasmtime of its own, clients of clouds, TLS twice.
+/// Takes long to compile, once: 700 packages, a wasmtime of its own and clients of clouds among them.
 pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
     let root = bench.folder.join("hyper-mcp");
     let program = root.join("bin").join(format!("hyper-mcp{}", std::env::consts::EXE_SUFFIX));
