@@ -33,6 +33,16 @@ fn table() -> Vec<[String; 4]> {
     .collect()
 }
 
+/// The least of them, which the benchmarks run beside other hosts of such components.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_of_a_world_is_a_tool_by_its_own_name() {
+    let host = TestHost::new(&[("plain", guest_artifacts::FOREIGN_ECHO)], "").await;
+    let delivered = host.call("plain__echo", json!({"text": "over there"})).await;
+    assert_eq!(value(&delivered), "over there");
+    let delivered = host.call("plain__echo", json!({"text": 7})).await;
+    assert_eq!(refusal(&delivered).code, ErrorCode::InputInvalid);
+}
+
 /// What the book says of types is what happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_of_types_is_true() {

@@ -1,12 +1,12 @@
 //! Batches of 64 calls of an echo, as models make them: in the sandbox beside bare wasmtime, and in-process tools beside
 //! what people use instead.
 //!
-//! `cargo bench --bench all -- batch`; `cargo xtask peers` runs it with the peers that can be installed. A peer is named
-//! by the variable `TOOLBAY_PEERS`, `NAME=COMMAND;…`: the command prints its calls a second for each line it reads.
+//! `cargo bench --bench all -- batch`; `cargo xtask peers` runs it with the peers that can be installed, which it names by a
+//! file: the command of each prints its calls a second for each line it reads.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use tokio::runtime::Runtime;
 use toolbay::core::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
-use crate::figures::{median, rounds};
+use crate::figures::{keep, median, rounds, tell};
 use crate::floor::{ARGS, Bare};
+use crate::peers::{named, strings};
+use crate::process::Running;
 
 const BATCH: usize = 64;
 const ROUNDS: usize = 9;
@@ -41,22 +43,21 @@ pub(crate) fn run() {
     }
     let [floor, sandbox, native, outside] =
         [floor, sandbox, native, outside].map(|mut rates| median(&mut rates));
-    println!("\n| batches of 64 calls, two processors | calls/s | to bare wasmtime |\n|---|---|---|");
-    println!("| bare wasmtime, two threads, no batch | {floor:.0} | 1 |");
-    println!("| `call_all`, each call in a fresh instance | {sandbox:.0} | {:.2} |", sandbox / floor);
-    println!(
-        "| the same, from a thread that is none of the runtime's | {outside:.0} | {:.2} |",
-        outside / floor
-    );
-    println!("| `call_all`, a native tool | {native:.0} | {:.2} |", native / floor);
-    for peer in &mut peers {
-        let (name, rate) = (&peer.name, median(&mut peer.rates));
-        println!(
-            "| {name} | {rate:.0} | sandbox {:.1} times, native {:.1} times as many |",
-            sandbox / rate,
-            native / rate
-        );
+    keep("floor_batch_per_s", floor);
+    keep("library_batch_per_s", sandbox);
+    keep("native_batch_per_s", native);
+    let mut text =
+        "\n| batches of 64 calls, two processors | calls/s | to bare wasmtime |\n|---|---|---|\n".to_owned();
+    for (name, rate) in [
+        ("bare wasmtime, two threads, no batch", floor),
+        ("`call_all`, each call in a fresh instance", sandbox),
+        ("the same, from a thread that is none of the runtime's", outside),
+        ("`call_all`, a native tool", native),
+    ] {
+        text += &format!("| {name} | {rate:.0} | {:.2} |\n", rate / floor);
     }
+    text += &peers.iter_mut().map(|peer| peer.row(sandbox, native)).collect::<String>();
+    tell(&text);
 }
 
 fn host(runtime: &Runtime) -> Host {
@@ -104,37 +105,64 @@ fn two_threads(bare: &Arc<Bare>) -> f64 {
 /// Another program that measures itself when it is told to.
 struct Peer {
     name: String,
-    child: Child,
+    child: Running,
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     rates: Vec<f64>,
+    failed: bool,
 }
 
 impl Peer {
+    fn of(named: &serde_json::Value) -> Self {
+        let command = strings(&named["command"]);
+        let mut child = Command::new(&command[0]);
+        child.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let (name, ask) = (named["name"].as_str().unwrap_or_default().to_owned(), child.stdin.take());
+        Self { name, ask, answers, child: Running(child), rates: Vec::new(), failed: false }
+    }
+
     fn round(&mut self) {
-        writeln!(self.ask.as_mut().unwrap()).unwrap();
+        match self.rate().filter(|_| !self.failed) {
+            Some(rate) => self.rates.push(rate),
+            None => self.failed = true,
+        }
+    }
+
+    fn rate(&mut self) -> Option<f64> {
+        writeln!(self.ask.as_mut()?).ok()?;
         let mut answer = String::new();
-        self.answers.read_line(&mut answer).unwrap();
-        self.rates.push(answer.trim().parse().unwrap());
+        self.answers.read_line(&mut answer).ok()?;
+        answer.trim().parse().ok()
+    }
+
+    fn row(&mut self, sandbox: f64, native: f64) -> String {
+        let name = &self.name;
+        if self.failed {
+            return format!("| {name} | failed, see what it printed | |\n");
+        }
+        let rate = median(&mut self.rates);
+        keep(&format!("batch_sandbox_to_{name}"), sandbox / rate);
+        keep(&format!("batch_native_to_{name}"), native / rate);
+        format!(
+            "| {name} | {rate:.0} | sandbox {:.1} times, native {:.1} times as many |\n",
+            sandbox / rate,
+            native / rate
+        )
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         drop(self.ask.take());
-        drop(self.child.wait());
+        // One that was told that there is no more ends by itself; one that failed may not.
+        if !self.failed {
+            drop(self.child.0.wait());
+        }
     }
 }
 
 fn peers() -> Vec<Peer> {
-    let named = std::env::var("TOOLBAY_PEERS").unwrap_or_default();
-    let peer = |entry: &str| {
-        let (name, command) = entry.split_once('=').unwrap();
-        let mut words = command.split_whitespace();
-        let mut command = Command::new(words.next().unwrap());
-        let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Peer { name: name.to_owned(), ask: child.stdin.take(), answers, child, rates: Vec::new() }
-    };
-    named.split(';').filter(|entry| !entry.is_empty()).map(peer).collect()
+    named("batches").iter().map(Peer::of).collect()
 }

@@ -58,6 +58,8 @@ fn fresh_call() {
     );
     keep("floor_fresh_us", floor.p50);
     keep("library_fresh_us", library.p50);
+    keep("floor_fresh_p99_us", floor.p99);
+    keep("library_fresh_p99_us", library.p99);
 }
 
 /// Two bare threads against two tokio workers.

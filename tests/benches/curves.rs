@@ -1,4 +1,5 @@
-//! How the time of a call grows: with plugins, with tools, with the sizes of arguments and results, with calls at once.
+//! How the time of a call grows: with plugins, with tools, with the sizes of arguments and results, with calls at once,
+//! with the size of a batch.
 //!
 //! `cargo bench --bench all -- curves` prints tables; the variable `TOOLBAY_PLOTS` names a folder for pictures of them.
 
@@ -17,8 +18,10 @@ use crate::plot::{Curve, Plot};
 /// Nothing is cut and nothing refused for its size.
 const ROOMY: &str = "version = 1\n[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n[host]\nparallel_calls = 256\n";
 const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
-const SIZES: [usize; 6] = [100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 10 << 20];
+/// Of arguments and result; the first are `{"text":""}`, with no text at all.
+const SIZES: [usize; 7] = [11, 100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 10 << 20];
 const AT_ONCE: [usize; 4] = [1, 10, 100, 1_000];
+const BATCHES: [usize; 7] = [1, 3, 10, 30, 100, 300, 1_000];
 
 pub(crate) fn run() {
     let runtime =
@@ -27,6 +30,7 @@ pub(crate) fn run() {
     by_tools(&runtime);
     by_size(&runtime);
     by_calls(&runtime);
+    by_batch(&runtime);
 }
 
 fn host(runtime: &Runtime) -> Host {
@@ -103,7 +107,7 @@ fn by_size(runtime: &Runtime) {
     let bare = Arc::new(Bare::new());
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for size in SIZES {
-        let args = format!(r#"{{"text":"{}"}}"#, "x".repeat(size - 11));
+        let args = format!(r#"{{"text":"{}"}}"#, "x".repeat(size - SIZES[0]));
         let times = (20 << 20 >> 5) / size.max(10 << 10) / 8 + 5;
         let mut taken = [Vec::new(), Vec::new()];
         for _ in 0..rounds(9) {
@@ -125,7 +129,7 @@ fn by_size(runtime: &Runtime) {
         floor.push((size as f64, bare));
         ours.push((size as f64, library));
     }
-    keep("echo_1mib_ratio", ours[4].1 / floor[4].1);
+    keep("echo_1mib_ratio", ours[5].1 / floor[5].1);
     let curves = vec![
         Curve { name: "bare wasmtime".to_owned(), points: floor },
         Curve { name: "call_all".to_owned(), points: ours },
@@ -142,7 +146,7 @@ fn by_calls(runtime: &Runtime) {
         let mut taken = [Vec::new(), Vec::new()];
         for _ in 0..rounds(9) {
             taken[0].push(in_tasks(runtime, &host, &view, count));
-            taken[1].push(in_batches(runtime, &host, &view, count));
+            taken[1].push(in_batches(runtime, &host, &view, "bench__echo", count));
         }
         let [task, batch] = taken.map(|mut taken| median(&mut taken));
         tasks.push((count as f64, task));
@@ -153,6 +157,34 @@ fn by_calls(runtime: &Runtime) {
         Curve { name: "one batch".to_owned(), points: batches },
     ];
     Plot { name: "calls", x: "calls at once", y: "calls/s", curves }.show();
+}
+
+/// What one call of a batch takes, in the sandbox and of a native tool.
+fn by_batch(runtime: &Runtime) {
+    let host = host(runtime);
+    let native = native_tool("native").description("Says the text again.");
+    let native =
+        native.run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) });
+    host.register(vec![native.unwrap()]).unwrap();
+    let view = host.view(Filter::default());
+    let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
+    for count in BATCHES {
+        let mut taken = [Vec::new(), Vec::new()];
+        for _ in 0..rounds(9) {
+            for (taken, tool) in taken.iter_mut().zip(["bench__echo", "native"]) {
+                taken.push(1e6 / in_batches(runtime, &host, &view, tool, count));
+            }
+        }
+        let [sandbox, plain] = taken.map(|mut taken| median(&mut taken));
+        sandboxed.push((count as f64, sandbox));
+        native.push((count as f64, plain));
+    }
+    keep("batch_1000_call_us", sandboxed[BATCHES.len() - 1].1);
+    let curves = vec![
+        Curve { name: "a fresh instance each".to_owned(), points: sandboxed },
+        Curve { name: "a native tool".to_owned(), points: native },
+    ];
+    Plot { name: "batch", x: "calls in a batch", y: "µs a call", curves }.show();
 }
 
 const CALLS: usize = 10_000;
@@ -175,18 +207,20 @@ fn in_tasks(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
     CALLS as f64 / start.elapsed().as_secs_f64()
 }
 
-fn in_batches(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
+fn in_batches(runtime: &Runtime, host: &Host, view: &View, tool: &'static str, count: usize) -> f64 {
     let (host, view) = (host.clone(), view.clone());
     let start = Instant::now();
     let task = runtime.spawn(async move {
         for _ in 0..CALLS / count {
-            let calls = (0..count).map(|n| ToolCall::new(n.to_string(), "bench__echo", ARGS)).collect();
-            let results = host.call_all(&view, calls, TurnContext::default()).await;
+            let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, ARGS)).collect();
+            // No result is cut, however large the batch.
+            let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
+            let results = host.call_all(&view, calls, turn).await;
             assert!(results.iter().all(|r| r.result.is_ok()));
         }
     });
     runtime.block_on(task).unwrap();
-    CALLS as f64 / start.elapsed().as_secs_f64()
+    (CALLS / count * count) as f64 / start.elapsed().as_secs_f64()
 }
 
 /// Where pictures go.

@@ -1,6 +1,7 @@
 //! The figures that are kept: written as one JSON object when the variable `TOOLBAY_FIGURES` names a file.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +12,20 @@ pub(crate) fn keep(name: &str, value: f64) {
     // Three digits behind the point say more than any run can.
     let value = (value * 1e3).round() / 1e3;
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), value);
+}
+
+/// What was kept under a name.
+pub(crate) fn kept(name: &str) -> Option<f64> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+}
+
+/// Prints a table, and adds it to the file that the variable `TOOLBAY_TABLES` names.
+pub(crate) fn tell(table: &str) {
+    println!("{table}");
+    if let Some(file) = std::env::var_os("TOOLBAY_TABLES") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
+        file.write_all(table.as_bytes()).unwrap();
+    }
 }
 
 /// Writes what was kept.

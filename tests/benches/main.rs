@@ -22,12 +22,15 @@ mod files;
 mod floor;
 mod http;
 mod kv;
+mod memory;
 mod native;
+mod peers;
 mod plot;
 mod process;
 mod protocol;
 mod registry;
 mod scale;
+mod summary;
 
 /// Each by its name, in the order in which they run.
 const ALL: &[(&str, fn())] = &[
@@ -43,7 +46,9 @@ const ALL: &[(&str, fn())] = &[
     ("discovery", discovery::run),
     ("protocol", protocol::run),
     ("scale", scale::run),
+    ("memory", memory::run),
     ("curves", curves::run),
+    ("peers", peers::run),
 ];
 
 fn main() {
@@ -51,6 +56,9 @@ fn main() {
     // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
+    }
+    if let Some(side) = std::env::var_os(memory::ALONE) {
+        return memory::alone(&side.to_string_lossy());
     }
     if let Some(other) = named.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
@@ -60,6 +68,7 @@ fn main() {
         println!("\n## {name}\n\nload average before: {}", load());
         run();
     }
+    summary::show();
     if let Some(file) = std::env::var_os("TOOLBAY_FIGURES") {
         figures::write(file.as_ref());
     }

@@ -107,7 +107,9 @@ impl Wording {
 }
 
 struct Pipes {
-    _child: Running,
+    child: Running,
+    /// KiB that were resident once it had said hello.
+    idle: u64,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     wording: Wording,
@@ -119,10 +121,12 @@ impl Pipes {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let mut pipes = Self { _child: Running(child), input, output, wording: Wording { tool, next: 0 } };
+        let wording = Wording { tool, next: 0 };
+        let mut pipes = Self { child: Running(child), idle: 0, input, output, wording };
         pipes.send(&Wording::initialize());
         assert!(pipes.line().contains("protocolVersion"));
         pipes.send(Wording::INITIALIZED);
+        pipes.idle = resident(&pipes.child);
         pipes
     }
 
@@ -198,12 +202,25 @@ fn stdio(toolbay: &Path, bare: &Path, folder: &Folder) {
             rates[n].push(server.in_flight());
         }
     }
-    let [bare, ours] = table("stdio", times, rates);
-    keep("rmcp_native_stdio_p50_us", bare);
-    keep("stdio_p50_us", ours);
+    table("stdio", ["rmcp_native_stdio", "stdio"], times, rates);
+    for (server, name) in servers.iter().zip(["rmcp_native_stdio", "stdio"]) {
+        held(&server.child, name, server.idle);
+    }
 }
 
-fn table(over: &str, times: [Vec<f64>; 2], rates: [Vec<f64>; 2]) -> [f64; 2] {
+fn resident(server: &Running) -> u64 {
+    status_kib(server.0.id(), "VmRSS").unwrap()
+}
+
+/// Keeps what a server held before it was asked, and at most.
+fn held(server: &Running, name: &str, idle_kib: u64) {
+    let most = status_kib(server.0.id(), "VmHWM").unwrap();
+    keep(&format!("{name}_idle_mb"), idle_kib as f64 / 1024.0);
+    keep(&format!("{name}_most_mb"), most as f64 / 1024.0);
+}
+
+/// Prints the table of two servers, and keeps their figures under these names.
+fn table(over: &str, names: [&str; 2], times: [Vec<f64>; 2], rates: [Vec<f64>; 2]) {
     let times = times.map(Spread::of);
     let [bare, ours] = rates.map(|mut rates| median(&mut rates));
     println!(
@@ -221,7 +238,11 @@ fn table(over: &str, times: [Vec<f64>; 2], rates: [Vec<f64>; 2]) -> [f64; 2] {
         times[1].p50 / times[0].p50,
         ours / bare
     );
-    times.map(|times| times.p50)
+    for ((name, times), rate) in names.into_iter().zip(times).zip([bare, ours]) {
+        keep(&format!("{name}_p50_us"), times.p50);
+        keep(&format!("{name}_p99_us"), times.p99);
+        keep(&format!("{name}_per_s"), rate);
+    }
 }
 
 /// A server that listens.
@@ -333,6 +354,7 @@ fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
         Site::open(of_library, "echo"),
         Site::open(folder.serve(toolbay, &["--http", "127.0.0.1:0"]), "bench__echo"),
     ];
+    let idle_kib = [resident(&sites[0].child), resident(&sites[1].child)];
     let mut lines = [sites[0].session(), sites[1].session()];
     let (mut times, mut rates) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for _ in 0..rounds(9) {
@@ -341,8 +363,9 @@ fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
             rates[n].push(crowd(site));
         }
     }
-    let [_, ours] = table("HTTP", times, rates);
-    keep("http_p50_us", ours);
+    table("HTTP", ["rmcp_native_http", "http"], times, rates);
+    held(&sites[0].child, "rmcp_native_http", idle_kib[0]);
+    held(&sites[1].child, "http", idle_kib[1]);
     idle(&sites[1]);
 }
 

@@ -41,11 +41,14 @@ TASK is one of
                          feeds what reads bytes of others with bytes that are nearly right, 60 s a target
     clients              lists and calls tools with the clients of others, over stdio and HTTP
     conformance          runs the official conformance suite of MCP against a fixture server
-    bench [--quick] [--plots] [--json FILE] [NAME…]
+    bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures; quick: the headline figures, in less than five minutes; plots: draws the
-                         curves into `docs/performance`
+                         curves into `docs/performance`; against: the ratios of an earlier run beside, if
+                         both were on a quiet machine
     counts [--write]     counts the instructions and allocations of a call, and compares them with those that are kept
-    peers                measures batches of calls beside what people use instead
+    peers [--quick] [NAME…]
+                         installs what people use instead, measures it beside this project, and writes the
+                         tables into `docs/performance.md`; quick or by name: the tables are printed only
     limits               writes the table of constants in `docs/reference/limits.md`
     wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
@@ -94,7 +97,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["wit-reference"] => wit_reference::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),
-        ["peers"] => peers::run(&workspace),
+        ["peers", rest @ ..] => peers::run(&workspace, rest),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }

@@ -1,29 +1,108 @@
-//! The batch benchmark beside what people use instead.
+//! What people use instead, installed at fixed versions and measured beside: the same tool, the same client, in one run.
+//!
+//! Servers over stdio are what the benchmark `peers` measures, batches in one process what `batch` does. A peer that can
+//! not be had here is left out, and the table says why.
 
-use std::path::Path;
+mod obtain;
+mod table;
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
 use xtask::wasm;
 
-use crate::foreign::{python_with, shell};
+use crate::bench;
+use crate::bench::machine::Machine;
+use crate::foreign::shell;
 use crate::test;
 
-/// Installs what is on a package registry, and measures. A checkout of Ethos, which is not, is named by the variable
-/// `TOOLBAY_ETHOS`; it needs node and the package `tsx` there.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let folder = workspace.join("tests/peers");
-    let python = python_with(&wasm::target_dir(workspace).join("venv-peers"), &folder)?;
-    let mut peers = vec![format!(
-        "ToolRegistry, threads={} {}",
-        python.display(),
-        folder.join("toolregistry_batch.py").display()
-    )];
-    if let Ok(checkout) = std::env::var("TOOLBAY_ETHOS") {
-        let script = folder.join("ethos_batch.mjs");
-        let tsx = format!("{checkout}/node_modules/tsx/dist/esm/index.mjs");
-        peers.push(format!("Ethos, in-process={} --import {tsx} {} {checkout}", "node", script.display()));
+/// How a peer is had.
+type Peer = (&'static str, fn(&mut Bench<'_>) -> Result<()>);
+
+/// In the order of the tables; what takes long to install comes last.
+const PEERS: &[Peer] = &[
+    ("python", obtain::python),
+    ("wassette", obtain::wassette),
+    ("toolregistry", obtain::toolregistry),
+    ("ethos", obtain::ethos),
+    ("hyper-mcp", obtain::hyper_mcp),
+    ("extism", obtain::extism),
+];
+
+/// What is measured, as far as it is there.
+struct Bench<'a> {
+    workspace: &'a Path,
+    /// What is installed, and what the peers keep.
+    folder: PathBuf,
+    servers: Vec<Value>,
+    batches: Vec<Value>,
+    missing: Vec<String>,
+}
+
+/// Installs, measures, and writes the tables into the documentation unless the run was a quick one.
+pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
+    let (options, names): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
+    if let Some(other) = options.iter().find(|option| **option != "--quick") {
+        bail!("no option `{other}`: `--quick`, NAME…");
     }
-    let mut command = test::native_cargo(workspace);
-    shell(command.args(["bench", "--bench", "all", "--", "batch"]).env("TOOLBAY_PEERS", peers.join(";")))
+    if let Some(other) = names.iter().find(|name| PEERS.iter().all(|(known, _)| known != *name)) {
+        let known: Vec<&str> = PEERS.iter().map(|(name, _)| *name).collect();
+        bail!("no peer `{other}`: {}", known.join(", "));
+    }
+    bench::build(workspace)?;
+    let folder = wasm::target_dir(workspace).join("peers");
+    std::fs::create_dir_all(&folder)?;
+    let mut measured =
+        Bench { workspace, folder, servers: Vec::new(), batches: Vec::new(), missing: Vec::new() };
+    obtain::ours(&mut measured)?;
+    for (name, obtain) in PEERS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
+        println!("\n==> {name}");
+        if let Err(why) = obtain(&mut measured) {
+            println!("    left out: {why:#}");
+            measured.missing.push(format!("{name}: {why:#}"));
+        }
+    }
+    measured.run(options.is_empty() && names.is_empty())
+}
+
+impl Bench<'_> {
+    /// Adds a server; what a call runs in stands in the table.
+    fn server(&mut self, name: &str, runs: &str, command: &[&Path], env: &[(&str, &Path)], tool: &str) {
+        let env: serde_json::Map<String, Value> =
+            env.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        self.servers
+            .push(json!({ "name": name, "runs": runs, "command": command, "env": env, "tool": tool }));
+    }
+
+    fn batch(&mut self, name: &str, command: &[&Path]) {
+        self.batches.push(json!({ "name": name, "command": command }));
+    }
+
+    fn run(&self, whole: bool) -> Result<()> {
+        let [named, tables] = ["peers.json", "tables.md"].map(|name| self.folder.join(name));
+        let text =
+            serde_json::to_string_pretty(&json!({ "servers": self.servers, "batches": self.batches }))?;
+        std::fs::write(&named, text)?;
+        std::fs::write(&tables, "")?;
+        let mut command = test::native_cargo(self.workspace);
+        command.args(["bench", "--bench", "all", "--", "peers", "batch"]);
+        command.env("TOOLBAY_PEERS", &named).env("TOOLBAY_TABLES", &tables);
+        if !whole {
+            command.env("TOOLBAY_QUICK", "1");
+        }
+        let before = Machine::before()?;
+        let start = Instant::now();
+        shell(&mut command)?;
+        let conditions = before.until_now(start.elapsed())?;
+        println!("\nmeasured for {:.0} s; {}", start.elapsed().as_secs_f64(), conditions.told());
+        let tables = std::fs::read_to_string(&tables).context("the benchmarks wrote no tables")?;
+        if whole {
+            table::write(self.workspace, &tables, &conditions, &self.missing)
+        } else {
+            println!("not written into the documentation: that takes a whole run, without options and names");
+            Ok(())
+        }
+    }
 }

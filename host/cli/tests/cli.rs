@@ -438,3 +438,23 @@ fn diff_says_what_a_new_version_means() {
         assert_eq!((code(&refused), out(&refused).as_str()), (2, ""), "{refused:?}");
     }
 }
+
+#[test]
+fn a_benchmark_says_on_what_machine_it_was_made() {
+    let cli = Cli::new("");
+    let done = cli.run(&["bench", "text__word_count", r#"{"text": "a b"}"#, "--calls", "20", "--json"]);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    let told: Value = serde_json::from_str(&out(&done)).unwrap();
+    assert_eq!((&told["calls"], &told["tool"]), (&json!(20), &json!("text__word_count")));
+    let quiet = told["load"].as_f64().zip(told["stolen_percent"].as_f64());
+    let quiet = quiet.is_some_and(|(load, stolen)| load <= 0.7 && stolen <= 2.0);
+    assert_eq!(told["comparable"], json!(quiet), "{told}");
+    if told["load"].is_number() {
+        assert_eq!(
+            err(&done).contains("can not stand beside those of another run"),
+            !quiet,
+            "{}",
+            err(&done)
+        );
+    }
+}

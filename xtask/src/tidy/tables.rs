@@ -346,6 +346,8 @@ pub(super) const PACKAGES: Table = &[
     ("tests/artifacts", &["xtask"]),
     ("tests/benches", &["toolbay", "guest-artifacts"]),
     ("tests/bindings", &[]),
+    // What is measured beside this project, and no part of it.
+    ("tests/peers/*", &[]),
     ("tests/fuzz", &["toolbay", "guest-artifacts"]),
     ("tests", &["toolbay", "toolbay-core", "toolbay-mcp", "toolbay-reducers", "fuzz", "guest-artifacts"]),
     ("xtask", &[]),

@@ -1,5 +1,7 @@
 //! `toolbay bench`: how long calls of one tool take, here and now.
 
+mod machine;
+
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use super::Run;
 use crate::args::BenchArgs;
 use crate::setup::{self, Purpose, Tell};
 use crate::{Stop, Verdict, output, servers};
+use machine::{Before, Conditions};
 
 /// Calls that are not counted: the first one maps or compiles the code, the next ones fill caches.
 const WARM_UP: u32 = 3;
@@ -25,6 +28,8 @@ struct Measured {
     batch: f64,
     /// What one call used.
     usage: Usage,
+    /// What else the machine did, where it can be told.
+    conditions: Option<Conditions>,
 }
 
 pub(crate) async fn run(run: Run<'_>, asked: &BenchArgs, text: &str) -> Result<Verdict, Stop> {
@@ -53,6 +58,7 @@ impl Bench<'_> {
         for _ in 0..WARM_UP {
             self.calls(1).await?;
         }
+        let before = Before::now();
         let (mut times, mut usage) = (Vec::new(), Usage::default());
         for _ in 0..self.asked.calls {
             let start = Instant::now();
@@ -63,7 +69,8 @@ impl Bench<'_> {
         times.sort_unstable();
         let start = Instant::now();
         self.calls(self.asked.calls).await?;
-        Ok(Measured { times, batch: f64::from(self.asked.calls) / start.elapsed().as_secs_f64(), usage })
+        let batch = f64::from(self.asked.calls) / start.elapsed().as_secs_f64();
+        Ok(Measured { times, batch, usage, conditions: before.and_then(|before| before.until_now()) })
     }
 
     /// So many calls as one batch; the first that fails, if one does.
@@ -90,11 +97,20 @@ fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<(), Stop
     let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
     let (p50, p99, most) = (us(measured.at(50)), us(measured.at(99)), us(measured.at(100)));
     let (batch, usage) = (measured.batch.round(), &measured.usage);
+    let conditions = measured.conditions;
+    let fault = conditions.and_then(Conditions::fault);
+    if let Some(fault) = &fault {
+        output::note(&format!(
+            "{fault}: figures of a busy machine can not stand beside those of another run"
+        ));
+    }
     let mut out = output::out();
     if run.json {
         let all = json!({
             "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
-            "batch_per_s": batch, "usage": usage,
+            "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),
+            "stolen_percent": conditions.map(|seen| seen.stolen_percent),
+            "comparable": conditions.is_some() && fault.is_none(),
         });
         writeln!(out, "{}", serde_json::to_string_pretty(&all).map_err(std::io::Error::from)?)?;
         return Ok(());

@@ -1,0 +1,161 @@
+//! The same tool behind the servers that people use instead, with one client: a call at a time, 64 in flight, from the
+//! start to the first answer, and what is resident when nothing is asked. All of one run, in turns.
+//!
+//! `cargo xtask peers` installs them and names them by a file, `TOOLBAY_PEERS`; the first server is what the others are
+//! compared with. One that fails or does not answer is told with what it said, and the others go on.
+
+mod session;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::figures::{Spread, keep, median, rounds, tell};
+use session::Session;
+
+/// How long a side is measured in a round.
+const SPAN: Duration = Duration::from_millis(400);
+const ROUNDS: usize = 9;
+const STARTS: usize = 5;
+/// What a server may do before it is asked how much it holds.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A server, as the file names it.
+pub(crate) struct Server {
+    name: String,
+    /// What a call runs in.
+    runs: String,
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    tool: String,
+}
+
+#[derive(Default)]
+struct Measured {
+    times: Vec<f64>,
+    rates: Vec<f64>,
+    starts: Vec<f64>,
+    resident: Option<f64>,
+    failed: Option<String>,
+}
+
+impl Measured {
+    /// What was measured, unless it failed: then that is kept, and nothing is measured any more.
+    fn note<T>(&mut self, result: Result<T, String>) -> Option<T> {
+        result.map_err(|why| self.failed = self.failed.take().or(Some(why))).ok()
+    }
+}
+
+pub(crate) fn run() {
+    let servers: Vec<Server> = named("servers").iter().map(Server::of).collect();
+    if servers.is_empty() {
+        println!("\nno server is named: `cargo xtask peers` does it");
+        return;
+    }
+    let mut measured: Vec<Measured> = servers.iter().map(|_| Measured::default()).collect();
+    starts(&servers, &mut measured);
+    calls(&servers, &mut measured);
+    tell(&table(&servers, &measured));
+    for (server, measured) in servers.iter().zip(measured).filter(|(_, measured)| measured.failed.is_none()) {
+        keep(&format!("peer_{}_p50_us", server.name), Spread::of(measured.times).p50);
+    }
+}
+
+/// One list of the file that names the peers; empty if there is none.
+pub(crate) fn named(list: &str) -> Vec<Value> {
+    let Some(file) = std::env::var_os("TOOLBAY_PEERS") else { return Vec::new() };
+    let named: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    named[list].as_array().cloned().unwrap_or_default()
+}
+
+/// The strings of a JSON list.
+pub(crate) fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+impl Server {
+    fn of(named: &Value) -> Self {
+        let word = |key: &str| named[key].as_str().unwrap_or_default().to_owned();
+        let env = named["env"].as_object().into_iter().flatten();
+        Self {
+            name: word("name"),
+            runs: word("runs"),
+            command: strings(&named["command"]),
+            env: env
+                .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+                .collect(),
+            tool: word("tool"),
+        }
+    }
+}
+
+/// From the start of the process to the first right answer of the tool. The first time is not counted: some compile then
+/// what they find compiled later.
+fn starts(servers: &[Server], measured: &mut [Measured]) {
+    for round in 0..=rounds(STARTS) {
+        for (server, measured) in servers.iter().zip(&mut *measured).filter(|(_, m)| m.failed.is_none()) {
+            let start = Instant::now();
+            let ended = Session::open(server).map(|_| start.elapsed().as_secs_f64() * 1e3);
+            if let Some(ms) = measured.note(ended)
+                && round > 0
+            {
+                measured.starts.push(ms);
+            }
+        }
+    }
+}
+
+fn calls(servers: &[Server], measured: &mut [Measured]) {
+    let mut sessions: Vec<Option<Session>> =
+        servers.iter().zip(&mut *measured).map(|(server, measured)| open(server, measured)).collect();
+    for round in 0..=rounds(ROUNDS) {
+        for (session, measured) in sessions.iter_mut().zip(&mut *measured) {
+            let Some(session) = session.as_mut().filter(|_| measured.failed.is_none()) else { continue };
+            let times = session.one_by_one(SPAN);
+            let rate = session.in_flight(SPAN);
+            let (Some(times), Some(rate)) = (measured.note(times), measured.note(rate)) else { continue };
+            // The first round warms caches.
+            if round > 0 {
+                measured.times.extend(times);
+                measured.rates.push(rate);
+            }
+        }
+    }
+}
+
+fn open(server: &Server, measured: &mut Measured) -> Option<Session> {
+    if measured.failed.is_some() {
+        return None;
+    }
+    let session = measured.note(Session::open(server))?;
+    std::thread::sleep(SETTLE);
+    measured.resident = session.resident_mb();
+    Some(session)
+}
+
+fn table(servers: &[Server], measured: &[Measured]) -> String {
+    let mut text = "\n| over stdio, echo of 100 bytes | a call runs | p50 µs | p99 µs | ratio of p50 | 64 in flight, calls/s | ratio | first answer, ms | resident, MB |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
+    let figures = |measured: &Measured| {
+        let Spread { p50, p99 } = Spread::of(measured.times.clone());
+        let [rate, start] = [&measured.rates, &measured.starts].map(|list| median(&mut list.clone()));
+        [p50, p99, rate, start]
+    };
+    let first = measured.first().filter(|m| m.failed.is_none()).map(figures);
+    for (server, measured) in servers.iter().zip(measured) {
+        let (name, runs) = (&server.name, &server.runs);
+        if let Some(why) = &measured.failed {
+            text += &format!("| {name} | {runs} | failed: {} | | | | | | |\n", why.replace('|', "\\|"));
+            continue;
+        }
+        let [p50, p99, rate, start] = figures(measured);
+        let [slower, faster] = first.map_or(["–".to_owned(), "–".to_owned()], |[of, _, many, _]| {
+            [format!("{:.2}", p50 / of), format!("{:.2}", rate / many)]
+        });
+        let resident = measured.resident.unwrap_or_default();
+        text += &format!(
+            "| {name} | {runs} | {p50:.0} | {p99:.0} | {slower} | {rate:.0} | {faster} | {start:.0} | {resident:.0} |\n"
+        );
+    }
+    text
+}

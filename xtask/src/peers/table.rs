@@ -1,0 +1,57 @@
+//! The tables in the documentation.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::bench::machine::Conditions;
+
+const PAGE: &str = "docs/performance.md";
+const BEGIN: &str = "<!-- cargo xtask peers -->\n";
+const END: &str = "<!-- end of cargo xtask peers -->\n";
+
+/// Writes what was measured between the marks of the page.
+pub(super) fn write(
+    workspace: &Path,
+    tables: &str,
+    conditions: &Conditions,
+    missing: &[String],
+) -> Result<()> {
+    let mut text = format!("\nMeasured on {}; {}.\n{tables}", today()?, conditions.told());
+    if !missing.is_empty() {
+        text += "\nNot to be had there:\n\n";
+        text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();
+    }
+    let page = workspace.join(PAGE);
+    let before = std::fs::read_to_string(&page).with_context(|| format!("can not read `{PAGE}`"))?;
+    std::fs::write(&page, placed(&before, &text)?)?;
+    println!("the tables are in `{PAGE}`");
+    Ok(())
+}
+
+/// The page with another text between the marks.
+fn placed(page: &str, text: &str) -> Result<String> {
+    let marks = || format!("`{PAGE}` lacks the lines `{}` and `{}`", BEGIN.trim(), END.trim());
+    let (above, rest) = page.split_once(BEGIN).with_context(marks)?;
+    let (_, below) = rest.split_once(END).with_context(marks)?;
+    Ok(format!("{above}{BEGIN}{text}\n{END}{below}"))
+}
+
+fn today() -> Result<String> {
+    let out = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("can not run `date`")?;
+    Ok(String::from_utf8(out.stdout)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let page = |inside: &str| format!("a\n{BEGIN}{inside}{END}b\n");
+        assert_eq!(placed(&page("old\n"), "new\n").unwrap(), page("new\n\n"));
+        assert_eq!(placed(&placed(&page(""), "x").unwrap(), "new\n").unwrap(), page("new\n\n"));
+        assert!(placed("no marks\n", "new").unwrap_err().to_string().contains("lacks the lines"));
+    }
+}
