@@ -129,3 +129,30 @@ async fn what_changes_later_is_one_change() {
     }
     assert_eq!(ids(&load.await.unwrap()), ["a-slow", "b-quick", "d-quick", "e-quick"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_one_is_to_reduce_waits_for_it() {
+    let dir = directory();
+    let text = "[plugins.a-slow.grant]\nreduce = [\"b-quick__word_count\"]";
+    let host = Host::builder(policy(text, dir.path())).cache_dir(dir.path().join("cache")).build().unwrap();
+    let load = {
+        let (host, plugins) = (host.clone(), dir.path().join("plugins"));
+        tokio::spawn(async move { host.load_dir(&plugins).await.unwrap() })
+    };
+    let mut quick_came_first = false;
+    while !load.is_finished() {
+        let [slow, waits, quick] = ["a-slow", "b-quick", "d-quick"].map(|id| host.plugin(id).is_some());
+        // The slow one may come in between two of these looks.
+        assert!(!waits || host.plugin("a-slow").is_some(), "its results would be whole");
+        quick_came_first |= quick && !slow;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(quick_came_first, "what nobody is to reduce waits for nobody");
+    let report = load.await.unwrap();
+    assert_eq!(ids(&report), ["a-slow", "b-quick", "d-quick"]);
+    assert_eq!(call(&host, "b-quick__word_count", r#"{"text":"a b"}"#).await, "ok");
+    // Nor does it wait for one that can not be had.
+    fs::write(dir.path().join("plugins/a-slow.wasm"), "broken").unwrap();
+    let host = Host::builder(policy(text, dir.path())).build().unwrap();
+    assert_eq!(ids(&host.load_dir(&dir.path().join("plugins")).await.unwrap()), ["b-quick", "d-quick"]);
+}

@@ -74,6 +74,7 @@ mod openapi_documents;
 mod openapi_peer;
 mod openapi_policy;
 mod pages;
+mod plugin_index;
 mod plugin_web;
 mod plugins;
 mod profiles;

@@ -6,6 +6,10 @@
 //!
 //! What was not used for long goes, and what was used longest ago when there is too much. A file that is mapped stays
 //! mapped when its name is gone, and what is needed again is compiled again, so nothing breaks by it.
+//!
+//! Beside that it keeps for each plugin directory what its files were hashed to ([`Index`]).
+
+mod index;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +22,6 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::name::PluginId;
 use wasmtime::component::Component;
 
 use crate::descriptor::Descriptor;
@@ -26,6 +29,8 @@ use crate::digest::{Digest, sha256};
 use crate::engine::Engine;
 use crate::native;
 use crate::private::{make_dir, trusted};
+use index::MAX_INDEX;
+pub(crate) use index::{Hashed, Index};
 
 /// Grows when what is stored changes its meaning.
 const FORMAT: u32 = 5;
@@ -122,8 +127,8 @@ impl Cache {
             };
             let one = kept.entry(stem.to_owned()).or_insert(Kept { used: time, bytes: 0, files: Vec::new() });
             one.bytes += meta.len();
-            // Metadata is read at each use, and says when that was.
-            if kind == "json" {
+            // Metadata is read at each use, and says when that was; so is an index.
+            if kind != "cwasm" {
                 one.used = time;
             }
             one.files.push(path);
@@ -206,10 +211,49 @@ impl Cache {
         Ok(())
     }
 
+    /// What the files of a directory were hashed to, as far as that is known. An index that can not be used is told, and
+    /// there is none then: the next one takes its place.
+    pub(crate) fn index(&self, dir: &Path) -> Index {
+        let (file, dir) = self.index_file(dir);
+        let Some(bytes) = read_trusted(&file, MAX_INDEX) else { return Index::default() };
+        match Index::parse(&bytes, &dir) {
+            Ok(index) => {
+                self.used(&file);
+                index
+            }
+            Err(problem) => {
+                tracing::warn!(
+                    file = %file.display(), directory = %dir.display(),
+                    "the index of plugin files is not used, {problem}: each file is read, and the index made anew"
+                );
+                Index::default()
+            }
+        }
+    }
+
+    /// Stores what the files of a directory were hashed to, if that is not what is stored.
+    ///
+    /// # Errors
+    /// When the disk is full or the folder can not be written; each file is read at the next start then.
+    pub(crate) fn put_index(&self, dir: &Path, index: &Index) -> Result<(), String> {
+        let (file, dir) = self.index_file(dir);
+        let (bytes, stored) = (index.to_bytes(&dir), read_if_trusted(&file, MAX_INDEX));
+        if matches!(&stored, Some(Ok(stored)) if *stored == bytes) || (stored.is_none() && index.is_empty()) {
+            return Ok(());
+        }
+        self.write(&file, &bytes).map_err(|e| e.to_string())
+    }
+
+    /// Where the index of a directory stands, and the directory's own path from the root.
+    fn index_file(&self, dir: &Path) -> (PathBuf, PathBuf) {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+        (self.file(&sha256(dir.as_os_str().as_encoded_bytes()), "index"), dir)
+    }
+
     /// Tells that something could not be stored: once, since the next will not be either, and there may be thousands.
-    pub(crate) fn tell_once(&self, plugin: &PluginId, error: &str) {
+    pub(crate) fn tell_once(&self, what: &'static str, error: &str) {
         self.told.call_once(|| {
-            tracing::warn!(folder = %self.dir.display(), %plugin, error, "compiled code is not stored: it is compiled at each start");
+            tracing::warn!(folder = %self.dir.display(), error, "{what}");
         });
     }
 
@@ -233,25 +277,33 @@ impl Cache {
 fn is_ours(stem: &str, kind: &str) -> bool {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
     let parts = stem.split_once('-');
-    matches!(kind, "json" | "cwasm")
+    matches!(kind, "json" | "cwasm" | "index")
         && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
 }
 
+/// Reads a file of the cache; one that can not be believed is told.
 fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
+    read_if_trusted(path, most)?
+        .inspect_err(|problem| {
+            tracing::warn!(file = %path.display(), "file of the cache {problem}; it is not used");
+        })
+        .ok()
+}
+
+fn read_if_trusted(path: &Path, most: u64) -> Option<Result<Vec<u8>, &'static str>> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let mut file: File =
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
     let meta = file.metadata().ok()?;
     if !meta.is_file() || meta.len() > most {
-        return None;
+        return Some(Err("is no file, or too large"));
     }
     if let Err(problem) = trusted(&meta) {
-        tracing::warn!(file = %path.display(), "file of the cache {problem}; it is not used");
-        return None;
+        return Some(Err(problem));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
     file.read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    Some(Ok(bytes))
 }
 
 #[cfg(test)]

@@ -81,8 +81,7 @@ fn that_nothing_can_be_stored_is_told_once() {
     let (_dir, cache) = cache(Bounds::default(), &[]);
     let told = || cache.told.is_completed();
     assert!(!told());
-    let plugin = PluginId::new("p").unwrap();
-    cache.clone().tell_once(&plugin, "no space left");
+    cache.clone().tell_once("it is not stored", "no space left");
     assert!(told(), "of one cache, whoever holds it");
-    cache.tell_once(&plugin, "no space left");
+    cache.tell_once("it is not stored", "no space left");
 }

@@ -1,6 +1,8 @@
 //! What a plugin says it is: its tools, reducers and origin, asked once per content digest in a sealed instance and
 //! cached. All of it is a guest's text, so all of it is bounded and checked before anything is made of it.
 
+mod shared;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use crate::bindings::types;
 use crate::error::LoadError;
 use crate::foreign::Entry;
 use crate::offers;
+pub(crate) use shared::Descriptors;
 
 /// Most tools of one plugin.
 const MAX_TOOLS: usize = 1000;
@@ -89,8 +92,10 @@ pub(crate) struct ToolDescription {
     pub(crate) name: String,
     title: Option<String>,
     description: String,
-    input_schema: Value,
-    output_schema: Option<Value>,
+    #[serde(with = "schema")]
+    input_schema: Schema,
+    #[serde(with = "schema::option")]
+    output_schema: Option<Schema>,
     toolset: Option<String>,
     tags: Vec<String>,
     traits: ToolTraits,
@@ -220,9 +225,8 @@ impl ToolDescription {
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
             return Err(bad(format!("has more than {MAX_LIST} tags or capabilities")));
         }
-        let input_schema = Schema::input(&def.input_schema)?.value().clone();
-        let output_schema =
-            def.output_schema.map(|s| Schema::output(&s)).transpose()?.map(|s| s.value().clone());
+        let input_schema = Schema::input(&def.input_schema)?;
+        let output_schema = def.output_schema.map(|schema| Schema::output(&schema)).transpose()?;
         Ok(Self {
             name: def.name,
             title: def.title.map(|t| label("title", t)).transpose()?,
@@ -251,8 +255,8 @@ impl ToolDescription {
             name: QualifiedName::join(plugin, &name)?,
             title: self.title.clone(),
             description: self.description.clone(),
-            input_schema: Schema::accepted_before(self.input_schema.clone()),
-            output_schema: self.output_schema.clone().map(Schema::accepted_before),
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
             toolset: self.toolset.clone(),
             tags: self.tags.clone(),
             traits: self.traits,
@@ -264,6 +268,38 @@ impl ToolDescription {
             source: Arc::clone(source),
         };
         Ok((name, def))
+    }
+}
+
+/// Schemas as they are stored. What comes back was checked before it was stored.
+mod schema {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+    use toolbay_core::schema::Schema;
+
+    pub(super) fn serialize<S: Serializer>(schema: &Schema, out: S) -> Result<S::Ok, S::Error> {
+        schema.value().serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(stored: D) -> Result<Schema, D::Error> {
+        Value::deserialize(stored).map(Schema::accepted_before)
+    }
+
+    pub(super) mod option {
+        use super::{Deserialize, Deserializer, Schema, Serialize, Serializer, Value};
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            schema: &Option<Schema>,
+            out: S,
+        ) -> Result<S::Ok, S::Error> {
+            schema.as_ref().map(Schema::value).serialize(out)
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            stored: D,
+        ) -> Result<Option<Schema>, D::Error> {
+            Ok(Option::<Value>::deserialize(stored)?.map(Schema::accepted_before))
+        }
     }
 }
 

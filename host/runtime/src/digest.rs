@@ -9,12 +9,26 @@ use sha2::Digest as _;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(Arc<str>);
 
+/// The same as it is computed.
+pub(crate) type Raw = [u8; 32];
+
 impl Digest {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.0
+    }
+
+    /// Its bytes.
+    pub(crate) fn raw(&self) -> Raw {
+        let mut raw = Raw::default();
+        // Two digits of hex each, as they were written below.
+        for (byte, pair) in raw.iter_mut().zip(self.0.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(pair).unwrap_or_default();
+            *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+        }
+        raw
     }
 }
 
@@ -24,14 +38,25 @@ impl fmt::Display for Digest {
     }
 }
 
+impl From<Raw> for Digest {
+    fn from(raw: Raw) -> Self {
+        use fmt::Write as _;
+        let mut text = String::with_capacity(64);
+        for byte in raw {
+            _ = write!(text, "{byte:02x}");
+        }
+        Self(text.into())
+    }
+}
+
 /// The digest of some bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> Digest {
-    use fmt::Write as _;
-    let mut text = String::with_capacity(64);
-    for byte in sha2::Sha256::digest(bytes) {
-        _ = write!(text, "{byte:02x}");
-    }
-    Digest(text.into())
+    raw_sha256(bytes).into()
+}
+
+/// The same as bytes.
+pub(crate) fn raw_sha256(bytes: &[u8]) -> Raw {
+    sha2::Sha256::digest(bytes).into()
 }
 
 #[cfg(test)]
@@ -40,5 +65,6 @@ mod tests {
     fn the_empty_digest_is_the_known_one() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(super::sha256(b"").as_str(), empty);
+        assert_eq!(super::sha256(b"").raw(), super::raw_sha256(b""));
     }
 }

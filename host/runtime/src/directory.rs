@@ -1,5 +1,5 @@
-//! A plugin directory as it was seen last. A file that has not changed is not read again; one that is being written is
-//! left alone until it has been the same for a while.
+//! A plugin directory as it was seen last. A file that has not changed is not read again, also not by the next process, if
+//! there is a cache for its index; one that is being written is left alone until it has been the same for a while.
 //!
 //! What is remembered decides nothing by itself: from it and the policy, [`crate::installed`] makes what runs.
 
@@ -7,14 +7,16 @@ mod reading;
 
 pub(crate) use reading::{Found, Reading};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use toolbay_core::name::PluginId;
 
+use crate::cache::{Hashed, Index};
+use crate::digest::Digest;
 use crate::error::{HostError, LoadError};
 use crate::file::Stamp;
 use crate::installed::{Outcome, Slot};
@@ -53,6 +55,8 @@ pub(crate) struct Directory {
     known: BTreeMap<Key, Known>,
     /// Files that have changed, as they were when they were seen first; `None`: gone.
     moving: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    /// Whether files were read since its index was made.
+    unsaved: bool,
 }
 
 /// A file's name and the plugin that it is to be: the policy can name several.
@@ -62,27 +66,42 @@ pub(crate) type Key = (OsString, PluginId);
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     stamp: Option<Stamp>,
+    /// Whether that alone says what is in it: for long, and so for the index.
+    stands: bool,
     outcome: Outcome,
-    /// The digest in hex, if it could be read.
-    digest: Option<String>,
+    /// The digest, if it could be read.
+    digest: Option<Digest>,
     again: Option<Instant>,
+    /// Whether the index said what is in it, and nobody opened it.
+    unopened: bool,
+}
+
+/// A file as it was listed.
+struct Listed {
+    candidate: Candidate,
+    stamp: Option<Stamp>,
+    /// What it was hashed to, by the index.
+    hashed: Option<Hashed>,
 }
 
 /// A file that is to be read.
 #[derive(Debug)]
 pub(crate) struct Task {
     key: Key,
-    file: PathBuf,
+    file: Arc<Path>,
     /// What it was when the directory was listed.
     seen: Option<Stamp>,
     /// Whether it must still be that once it was read, or it is being written.
     still: bool,
     known: Option<Known>,
+    /// What it was hashed to by another process, if it is as it was.
+    hashed: Option<Hashed>,
 }
 
 impl Directory {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, slots: Vec::new(), known: BTreeMap::new(), moving: BTreeMap::new() }
+        let (known, moving) = (BTreeMap::new(), BTreeMap::new());
+        Self { path, slots: Vec::new(), known, moving, unsaved: false }
     }
 
     /// Whether nothing of it was ever read.
@@ -102,10 +121,12 @@ impl Directory {
     /// When it can not be read; what was known of it stays.
     pub(crate) async fn look(&mut self, loader: &Loader, how: Look) -> Result<Looked, HostError> {
         let now = Instant::now();
-        let listed = self.list(loader).await?;
+        let listed = self.list(loader, how).await?;
         let (mut slots, mut tasks, mut pending) = (Vec::new(), Vec::new(), false);
         let mut there = BTreeSet::new();
-        for (Candidate { file, id }, stamp) in listed {
+        // Where nothing is known, nothing is gone.
+        let knows = !self.known.is_empty() || !self.moving.is_empty();
+        for Listed { candidate: Candidate { file, id, .. }, stamp, hashed } in listed {
             let name = file.file_name().unwrap_or_default().to_owned();
             let id = match id {
                 Ok(id) => id,
@@ -115,7 +136,9 @@ impl Directory {
                 }
             };
             let key = (name.clone(), id.clone());
-            there.insert(key.clone());
+            if knows {
+                there.insert(key.clone());
+            }
             let known = self.known.get(&key);
             let same = known
                 .is_some_and(|known| known.stamp == stamp && known.again.is_none_or(|again| now < again));
@@ -123,6 +146,7 @@ impl Directory {
                 Look::Anew => true,
                 Look::Changed => !same,
                 Look::Known => false,
+                Look::Settled(_) if hashed.is_some() => true,
                 Look::Settled(time) if !same => {
                     let settled = settled(&mut self.moving, &name, stamp, time, now);
                     pending |= !settled;
@@ -137,7 +161,7 @@ impl Directory {
             slots.push((
                 name,
                 Slot {
-                    file: Some(file.clone()),
+                    file: Some(Arc::clone(&file)),
                     id: Ok(id),
                     outcome: known.as_ref().map(|known| known.outcome.clone()),
                 },
@@ -145,14 +169,17 @@ impl Directory {
             if read {
                 // Who wants everything anew wants to know whether it still fails.
                 let known = known.filter(|known| how != Look::Anew || known.outcome.is_ok());
-                tasks.push(Task { key, file, seen: stamp, still: matches!(how, Look::Settled(_)), known });
+                let still = matches!(how, Look::Settled(_));
+                tasks.push(Task { key, file, seen: stamp, still, known, hashed });
             }
         }
-        pending |= self.gone(&there, &mut slots, how, now);
-        // What came and went meanwhile is not remembered.
-        let names: BTreeSet<&OsString> =
-            there.iter().chain(self.known.keys()).map(|(name, _)| name).collect();
-        self.moving.retain(|name, _| names.contains(name));
+        if knows {
+            pending |= self.gone(&there, &mut slots, how, now);
+            // What came and went meanwhile is not remembered.
+            let names: BTreeSet<&OsString> =
+                there.iter().chain(self.known.keys()).map(|(name, _)| name).collect();
+            self.moving.retain(|name, _| names.contains(name));
+        }
         let slots: Vec<Slot> = slots.into_iter().map(|(_, slot)| slot).collect();
         let same =
             slots.len() == self.slots.len() && slots.iter().zip(&self.slots).all(|(now, was)| now.is(was));
@@ -160,17 +187,25 @@ impl Directory {
         Ok(Looked { pending, changed: !same, tasks })
     }
 
-    /// Remembers what was read under a policy; returns whether all of it stood still meanwhile. The next look makes
-    /// something of it.
+    /// Remembers what was read under a policy, and puts it in its place; returns whether all of it stood still meanwhile.
+    /// What came and went in that time, the next look sees.
     pub(crate) fn learn(&mut self, read: Vec<(Key, Option<Known>)>, same_policy: bool) -> bool {
         let mut stood_still = true;
+        let mut outcomes = HashMap::with_capacity(read.len());
         for (key, known) in read {
             match known {
                 Some(known) => {
                     self.moving.remove(&key.0);
+                    self.unsaved |= !known.unopened;
+                    outcomes.insert(key.1.clone(), known.outcome.clone());
                     self.known.insert(key, known);
                 }
                 None => stood_still = false,
+            }
+        }
+        for slot in &mut self.slots {
+            if let Some(outcome) = slot.id.as_ref().ok().and_then(|id| outcomes.remove(id)) {
+                slot.outcome = Some(outcome);
             }
         }
         if !same_policy {
@@ -179,18 +214,38 @@ impl Directory {
         stood_still
     }
 
-    /// Its files with the plugins they are to be, and what each file is now.
-    async fn list(&self, loader: &Loader) -> Result<Vec<(Candidate, Option<Stamp>)>, HostError> {
+    /// Its index, if files were read since the last one; each file of which the stamp alone says what is in it.
+    pub(crate) fn index(&mut self) -> Option<Index> {
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        let mut index = Index::default();
+        for ((name, _), known) in &self.known {
+            if let (Some(stamp), true, Ok(plugin)) = (known.stamp, known.stands, &known.outcome) {
+                let hashed = Hashed { digest: plugin.digest.clone(), bytes: plugin.bytes };
+                index.put(name.clone(), stamp, hashed);
+            }
+        }
+        Some(index)
+    }
+
+    /// Its files with the plugins they are to be, what each file is now, and what it was hashed to before this process
+    /// knew anything. Who pinned a file wants it hashed at each start.
+    async fn list(&self, loader: &Loader, how: Look) -> Result<Vec<Listed>, HostError> {
         let (path, policy) = (self.path.clone(), Arc::clone(&loader.services.policy));
+        let (shared, looks) = (Arc::clone(&loader.shared), how != Look::Known);
+        let indexed = self.known.is_empty() && !matches!(how, Look::Known | Look::Anew);
         let list = tokio::task::spawn_blocking(move || {
-            let found = candidates(&path, &policy)?;
-            Ok(found
-                .into_iter()
-                .map(|candidate| {
-                    let stamp = Stamp::of_component(&candidate.file);
-                    (candidate, stamp)
-                })
-                .collect())
+            let cache = shared.cache.as_ref().filter(|_| indexed);
+            let index = cache.map(|cache| cache.index(&path)).unwrap_or_default();
+            let of = |candidate: Candidate| {
+                let stamp = looks.then(|| Stamp::of_component(&candidate.file, candidate.beside)).flatten();
+                let pinned = candidate.id.as_ref().is_ok_and(|id| policy.pinned_sha256(id).is_some());
+                let name = candidate.file.file_name().filter(|_| !pinned);
+                let hashed = name.and_then(|name| index.of(name, stamp)).cloned();
+                Listed { candidate, stamp, hashed }
+            };
+            Ok(candidates(&path, &policy)?.into_iter().map(of).collect())
         });
         let stopped = |e: tokio::task::JoinError| HostError::Directory {
             path: self.path.clone(),
@@ -225,7 +280,7 @@ impl Directory {
             if stays {
                 waiting = true;
                 let slot = Slot {
-                    file: Some(path.join(name)),
+                    file: Some(path.join(name).into()),
                     id: Ok(id.clone()),
                     outcome: Some(known.outcome.clone()),
                 };

@@ -4,6 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::error::LoadError;
 use crate::foreign;
@@ -12,6 +13,10 @@ use crate::foreign;
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Largest file beside a component that is read, in bytes.
 const MAX_MANIFEST_BYTES: u64 = toolbay_core::manifest::MAX_BYTES as u64;
+
+/// How long a file must have been as it is before its stamp alone says what is in it. A change within the same tick of the
+/// clock leaves the stamp as it is, and the coarsest clock of a file system ticks every two seconds.
+const STANDS: Duration = Duration::from_secs(3);
 
 /// Which file it is and when it changed last. As long as it is the same, so is the content, but for writers that hide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +42,55 @@ impl Stamp {
         One::of(path).map(|file| Self { file, beside: None })
     }
 
-    /// Of a component with what stands beside it.
-    pub(crate) fn of_component(path: &Path) -> Option<Self> {
-        One::of(path).map(|file| Self { file, beside: One::of(&foreign::beside(path)) })
+    /// Of a component, with what stands beside it if something may.
+    pub(crate) fn of_component(path: &Path, beside: bool) -> Option<Self> {
+        let one = One::of(path)?;
+        Some(Self { file: one, beside: beside.then(|| One::of(&foreign::beside(path))).flatten() })
+    }
+
+    /// Whether what was read at a time stands for as long as this stamp does. The time of the last change of any kind
+    /// decides, which no program sets.
+    pub(crate) fn stands_since(&self, read: SystemTime) -> bool {
+        let since = read.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let all = [Some(&self.file), self.beside.as_ref()];
+        all.into_iter().flatten().all(|one| {
+            let (seconds, nanos) = one.changed;
+            let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u32::try_from(nanos)) else {
+                return false;
+            };
+            since.checked_sub(Duration::new(seconds, nanos)).is_some_and(|age| age >= STANDS)
+        })
+    }
+
+    /// As numbers: of the file, and of the one beside it.
+    pub(crate) fn numbers(&self) -> ([u64; 8], Option<[u64; 8]>) {
+        (self.file.numbers(), self.beside.as_ref().map(One::numbers))
+    }
+
+    /// From the numbers of [`Stamp::numbers`]; `None`: they are not such.
+    pub(crate) fn from_numbers(file: [u64; 8], beside: Option<[u64; 8]>) -> Option<Self> {
+        let beside = match beside {
+            Some(numbers) => Some(One::from_numbers(numbers)?),
+            None => None,
+        };
+        Some(Self { file: One::from_numbers(file)?, beside })
     }
 }
 
 impl One {
+    fn numbers(&self) -> [u64; 8] {
+        let (modified, changed) = (self.modified, self.changed);
+        let times = [modified.0, modified.1, changed.0, changed.1].map(i64::cast_unsigned);
+        let [a, b, c, d] = times;
+        [self.device, self.inode, u64::from(self.mode), self.size, a, b, c, d]
+    }
+
+    fn from_numbers([device, inode, mode, size, a, b, c, d]: [u64; 8]) -> Option<Self> {
+        let [a, b, c, d] = [a, b, c, d].map(u64::cast_signed);
+        let mode = u32::try_from(mode).ok()?;
+        Some(Self { device, inode, mode, size, modified: (a, b), changed: (c, d) })
+    }
+
     fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
         meta.ok().as_ref().map(Self::from)
@@ -126,4 +173,42 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<One>), LoadError> {
     let stamp = One::from(&meta);
     let stayed = stamp == One::from(&file.metadata()?);
     Ok((bytes, stayed.then_some(stamp)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_stands_once_it_is_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, beside) = (dir.path().join("a.wasm"), dir.path().join("a.plugin.toml"));
+        std::fs::write(&file, "a").unwrap();
+        std::fs::write(&beside, "b").unwrap();
+        let at = |seconds: u64, nanos: i64| {
+            let mut stamp = Stamp::of_component(&file, true).unwrap();
+            stamp.file.changed = (1_000_000, 500);
+            stamp.beside.as_mut().unwrap().changed = (999_999, nanos);
+            stamp.stands_since(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        };
+        assert!(at(1_000_004, 0) && !at(1_000_003, 0) && !at(999_000, 0));
+        assert!(!at(1_000_004, -1), "no time at all");
+        let mut young = Stamp::of_component(&file, true).unwrap();
+        young.file.changed.0 = 0;
+        assert!(!young.stands_since(SystemTime::now()), "what stands beside it is young");
+        // Its own time of writing can be set; the time of that can not.
+        let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+        File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
+        assert!(!Stamp::of_component(&file, false).unwrap().stands_since(SystemTime::now()));
+    }
+
+    #[test]
+    fn a_stamp_is_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stamp = Stamp::of_component(dir.path(), false).unwrap();
+        stamp.file.changed.0 = -5;
+        let (file, beside) = stamp.numbers();
+        assert_eq!(Stamp::from_numbers(file, beside), Some(stamp));
+        assert_eq!(Stamp::from_numbers([u64::MAX; 8], None), None);
+    }
 }

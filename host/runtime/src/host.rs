@@ -34,13 +34,14 @@ use crate::capability::{Services, kv};
 use crate::code;
 use crate::compiler::Compiler;
 use crate::consent::{FileConsents, Keeper};
-use crate::descriptor::About;
+use crate::descriptor::{About, Descriptors};
 use crate::directory::{Directory, Look};
 use crate::engine::Engine;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
-use crate::loader::LoadListener;
+use crate::loader::check_listing;
+use crate::loading::LoadListener;
 use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
@@ -356,6 +357,8 @@ impl HostBuilder {
             linker,
             cache,
             compiler: Compiler::new(policy.host(), self.worker),
+            listener: self.listener,
+            descriptors: Descriptors::default(),
             resident: Resident::new(policy.host().code_bytes),
             warm: WarmInstances::new(policy.host()),
             admission: Admission::new(policy.host().clone()),
@@ -366,7 +369,7 @@ impl HostBuilder {
         let consents_file = in_state.as_ref().map(FileConsents::file);
         let in_state = in_state.map(|store| Arc::new(store) as Arc<dyn ConsentStore>);
         let keeper = Arc::new(Keeper { store: self.consents.or(in_state), audit: self.audit });
-        let installed = Installed::new(Arc::new(shared), services, self.listener, keeper, registry);
+        let installed = Installed::new(Arc::new(shared), services, keeper, registry);
         Ok(Host {
             installed: Arc::new(installed),
             pipeline,
@@ -415,22 +418,25 @@ impl Host {
     /// Only when the directory itself can not be read.
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
         // Looked at first: a directory that can not be read is none of this host's.
-        let mut new = Directory::new(dir.to_path_buf());
-        new.look(&self.installed.loader(), Look::Known).await?;
+        let path = dir.to_path_buf();
+        let listing = tokio::task::spawn_blocking(move || check_listing(&path)).await;
+        listing.unwrap_or_else(|e| {
+            Err(HostError::Directory { path: dir.to_path_buf(), error: std::io::Error::other(e) })
+        })?;
         // Whoever writes there is a plugin the next time.
         self.installed.shared.folders.keep(dir, Keep::FromWriters);
         let mut directories = self.directories.lock().await;
         if !directories.iter().any(|known| known.path == dir) {
-            directories.push(new);
+            directories.push(Directory::new(dir.to_path_buf()));
         }
         drop(directories);
         self.installed.forget_taken_out();
         let (report, _) = self.scan(Look::Changed, Why::Agreed).await;
         let here = |file: &Path| file.parent() == Some(dir);
         let loaded = self.installed.loaded();
-        let from = |id: &PluginId| loaded.plugins.get(id).and_then(|one| one.plugin.file.clone());
+        let from = |id: &PluginId| loaded.plugins.get(id).and_then(|one| one.plugin.file.as_deref());
         Ok(LoadReport {
-            loaded: report.loaded.into_iter().filter(|id| from(id).is_some_and(|file| here(&file))).collect(),
+            loaded: report.loaded.into_iter().filter(|id| from(id).is_some_and(here)).collect(),
             problems: report.problems.into_iter().filter(|problem| here(&problem.file)).collect(),
             ..report
         })
@@ -443,9 +449,8 @@ impl Host {
     /// Why it was not loaded; what the id had before then stays.
     pub async fn load_file(&self, id: PluginId, file: &Path) -> Result<Vec<LoadWarning>, LoadError> {
         self.installed.shared.folders.keep(file, Keep::FromWriters);
-        let loader = self.installed.loader();
-        let (contents, _) = loader.read(id, file).await?;
-        self.put(Some(file.to_path_buf()), loader.prepare(contents).await?).await
+        let plugin = self.installed.loader().prepare(id, file).await?;
+        self.put(Some(file.into()), plugin).await
     }
 
     /// Loads a component from memory under an id, in place of what that id had before. It comes before what a
@@ -458,7 +463,7 @@ impl Host {
         self.put(None, plugin).await
     }
 
-    async fn put(&self, file: Option<PathBuf>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
+    async fn put(&self, file: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
         let installed = Arc::clone(&self.installed);
         let put = tokio::task::spawn_blocking(move || installed.put(file, &plugin));
         put.await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
@@ -628,7 +633,7 @@ fn info(plugin: &Plugin) -> PluginInfo {
         id: plugin.id.clone(),
         digest: Arc::clone(plugin.digest.text()),
         bytes: plugin.bytes,
-        file: plugin.file.clone(),
+        file: plugin.file.as_deref().map(Path::to_path_buf),
         about: plugin.descriptor.about.clone(),
         imports: plugin.descriptor.imports.clone(),
         reducers: plugin.descriptor.reducers.iter().map(|r| r.tool_name.clone()).collect(),

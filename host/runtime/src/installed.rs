@@ -11,19 +11,20 @@ mod news;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use toolbay_core::event::Event;
-use toolbay_core::name::PluginId;
+use toolbay_core::name::{PluginId, SEAM};
+use toolbay_core::policy::Policy;
 use toolbay_core::registry::{Bundle, Registry};
 
 use crate::capability::Services;
 use crate::consent::Keeper;
 use crate::error::LoadError;
-use crate::loader::{LoadListener, Loader};
+use crate::loader::Loader;
 use crate::plugin::{Plugin, Shared};
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
 use news::{changes, news, warnings};
@@ -35,7 +36,7 @@ pub(crate) type Outcome = Result<Arc<Plugin>, Arc<LoadError>>;
 /// A place for one plugin.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: Option<Arc<Path>>,
     pub(crate) id: Result<PluginId, Arc<LoadError>>,
     /// `None`: it is not known yet.
     pub(crate) outcome: Option<Outcome>,
@@ -79,12 +80,13 @@ pub(crate) struct Found {
     taken_out: BTreeMap<PluginId, Arc<Plugin>>,
     /// What is ready and not in.
     waiting: BTreeMap<PluginId, Arc<Ready>>,
+    /// What is ready is put in while other files are still read for the first time.
+    reading: bool,
 }
 
 /// What runs, and how it comes to run.
 pub(crate) struct Installed {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) listener: Option<LoadListener>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) registry: Arc<Registry>,
     services: ArcSwap<Services>,
@@ -134,7 +136,6 @@ impl Installed {
     pub(crate) fn new(
         shared: Arc<Shared>,
         services: Services,
-        listener: Option<LoadListener>,
         keeper: Arc<Keeper>,
         registry: Registry,
     ) -> Self {
@@ -142,7 +143,6 @@ impl Installed {
         registry.update(&[], Vec::new(), Some(services.policy.all_profiles()));
         Self {
             shared,
-            listener,
             keeper,
             registry,
             services: ArcSwap::from_pointee(services),
@@ -166,13 +166,7 @@ impl Installed {
 
     /// What makes plugins under another policy.
     pub(crate) fn loader_under(&self, services: Arc<Services>) -> Loader {
-        Loader {
-            shared: Arc::clone(&self.shared),
-            services,
-            listener: self.listener.clone(),
-            keeper: Arc::clone(&self.keeper),
-            runtime: None,
-        }
+        Loader { shared: Arc::clone(&self.shared), services, keeper: Arc::clone(&self.keeper), runtime: None }
     }
 
     /// Puts what directories hold in the place of what they held before, and in order. Blocks on folders and consents.
@@ -191,7 +185,7 @@ impl Installed {
     /// Why it can not be; what the id had before then stays.
     pub(crate) fn put(
         &self,
-        file: Option<PathBuf>,
+        file: Option<Arc<Path>>,
         plugin: &Arc<Plugin>,
     ) -> Result<Vec<LoadWarning>, LoadError> {
         let id = plugin.id.clone();
@@ -230,6 +224,11 @@ impl Installed {
         drop(found);
         self.tell(&report, events);
         true
+    }
+
+    /// Notes whether files are still read for the first time while others are put in.
+    pub(crate) fn set_reading(&self, reading: bool) {
+        self.found().reading = reading;
     }
 
     /// Lets plugins in again that were taken out by hand.
@@ -311,6 +310,15 @@ impl Installed {
 }
 
 impl Found {
+    /// The plugins whose results another one is to reduce that is still being compiled. They wait for it, as the operator
+    /// wants their results reduced and not, for the first seconds, whole.
+    fn awaited(&self, policy: &Policy) -> BTreeSet<String> {
+        let slots = self.directories.iter().flat_map(|(_, slots)| slots).filter(|_| self.reading);
+        let unread = slots.filter(|slot| slot.outcome.is_none()).filter_map(|slot| slot.id.as_ref().ok());
+        let tools = unread.flat_map(|id| policy.reduces(id)).map(|wish| &wish.tool);
+        tools.filter_map(|tool| tool.split_once(SEAM)).map(|(plugin, _)| plugin.to_owned()).collect()
+    }
+
     /// What was taken out by hand is remembered for as long as a directory offers it.
     fn forget_what_is_back(&mut self, after: &Loaded) {
         if self.taken_out.is_empty() {

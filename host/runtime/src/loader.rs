@@ -1,9 +1,12 @@
 //! From a directory of files, or from bytes, to plugins in the registry. A bad file is reported and stops nobody.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod candidates;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use candidates::{Candidate, candidates, check_listing};
 
 use toolbay_core::capability::{imports_everything, undeclared};
 use toolbay_core::limits::Limits;
@@ -16,72 +19,21 @@ use toolbay_core::tool::ToolDef;
 
 use crate::availability::Availability;
 use crate::breaker::Breaker;
-use crate::cache::Hit;
 use crate::capability::environment::Environment;
 use crate::capability::files::FileGrants;
 use crate::capability::{Granted, GrantedUnder, Services};
 use crate::consent::Keeper;
-use crate::descriptor::ToolDescription;
+use crate::descriptor::{Descriptor, ToolDescription};
 use crate::digest::{Digest, sha256};
-use crate::error::{HostError, LoadError};
+use crate::error::LoadError;
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::foreign::Sections;
+use crate::loading::Told;
 use crate::offers;
 use crate::plugin::{Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::settings;
 use crate::tool::PluginTool;
-
-/// Most entries of a plugin directory, of whatever kind: they are looked at again and again.
-const MAX_ENTRIES: usize = 65_536;
-/// Most plugins of one directory.
-const MAX_PLUGIN_FILES: usize = 16_384;
-
-/// What is heard while plugins are loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadEvent<'a> {
-    /// A component that is not in the cache is being compiled.
-    Compiling {
-        /// Its plugin.
-        plugin: &'a PluginId,
-        /// Its size in bytes.
-        bytes: u64,
-    },
-    /// Compiling has ended, well or not; what went wrong is told otherwise.
-    Compiled {
-        /// Its plugin.
-        plugin: &'a PluginId,
-        /// How long it took.
-        elapsed: Duration,
-    },
-}
-
-/// Hears what happens while plugins are loaded.
-pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
-
-/// A compilation that is told of, and of whose end is told, also if it is given up.
-struct Told<'a> {
-    listener: Option<&'a LoadListener>,
-    plugin: PluginId,
-    start: Instant,
-}
-
-impl<'a> Told<'a> {
-    fn begin(listener: Option<&'a LoadListener>, origin: &Origin) -> Self {
-        if let Some(listener) = listener {
-            listener(LoadEvent::Compiling { plugin: &origin.id, bytes: origin.bytes });
-        }
-        Self { listener, plugin: origin.id.clone(), start: Instant::now() }
-    }
-}
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        if let Some(listener) = self.listener {
-            listener(LoadEvent::Compiled { plugin: &self.plugin, elapsed: self.start.elapsed() });
-        }
-    }
-}
 
 /// Bytes, and where they come from.
 #[derive(Debug)]
@@ -90,64 +42,9 @@ pub(crate) struct Contents {
     bytes: Vec<u8>,
 }
 
-/// A file with the id under which it is to be loaded.
-#[derive(Debug)]
-pub(crate) struct Candidate {
-    pub(crate) file: PathBuf,
-    pub(crate) id: Result<PluginId, LoadError>,
-}
-
-/// The `.wasm` files of a directory in the order of their names, each with its plugin's id: the one the policy gives
-/// the file, or else the file's stem.
-pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, HostError> {
-    let failed = |error| HostError::Directory { path: dir.to_path_buf(), error };
-    let crowded = |most: usize, of: &str| failed(std::io::Error::other(format!("more than {most} {of}")));
-    let mut names = BTreeSet::new();
-    for (number, entry) in std::fs::read_dir(dir).map_err(failed)?.enumerate() {
-        let name = entry.map_err(failed)?.file_name();
-        if Path::new(&name).extension().is_some_and(|e| e == "wasm") {
-            names.insert(name);
-        }
-        if number >= MAX_ENTRIES {
-            return Err(crowded(MAX_ENTRIES, "entries"));
-        }
-        if names.len() > MAX_PLUGIN_FILES {
-            return Err(crowded(MAX_PLUGIN_FILES, "`.wasm` files"));
-        }
-    }
-    let mut named: BTreeMap<&str, Vec<&PluginId>> = BTreeMap::new();
-    for (id, file) in policy.plugins() {
-        if let Some(file) = file {
-            named.entry(file).or_default().push(id);
-        }
-    }
-    let mut found = Vec::new();
-    let mut taken = BTreeSet::new();
-    for name in &names {
-        let file = dir.join(name);
-        let ids = name.to_str().and_then(|name| named.remove(name));
-        let ids: Vec<Result<PluginId, LoadError>> = match ids {
-            Some(ids) => ids.into_iter().cloned().map(Ok).collect(),
-            None => vec![
-                PluginId::new(&file.file_stem().unwrap_or_default().to_string_lossy()).map_err(LoadError::Id),
-            ],
-        };
-        for id in ids {
-            let id =
-                id.and_then(
-                    |id| if taken.insert(id.clone()) { Ok(id) } else { Err(LoadError::DuplicateId(id)) },
-                );
-            found.push(Candidate { file: file.clone(), id });
-        }
-    }
-    for (name, ids) in named {
-        found.extend(
-            ids.into_iter()
-                .map(|id| Candidate { file: dir.join(name), id: Err(LoadError::Absent(id.clone())) }),
-        );
-    }
-    Ok(found)
-}
+/// What the cache said of components while one look is worked off, by their digests: each is asked for once.
+#[derive(Default)]
+pub(crate) struct Asked(Mutex<HashMap<Digest, Option<Arc<Descriptor>>>>);
 
 /// An interface of the contract that no tool declares is denied; it is told, because either a declaration was forgotten
 /// or the component does what it does not say. Not where the contract is imported as a whole: that is the toolchain's.
@@ -171,46 +68,45 @@ pub(crate) struct Loader {
     pub(crate) shared: Arc<Shared>,
     /// The policy, and what stands behind it.
     pub(crate) services: Arc<Services>,
-    pub(crate) listener: Option<LoadListener>,
     pub(crate) keeper: Arc<Keeper>,
     /// Where plugins are asked what of them is available; `None`: they are asked later.
     pub(crate) runtime: Option<tokio::runtime::Handle>,
 }
 
 impl Loader {
-    /// Reads a file; also tells what the file was, if that stayed the same meanwhile.
-    pub(crate) async fn read(
-        &self,
-        id: PluginId,
-        file: &Path,
-    ) -> Result<(Contents, Option<Stamp>), LoadError> {
-        let path = file.to_path_buf();
-        let read = tokio::task::spawn_blocking(move || {
-            let (bytes, stamp) = read_component(&path)?;
-            let (digest, size) = (sha256(&bytes), bytes.len() as u64);
-            let origin = Origin { id, digest, bytes: size, file: Some(path) };
-            Ok((Contents { origin, bytes }, stamp))
-        });
-        read.await.map_err(|e| LoadError::Host(e.to_string()))?
+    /// Reads a file; also tells what the file was, if that stayed the same meanwhile. Blocks.
+    pub(crate) fn read(id: PluginId, file: &Arc<Path>) -> Result<(Contents, Option<Stamp>), LoadError> {
+        let (bytes, stamp) = read_component(file)?;
+        let (digest, size) = (sha256(&bytes), bytes.len() as u64);
+        let origin = Origin { id, digest, bytes: size, file: Some(Arc::clone(file)) };
+        Ok((Contents { origin, bytes }, stamp))
     }
 
-    /// Makes a plugin of what was read: with what the cache knows, or compiled.
-    pub(crate) async fn prepare(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
-        match self.known(&contents).await? {
-            Some(plugin) => Ok(plugin),
-            None => self.compile(contents).await,
+    /// Makes a plugin of a file: with what the cache knows, or compiled.
+    pub(crate) async fn prepare(&self, id: PluginId, file: &Path) -> Result<Arc<Plugin>, LoadError> {
+        let (this, file) = (self.clone(), Arc::from(file));
+        let read = tokio::task::spawn_blocking(move || {
+            let (contents, _) = Self::read(id, &file)?;
+            let known = this.known(&contents.origin, &Asked::default())?;
+            Ok::<_, LoadError>((contents, known))
+        });
+        match read.await.map_err(|e| LoadError::Host(e.to_string()))?? {
+            (_, Some(plugin)) => Ok(plugin),
+            (contents, None) => self.compile(contents).await,
         }
     }
 
-    /// Makes a plugin of what was read, if the cache knows it.
-    pub(crate) async fn known(&self, contents: &Contents) -> Result<Option<Arc<Plugin>>, LoadError> {
-        let origin = &contents.origin;
+    /// Makes a plugin of what a file holds, if the cache knows it. Blocks.
+    pub(crate) fn known(&self, origin: &Origin, asked: &Asked) -> Result<Option<Arc<Plugin>>, LoadError> {
         self.check_pin(&origin.id, &origin.digest)?;
-        let (shared, digest) = (Arc::clone(&self.shared), origin.digest.clone());
-        let hit = tokio::task::spawn_blocking(move || shared.cache.as_ref()?.get(&digest));
-        let hit = hit.await.map_err(|e| LoadError::Host(e.to_string()))?;
-        let plugin = |hit: Hit| Plugin::new(Arc::clone(&self.shared), origin.clone(), hit.descriptor, true);
-        Ok(hit.map(plugin))
+        let Some(cache) = &self.shared.cache else { return Ok(None) };
+        let digest = &origin.digest;
+        let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
+        let mut asked = asked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let descriptor = asked.entry(digest.clone()).or_insert_with(read).clone();
+        drop(asked);
+        let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
+        Ok(descriptor.map(plugin))
     }
 
     /// Prepares a plugin from bytes; its code stays in memory.
@@ -236,8 +132,9 @@ impl Loader {
     /// Compiles, links, asks what it is, stores.
     pub(crate) async fn compile(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
         let Contents { origin, bytes } = contents;
-        let told = Told::begin(self.listener.as_ref(), &origin);
         let shared = &self.shared;
+        let id = origin.id.clone();
+        let told = Told::begin(shared.listener.as_ref(), &id, origin.bytes);
         let read = tokio::task::spawn_blocking(move || {
             let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
             Ok::<_, LoadError>((bytes, offers, sections))
@@ -255,6 +152,7 @@ impl Loader {
         let descriptor =
             code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
         drop(place);
+        let descriptor = shared.descriptors.share(&origin.digest, descriptor);
         let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);
         let this = Arc::clone(&plugin);
         let keep = tokio::task::spawn_blocking(move || this.keep(compiled, code));
@@ -410,7 +308,12 @@ impl Loader {
             profiles.insert(Arc::clone(&profile), granted);
             reasons.insert(profile, unavailable);
         }
-        let nothing = join(Grants::default(), None, None);
+        // Most tools are granted nothing anyway.
+        let is_nothing = no_profile.grants == Grants::default() && no_profile.files.is_none();
+        let nothing = match is_nothing {
+            true => Arc::clone(&no_profile),
+            false => join(Grants::default(), None, None),
+        };
         (GrantedUnder { no_profile, profiles, nothing }, unavailable, reasons)
     }
 

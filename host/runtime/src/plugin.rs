@@ -1,6 +1,6 @@
 //! A loaded plugin: what it is, and its code, which is mapped or compiled when the first call needs it.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,10 +14,11 @@ use crate::cache::{Cache, Hit};
 use crate::capability::files::{Folders, ReadLog};
 use crate::code::Code;
 use crate::compiler::{Compiled, Compiler};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Descriptors};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::LoadError;
+use crate::loading::{LoadListener, Told};
 use crate::resident::{Resident, Slot};
 use crate::state::GuestState;
 use crate::warm::WarmInstances;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) linker: Linker<GuestState>,
     pub(crate) cache: Option<Cache>,
     pub(crate) compiler: Compiler,
+    pub(crate) listener: Option<LoadListener>,
+    pub(crate) descriptors: Descriptors,
     pub(crate) resident: Arc<Resident>,
     pub(crate) warm: Arc<WarmInstances>,
     pub(crate) admission: Admission,
@@ -48,8 +51,8 @@ pub(crate) struct Plugin {
     pub(crate) id: PluginId,
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
-    pub(crate) file: Option<PathBuf>,
-    pub(crate) descriptor: Descriptor,
+    pub(crate) file: Option<Arc<Path>>,
+    pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) from_cache: bool,
     code: Arc<Slot>,
 }
@@ -60,7 +63,7 @@ pub(crate) struct Origin {
     pub(crate) id: PluginId,
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: Option<Arc<Path>>,
 }
 
 impl Plugin {
@@ -68,7 +71,7 @@ impl Plugin {
     pub(crate) fn new(
         shared: Arc<Shared>,
         origin: Origin,
-        descriptor: Descriptor,
+        descriptor: Arc<Descriptor>,
         from_cache: bool,
     ) -> Arc<Self> {
         let Origin { id, digest, bytes, file } = origin;
@@ -150,8 +153,10 @@ impl Plugin {
             }
             Ok(bytes)
         });
-        let shared = &self.shared;
-        let compiled = shared.compiler.compile(&shared.engine, read.await?).await?;
+        let (shared, bytes) = (&self.shared, read.await?);
+        let told = Told::begin(shared.listener.as_ref(), &self.id, self.bytes);
+        let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
+        drop(told);
         let plugin = Arc::clone(self);
         let store = self.off_the_async_threads(move || {
             let code = plugin.shared.link(&compiled.component)?;
@@ -167,7 +172,9 @@ impl Plugin {
             let stored =
                 compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
             stored
-                .inspect_err(|error| cache.tell_once(&self.id, error))
+                .inspect_err(|error| {
+                    cache.tell_once("compiled code is not stored: it is compiled at each start", error);
+                })
                 .ok()
                 .map(|()| cache.code_file(&self.digest))
         });

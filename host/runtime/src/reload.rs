@@ -8,6 +8,7 @@ use std::sync::Arc;
 use toolbay_core::event::Event;
 use toolbay_core::policy::Policy;
 
+use crate::cache::Index;
 use crate::directory::{Directory, Found, Look, Reading};
 use crate::error::{HostError, LoadError};
 use crate::host::{Host, gates};
@@ -92,20 +93,24 @@ impl Host {
         }
         drop(directories);
         let mut reading = Reading::new(&loader, tasks);
+        self.installed.set_reading(first && !reading.is_done());
         while let Some(mut found) = reading.next().await {
             while !first && let Some(more) = reading.next().await {
                 found.extend(more);
             }
-            let (learned, stood_still) = self.learn(&loader, found).await;
+            self.installed.set_reading(first && !reading.is_done());
+            let (learned, stood_still) = self.learn(&loader, found, reading.is_at_once()).await;
             report = report.then(learned);
             pending |= !stood_still;
         }
+        self.keep_indexes().await;
         self.map_kept(&report).await;
         (report, pending)
     }
 
-    /// Puts what was read under a loader's policy in order; also tells whether all of it stood still meanwhile.
-    async fn learn(&self, loader: &Loader, found: Vec<Found>) -> (LoadReport, bool) {
+    /// Puts what was read under a loader's policy in order; also tells whether all of it stood still meanwhile. What was
+    /// read `at_once` needs no look at what came and went in that time.
+    async fn learn(&self, loader: &Loader, found: Vec<Found>, at_once: bool) -> (LoadReport, bool) {
         let mut read: BTreeMap<PathBuf, Vec<_>> = BTreeMap::new();
         for (path, key, known) in found {
             read.entry(path).or_default().push((key, known));
@@ -117,11 +122,35 @@ impl Host {
         for directory in directories.iter_mut() {
             let Some(read) = read.remove(&directory.path) else { continue };
             stood_still &= directory.learn(read, same_policy);
-            if let Err(error) = directory.look(&now, Look::Known).await {
+            if !(at_once && same_policy)
+                && let Err(error) = directory.look(&now, Look::Known).await
+            {
                 gone(directory, &error);
             }
         }
         (self.order(&directories, Why::Found).await, stood_still)
+    }
+
+    /// Stores what was read, so that the next process need not read it.
+    async fn keep_indexes(&self) {
+        let mut directories = self.directories.lock().await;
+        let index = |one: &mut Directory| Some((one.path.clone(), one.index()?));
+        let indexes: Vec<(PathBuf, Index)> = directories.iter_mut().filter_map(index).collect();
+        drop(directories);
+        let Some(cache) = self.installed.shared.cache.clone().filter(|_| !indexes.is_empty()) else { return };
+        let keep = move || {
+            for (dir, index) in &indexes {
+                if let Err(error) = cache.put_index(dir, index) {
+                    cache.tell_once(
+                        "what plugin files hold is not stored: each is read at each start",
+                        &error,
+                    );
+                }
+            }
+        };
+        if let Err(error) = tokio::task::spawn_blocking(keep).await {
+            tracing::error!(%error, "what plugin files hold was not stored");
+        }
     }
 
     /// What runs now, as a report of a pass that changed nothing.
@@ -173,6 +202,7 @@ fn gone(directory: &mut Directory, error: &HostError) -> bool {
     }
     directory.slots.retain(|slot| !is_note(slot));
     let error = Arc::new(LoadError::DirectoryGone(error.to_string()));
-    directory.slots.push(Slot { file: Some(directory.path.clone()), id: Err(error), outcome: None });
+    let file = Some(directory.path.as_path().into());
+    directory.slots.push(Slot { file, id: Err(error), outcome: None });
     true
 }

@@ -1,6 +1,6 @@
 //! `toolbay list`.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use serde_json::{Value, json};
 use toolbay_core::registry::Entry;
@@ -22,13 +22,16 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
     if json {
         let definitions: Vec<Value> =
             entries.iter().map(|entry| definition(entry, view.why_not(entry).as_deref())).collect();
-        serde_json::to_writer_pretty(output::out(), &definitions).map_err(std::io::Error::from)?;
-        writeln!(output::out())?;
+        let mut out = BufWriter::new(output::out());
+        serde_json::to_writer_pretty(&mut out, &definitions).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        out.flush()?;
         return Ok(Verdict::Good);
     }
     let terminal = output::stdout_is_terminal();
     let width = entries.iter().map(|e| e.def.name.as_str().len()).max().unwrap_or(0);
-    let mut out = output::out();
+    // Whole pages at a time: there may be thousands of lines.
+    let mut out = BufWriter::new(output::out());
     for entry in entries {
         let name = entry.def.name.as_str();
         let summary = visible(first_sentence(&entry.def.description));

@@ -1,7 +1,7 @@
 //! One pass over all slots: what each plugin can come to, the best first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolbay_core::name::PluginId;
@@ -18,7 +18,7 @@ use crate::report::LoadProblem;
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// For each step: its file, and what each of its choices would be.
-    pub(super) ways: Vec<(Option<PathBuf>, Vec<Arc<Running>>)>,
+    pub(super) ways: Vec<(Option<Arc<Path>>, Vec<Arc<Running>>)>,
     pub(super) problems: Vec<LoadProblem>,
     pub(super) waiting: BTreeMap<PluginId, Arc<Ready>>,
 }
@@ -27,6 +27,7 @@ impl Plan {
     pub(super) fn of(found: &Found, before: &Loaded, loader: &Loader, why: &Why) -> Self {
         let mut plan = Self::default();
         let mut taken: BTreeSet<&PluginId> = BTreeSet::new();
+        let awaited = found.awaited(&loader.services.policy);
         let slots = found.directories.iter().flat_map(|(_, slots)| slots);
         for slot in found.single.iter().chain(slots) {
             let id = match &slot.id {
@@ -46,6 +47,9 @@ impl Plan {
                 continue;
             }
             let running = before.plugins.get(id).filter(|one| !is_out(&one.plugin));
+            if running.is_none() && awaited.contains(id.as_str()) {
+                continue;
+            }
             plan.slot(slot, id, running, found, loader, why);
         }
         plan
@@ -103,7 +107,7 @@ impl Plan {
     }
 
     fn problem(&mut self, slot: &Slot, id: Option<&PluginId>, error: Arc<LoadError>, kept: bool) {
-        let file = slot.file.clone().unwrap_or_default();
+        let file = slot.file.as_deref().map(Path::to_path_buf).unwrap_or_default();
         self.problems.push(LoadProblem { file, plugin: id.cloned(), error, kept });
     }
 }
@@ -139,7 +143,9 @@ fn again(running: &Running, loader: &Loader, why: &Why) -> Result<Option<Ready>,
 fn join(plugin: &Arc<Plugin>, loader: &Loader) -> Result<Ready, LoadError> {
     let mut warnings = Vec::new();
     let (mut bundle, held) = loader.bundle(plugin, |warning| warnings.push(warning))?;
-    if let Some(runtime) = &loader.runtime {
+    if let Some(runtime) = &loader.runtime
+        && bundle.tools.iter().any(|tool| tool.check.is_some())
+    {
         runtime.block_on(bundle.ask());
     }
     let running =
@@ -148,8 +154,8 @@ fn join(plugin: &Arc<Plugin>, loader: &Loader) -> Result<Ready, LoadError> {
 }
 
 /// Why a plugin is not what it was to be first.
-pub(super) fn refusals(placed: &Placed, file: Option<PathBuf>) -> Vec<LoadProblem> {
-    let file = file.unwrap_or_default();
+pub(super) fn refusals(placed: &Placed, file: Option<Arc<Path>>) -> Vec<LoadProblem> {
+    let file: PathBuf = file.as_deref().map(Path::to_path_buf).unwrap_or_default();
     let problem = |collision: &Collision| LoadProblem {
         file: file.clone(),
         plugin: Some(placed.plugin.clone()),
