@@ -128,7 +128,8 @@ impl<'a> Rest<'a> {
     }
 
     fn text(&mut self) -> Option<&'a OsStr> {
-        let (text, rest) = self.0.split_at_checked(self.count()?)?;
+        let length = self.count()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(OsStr::from_bytes(text))
     }
