@@ -21,7 +21,12 @@ pub(crate) fn tell(figure: f64) {
 /// Has a part of a benchmark done by a process of its own.
 pub(crate) fn figure(bench: &str, part: &str) -> f64 {
     let program = std::env::current_exe().unwrap();
-    let out = Command::new(program).args(["--bench", bench]).env(PART, part).output().unwrap();
+    let out = Command::new(program)
+        .args(["--bench", bench])
+        .env(PART, part)
+        .env_remove("TOOLBAY_FIGURES")
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
     let figure = said.lines().find_map(|line| line.strip_prefix(FIGURE));
     figure.and_then(|figure| figure.parse().ok()).unwrap_or_else(|| panic!("{bench} {part}: {out:?}"))
