@@ -40,7 +40,7 @@ async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
     assert_eq!(record.source.unwrap().plugin().unwrap().as_str(), "c");
     let refused: Vec<_> = record.uses.iter().map(|one| (one.key, one.what.as_str(), one.allowed)).collect();
     assert_eq!(refused, [("secrets", "0canary", false), ("secrets", "1canary", false)]);
-    assert!(record.usage.fuel > 0 && record.usage.args_bytes > 0 && record.duration_us > 0);
+    assert!(record.usage.fuel > Some(0) && record.usage.args_bytes > 0 && record.duration_us > 0);
     // The digest is of the arguments, however they are written.
     let digests =
         ["{\"a\":1,\"b\":[true]}", " {\"b\" : [true],\n\"a\":1.0}", "{\"a\":2,\"b\":[true]}", "", "{}", "{"];

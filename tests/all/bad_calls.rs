@@ -57,7 +57,7 @@ async fn arguments_that_are_none_are_told_as_what_they_are() {
         assert_eq!(error.code, ErrorCode::InputInvalid, "{args:.60}");
         assert!(error.message.contains(part), "{args:.60}: {error:.300}");
         assert!(error.message.len() < 600, "bounded, whatever came: {}", error.message.len());
-        assert_eq!((results[0].usage.fuel, &*results[0].call_id), (0, "bad"));
+        assert_eq!((results[0].usage.fuel, &*results[0].call_id), (Some(0), "bad"));
         assert!(results[1..].iter().all(|r| value(r) == "{\"n\":1}"));
     }
 }

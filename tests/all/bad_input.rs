@@ -30,7 +30,7 @@ async fn wrong_calls_are_refused_before_anything_runs() {
         let error = refusal(&delivered);
         assert_eq!(error.code, code, "{tool} {args:.60}: {error}");
         assert!(error.message.contains(part), "{tool} {args:.60}: {error}");
-        assert_eq!(delivered.usage.fuel, 0, "nothing ran");
+        assert_eq!(delivered.usage.fuel, Some(0), "nothing ran");
         let next = host.call("text__word_count", json!({"text": "a b a"})).await;
         assert_eq!(outcome(&next), "ok");
     }

@@ -222,7 +222,7 @@ async fn a_missing_grant_names_the_line_that_would_help() {
     let error = refusal(&delivered);
     assert_eq!(outcome(&delivered), "not_available");
     assert!(error.message.contains("[plugins.f.grant]\nfs_read = [\"$workspace\"]"), "{}", error.message);
-    assert_eq!(delivered.usage.fuel, 0, "it did not run");
+    assert_eq!(delivered.usage.fuel, Some(0), "it did not run");
     let said = host.ask("f__read", json!({"path": "a.txt"})).await;
     assert_eq!(said["error"], "denied", "an optional capability: the tool runs and is refused inside");
 

@@ -67,6 +67,7 @@ mod invoke;
 mod limits;
 mod loaded_code;
 mod metadata;
+mod metering;
 mod network;
 mod offers;
 mod openapi;

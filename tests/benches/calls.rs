@@ -167,7 +167,7 @@ pub(crate) struct Counted(std::sync::atomic::AtomicU64);
 
 impl AuditSink for Counted {
     fn record(&self, record: AuditRecord) {
-        self.0.fetch_add(record.usage.fuel, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_add(record.usage.fuel.unwrap_or_default(), std::sync::atomic::Ordering::Relaxed);
     }
     fn decided(&self, _: GrantRecord) {}
 }

@@ -51,10 +51,25 @@ fn trap_the_rest(engine: &Engine, component: &Component, linker: &mut Linker<Sta
     }
 }
 
+/// What holds a guest that computes. Compiled in, it costs; this host has both, unless a policy says `fuel = "none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// It can be interrupted.
+    pub(crate) by_epochs: bool,
+    /// What it does is counted.
+    pub(crate) by_fuel: bool,
+}
+
+impl Held {
+    /// As by this host, unless a policy says otherwise.
+    pub(crate) const BY_BOTH: Self = Self { by_epochs: true, by_fuel: true };
+}
+
 /// A component, a linker, and nothing else.
 pub(crate) struct Bare {
     engine: Engine,
     pre: bindings::ExportsToolsPre<State>,
+    held: Held,
 }
 
 impl Bare {
@@ -65,12 +80,27 @@ impl Bare {
 
     /// A guest, and what it imports beside WASI.
     pub(crate) fn over(guest: &str, imports: impl FnOnce(&mut Linker<State>)) -> Self {
+        Self::held(guest, Held::BY_BOTH, imports)
+    }
+
+    /// The same, held by these.
+    pub(crate) fn held(guest: &str, held: Held, imports: impl FnOnce(&mut Linker<State>)) -> Self {
+        Self::of_many(guest, held, 64, imports)
+    }
+
+    /// The same, with room for so many instances.
+    pub(crate) fn of_many(
+        guest: &str,
+        held: Held,
+        instances: u32,
+        imports: impl FnOnce(&mut Linker<State>),
+    ) -> Self {
         let mut pool = PoolingAllocationConfig::new();
-        pool.total_component_instances(64)
-            .total_core_instances(1280)
-            .total_memories(128)
-            .total_tables(256)
-            .total_stacks(128)
+        pool.total_component_instances(instances)
+            .total_core_instances(20 * instances)
+            .total_memories(2 * instances)
+            .total_tables(4 * instances)
+            .total_stacks(2 * instances)
             .max_memory_size(1 << 30)
             .table_elements(65_536)
             .max_core_instance_size(2 << 20)
@@ -78,12 +108,12 @@ impl Bare {
             .linear_memory_keep_resident(1 << 20)
             .table_keep_resident(1 << 20)
             .pagemap_scan(Enabled::Auto)
-            .max_unused_warm_slots(100);
+            .max_unused_warm_slots(instances.max(100));
         let mut config = Config::new();
         config
             .concurrency_support(false)
-            .epoch_interruption(true)
-            .consume_fuel(true)
+            .epoch_interruption(held.by_epochs)
+            .consume_fuel(held.by_fuel)
             .max_wasm_stack(512 << 10)
             .wasm_backtrace_max_frames(NonZeroUsize::new(16))
             .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
@@ -94,7 +124,7 @@ impl Bare {
         imports(&mut linker);
         trap_the_rest(&engine, &component, &mut linker);
         let pre = bindings::ExportsToolsPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
-        Self { engine, pre }
+        Self { engine, pre, held }
     }
 
     /// `bounded`: also what any host that bounds its guests has to set.
@@ -112,12 +142,43 @@ impl Bare {
         self.within(name, args, Some(64 << 20)).await
     }
 
+    /// How many functions the component imports.
+    pub(crate) fn imports(&self) -> usize {
+        let ty = self.pre.instance_pre().component().component_type();
+        ty.imports(&self.engine)
+            .map(|(_, item)| match item.ty {
+                ComponentItem::ComponentInstance(instance) => instance
+                    .exports(&self.engine)
+                    .filter(|(_, item)| matches!(item.ty, ComponentItem::ComponentFunc(_)))
+                    .count(),
+                _ => 1,
+            })
+            .sum()
+    }
+
+    /// An instance that has answered one call and is still there.
+    pub(crate) async fn live(&self, name: &str, args: &str) -> impl Sized {
+        let (mut store, guest) = self.instance(Some(16 << 20)).await;
+        let tools = guest.toolbay_plugin_tools();
+        tools.call_call(&mut store, name, &args.to_owned()).await.unwrap().unwrap();
+        (store, guest)
+    }
+
     /// `crossing`: how much may cross from the guest at once, if it is bounded.
     async fn within(&self, name: &str, args: &str, crossing: Option<usize>) -> String {
+        let (mut store, guest) = self.instance(crossing).await;
+        let answer =
+            guest.toolbay_plugin_tools().call_call(&mut store, name, &args.to_owned()).await.unwrap();
+        answer.unwrap().value
+    }
+
+    async fn instance(&self, crossing: Option<usize>) -> (Store<State>, bindings::ExportsTools) {
         let limits = wasmtime::StoreLimitsBuilder::new().memory_size(256 << 20).build();
         let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
         let mut store = Store::new(&self.engine, state);
-        store.set_fuel(20_000_000_000).unwrap();
+        if self.held.by_fuel {
+            store.set_fuel(u64::MAX).unwrap();
+        }
         store.set_epoch_deadline(1_000_000);
         if let Some(bytes) = crossing {
             store.limiter(|state| &mut state.limits);
@@ -125,8 +186,6 @@ impl Bare {
             store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
         }
         let guest = self.pre.instantiate_async(&mut store).await.unwrap();
-        let answer =
-            guest.toolbay_plugin_tools().call_call(&mut store, name, &args.to_owned()).await.unwrap();
-        answer.unwrap().value
+        (store, guest)
     }
 }

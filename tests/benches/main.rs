@@ -11,6 +11,7 @@
     reason = "a benchmark that fails is to stop"
 )]
 
+mod apart;
 mod batch;
 mod calls;
 mod cancel;
@@ -22,7 +23,11 @@ mod files;
 mod floor;
 mod http;
 mod kv;
+mod large;
+mod lean;
+mod live;
 mod memory;
+mod metering;
 mod native;
 mod peers;
 mod plot;
@@ -39,6 +44,10 @@ const ALL: &[(&str, fn())] = &[
     ("batch", batch::run),
     ("fairness", fairness::run),
     ("cancel", cancel::run),
+    ("metering", metering::run),
+    ("lean", lean::run),
+    ("large", large::run),
+    ("live", live::run),
     ("files", files::run),
     ("http", http::run),
     ("kv", kv::run),

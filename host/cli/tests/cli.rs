@@ -158,6 +158,22 @@ fn call_takes_arguments_in_every_way() {
     assert!(cut.trim_end().ends_with("chars total]") && cut.trim_end().chars().count() <= 60, "{cut}");
 }
 
+/// A policy takes the fuel of one plugin off: everybody who could ask for it says so.
+#[test]
+fn work_that_is_not_counted_is_told() {
+    let cli = Cli::new("[plugins.text.limits]\nfuel = \"none\"");
+    let full = object(&cli.run(&["call", "text__word_count", r#"{"text": "a"}"#, "--json"]));
+    assert_eq!((&full["ok"], full["usage"].get("fuel")), (&json!(true), None), "{full}");
+    let explained = out(&cli.run(&["explain", "text__word_count"]));
+    assert!(explained.contains("none") && explained.contains("[plugins.text.limits] fuel"), "{explained}");
+    let status = out(&cli.run(&["status"]));
+    let line = status.lines().find_map(|line| line.strip_prefix("not-counted\t")).unwrap();
+    assert!(line.contains("text__word_count") && !line.contains("hash__"), "{line}");
+    assert!(out(&cli.run(&["inspect", "text"])).contains("not counted"));
+    assert!(!out(&cli.run(&["inspect", "hash"])).contains("not counted"));
+    assert!(object(&cli.run(&["inspect", "text", "--json"]))["fuel"].is_null());
+}
+
 #[test]
 fn exit_codes_tell_who_is_at_fault() {
     let cli = Cli::new("[plugins.hash.limits]\nfuel = 20_000");

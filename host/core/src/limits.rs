@@ -3,6 +3,7 @@
 //! The operator sets them in `[limits]` for all plugins and in `[plugins.ID.limits]` for one; a tool's author may
 //! only ask for less. All are on by default.
 
+mod fuel;
 pub mod table;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::Serialize;
 
+use self::fuel::Fuel;
 use crate::fault::LimitHit;
 use crate::name::{PluginId, ToolName};
 use crate::quantity;
@@ -18,8 +20,9 @@ use crate::quantity;
 /// The bounds of one guest entry: a call, a reduction, a metadata query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Units of guest work; about 10 to the 10th make a second of CPU. Deterministic for the same input.
-    pub fuel: u64,
+    /// Units of guest work; about 10 to the 10th make a second of CPU. Deterministic for the same input. `None`: it is not
+    /// counted, which costs less, and the time-out bounds it.
+    pub fuel: Option<u64>,
     /// Wall time from the first instruction on, waiting host calls included.
     pub timeout: Duration,
     /// Bytes of all linear memories together.
@@ -112,7 +115,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             // Two seconds of CPU: a grep over tens of megabytes fits, a loop is noticed at once.
-            fuel: 20_000_000_000,
+            fuel: Some(20_000_000_000),
             // Below the 60 s after which most MCP clients give up by themselves.
             timeout: Duration::from_secs(30),
             // CPython starts with 13 MiB, SpiderMonkey with 9.
@@ -317,7 +320,7 @@ impl HostLimits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsPatch {
-    fuel: Option<u64>,
+    fuel: Option<Fuel>,
     #[serde(deserialize_with = "read_duration_option")]
     timeout: Option<Duration>,
     #[serde(deserialize_with = "read_bytes_option")]
@@ -374,7 +377,7 @@ impl LimitsPatch {
         macro_rules! take {
             ($($from:ident => $to:ident),*) => { $( if let Some(v) = self.$from { limits.$to = v; } )* };
         }
-        take!(fuel => fuel, timeout => timeout, memory => memory_bytes, table_elements => table_elements,
+        take!(timeout => timeout, memory => memory_bytes, table_elements => table_elements,
               instances => instances, memories => memories, tables => tables, handles => handles,
               host_call_bytes => host_call_bytes, args_bytes => args_bytes, stdio_bytes => stdio_bytes,
               log_lines => log_lines, log_rate => log_rate, progress_events => progress_events,
@@ -384,6 +387,9 @@ impl LimitsPatch {
               kv_keys => kv_keys, file_bytes => file_bytes, file_entries => file_entries,
               attachments => attachments, attachment_bytes => attachment_bytes, invocations => invocations,
               invocations_at_once => invocations_at_once, concurrency => concurrency);
+        if let Some(fuel) = self.fuel {
+            limits.fuel = fuel.units();
+        }
         if self.result_chars.is_some() {
             limits.result_chars = self.result_chars;
         }
@@ -448,8 +454,8 @@ impl LimitsPatch {
                 ));
             }
         }
-        if self.fuel == Some(0) {
-            return Err("`fuel` of zero would end every call".to_owned());
+        if self.fuel == Some(Fuel::Units(0)) {
+            return Err("`fuel` of zero would end every call; `\"none\"` counts no work".to_owned());
         }
         if self.invocations_at_once == Some(0) {
             return Err("`invocations_at_once` of zero would let no call run: `invocations = 0` allows none"
@@ -531,7 +537,7 @@ impl Limits {
     #[must_use]
     pub fn hit(&self, limit: Limit, plugin: &PluginId) -> LimitHit {
         let (name, value) = match limit {
-            Limit::Fuel => ("fuel", self.fuel.to_string()),
+            Limit::Fuel => ("fuel", fuel::shown(self.fuel)),
             Limit::Timeout => ("timeout", quantity::show_duration(self.timeout)),
             Limit::Memory => ("memory", quantity::show_bytes(self.memory_bytes)),
             Limit::TableElements => ("table_elements", self.table_elements.to_string()),
@@ -576,10 +582,10 @@ impl Limits {
         }
     }
 
-    /// Lowers fuel and time-out to what the host gives an entry that is no call.
+    /// Lowers fuel and time-out to what the host gives an entry that is no call. Without fuel the time-out alone bounds it.
     pub fn seal(&mut self, fuel: u64, timeout: Duration) {
-        if fuel < self.fuel {
-            self.fuel = fuel;
+        if self.fuel.is_some_and(|own| fuel < own) {
+            self.fuel = Some(fuel);
             self.origins.push((Limit::Fuel, Origin::Host));
         }
         if timeout < self.timeout {
@@ -590,10 +596,11 @@ impl Limits {
 }
 
 /// What one guest entry used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Fuel consumed.
-    pub fuel: u64,
+    /// Fuel consumed; `None`: a guest ran whose work is not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
     /// Wall time in microseconds, without waiting for a place.
     pub wall_us: u64,
     /// Time spent waiting for a place, in microseconds.
@@ -604,6 +611,13 @@ pub struct Usage {
     pub args_bytes: u64,
     /// Bytes of the result as the guest returned it.
     pub result_bytes: u64,
+}
+
+impl Default for Usage {
+    /// Nothing ran.
+    fn default() -> Self {
+        Self { fuel: Some(0), wall_us: 0, queued_us: 0, peak_memory_bytes: 0, args_bytes: 0, result_bytes: 0 }
+    }
 }
 
 pub(crate) fn read_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {

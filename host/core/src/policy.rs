@@ -372,6 +372,12 @@ impl Policy {
         }
     }
 
+    /// Whether the work of guests is counted where no section says otherwise.
+    #[must_use]
+    pub fn counts_fuel(&self) -> bool {
+        self.limits.apply(Limits::default()).fuel.is_some()
+    }
+
     /// The largest arguments that any tool takes.
     #[must_use]
     pub fn largest_args_bytes(&self) -> u64 {

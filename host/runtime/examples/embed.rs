@@ -56,7 +56,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // All run at once. Each gets a result, in the order of the calls; the batch itself can not fail.
     for done in host.call_all(&view, calls, turn).await {
         match done.result {
-            Ok(output) => println!("{}: {} ({} fuel)", done.call_id, output.value, done.usage.fuel),
+            Ok(output) => {
+                println!("{}: {} ({} fuel)", done.call_id, output.value, done.usage.fuel.unwrap_or_default())
+            }
             // The tool, or a gate before it, said no: the model can read why and do better.
             Err(Failure::Refused(error)) => println!("{}: {}: {error}", done.call_id, error.code.as_str()),
             // The guest trapped or hit a limit: the message names the limit and where it is set.

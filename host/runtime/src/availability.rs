@@ -15,6 +15,7 @@ use toolbay_core::text::one_line;
 
 use crate::breaker::Breaker;
 use crate::capability::Capabilities;
+use crate::engine::Metering;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
@@ -73,7 +74,7 @@ impl Availability {
         // Never fires: who gives up drops this future.
         let cancel = CancellationToken::new();
         self.breaker.check()?;
-        let code = self.plugin.code().await.map_err(|e| failed(e.to_string()))?;
+        let code = self.plugin.code(Metering::of(&self.limits)).await.map_err(|e| failed(e.to_string()))?;
         let Some(pre) = &code.availability else {
             return Err(failed("it has lost its check".to_owned()));
         };
@@ -84,7 +85,7 @@ impl Availability {
         let state =
             GuestState::new(Seal::Sealed, &self.limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let bounds =
-            Bounds { engine: &shared.engine, plugin: &self.plugin.id, limits: &self.limits, cancel: &cancel };
+            Bounds { engine: code.engine(), plugin: &self.plugin.id, limits: &self.limits, cancel: &cancel };
         let run = bounds.enter(state, async |store| {
             let guest = pre.instantiate_async(&mut *store).await?;
             guest.toolbay_plugin_availability().call_check(store, tool.as_str()).await

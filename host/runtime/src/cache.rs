@@ -98,13 +98,14 @@ impl Cache {
     /// Says why the folder can not be trusted or used; the host then works without a cache.
     pub(crate) fn open(dir: &Path, engine: &Engine, bounds: Bounds) -> Result<Self, String> {
         make_dir(dir)?;
-        let mut hasher = DefaultHasher::new();
-        engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
-        (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-        let (dir, key) = (dir.to_path_buf(), format!("{:016x}", hasher.finish()));
-        let this = Self { dir, key, bounds, told: Arc::new(Once::new()) };
+        let this = Self { dir: dir.to_path_buf(), key: key(engine), bounds, told: Arc::new(Once::new()) };
         this.sweep();
         Ok(this)
+    }
+
+    /// The same folder, for what this engine compiles.
+    pub(crate) fn of_engine(&self, engine: &Engine) -> Self {
+        Self { key: key(engine), ..self.clone() }
     }
 
     /// Removes what is too old, and what was used longest ago until the rest is small enough. Files that are not this
@@ -271,6 +272,15 @@ impl Cache {
         }
         done
     }
+}
+
+/// What code of one engine has in its name: its version, and all settings that code depends on, whether work is counted
+/// among them.
+fn key(engine: &Engine) -> String {
+    let mut hasher = DefaultHasher::new();
+    engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
+    (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 /// Whether a file's name is one that this cache gives: two numbers in hex, and what it is.

@@ -11,21 +11,21 @@ use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre, Linker};
+use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre};
 
 use crate::bindings::about::ExportsAboutPre;
 use crate::bindings::availability::ExportsAvailabilityPre;
 use crate::bindings::reducers::ExportsReducersPre;
 use crate::bindings::tools::ExportsToolsPre;
 use crate::bindings::types::ToolResult;
-use crate::capability::{self, Capabilities};
+use crate::capability::Capabilities;
 use crate::descriptor::Descriptor;
 use crate::engine::{self, Engine};
+use crate::engines::Linked;
 use crate::error::LoadError;
 use crate::foreign::{self, Entry, Foreign, Sections};
 use crate::instance::Bounds;
 use crate::state::{GuestState, Seal};
-use crate::wasi_files;
 
 /// The contract's package, and the version this host speaks.
 const PACKAGE: &str = "toolbay:plugin/";
@@ -35,17 +35,6 @@ const MAX_REASON: usize = 400;
 /// Bounds of a sealed entry (metadata, reduction), unless the plugin's own are lower.
 const SEALED_FUEL: u64 = 2_000_000_000;
 const SEALED_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Everything a guest may import, linked once for all plugins.
-pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
-    let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasi_files::bound(&mut linker)?;
-    capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
-    capability::link(&mut linker, |state| &mut state.capabilities)?;
-    Ok(linker)
-}
 
 /// The limits of a metadata query or a reduction.
 pub(crate) fn sealed(limits: &Limits) -> Limits {
@@ -132,6 +121,8 @@ impl Tools {
 
 /// A linked component, ready to be instantiated.
 pub(crate) struct Code {
+    /// For which it was compiled, and in which it runs.
+    linked: Arc<Linked>,
     pub(crate) tools: Option<Tools>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
@@ -185,13 +176,11 @@ fn invalid(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
 
 impl Code {
     /// Links a component and finds what it exports.
-    pub(crate) fn link(
-        engine: &Engine,
-        linker: &Linker<GuestState>,
-        component: &Component,
-    ) -> Result<Self, LoadError> {
+    pub(crate) fn link(linked: &Arc<Linked>, component: &Component) -> Result<Self, LoadError> {
+        let engine = &linked.engine;
         check_version(engine, component)?;
-        let pre = linker
+        let pre = linked
+            .linker
             .instantiate_pre(component)
             .map_err(|e| unlinked(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imports(engine, &pre);
@@ -199,6 +188,7 @@ impl Code {
         let tools = export(component, "tools", || Contract::of(component, pre.clone()))?.map(Tools::Contract);
         let foreign = || Tools::Foreign(Foreign::new(pre.clone()));
         Ok(Self {
+            linked: Arc::clone(linked),
             tools: tools.or_else(|| (!exports(component, "reducers")).then(foreign)),
             reducers: export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
             availability: export(component, "availability", || ExportsAvailabilityPre::new(pre.clone()))?,
@@ -209,16 +199,25 @@ impl Code {
         })
     }
 
+    /// The engine in which it runs.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.linked.engine
+    }
+
+    /// The same, with what belongs to it.
+    pub(crate) fn linked(&self) -> &Linked {
+        &self.linked
+    }
+
     /// Asks the component what it is, in sealed instances. Finds type mismatches, too: they show only here.
     pub(crate) async fn describe(
         &self,
-        engine: &Engine,
         plugin: &PluginId,
         limits: &Limits,
         sections: &Sections,
     ) -> Result<Descriptor, LoadError> {
         if let Some(Tools::Foreign(foreign)) = &self.tools {
-            let declared = foreign::declare(engine, foreign, sections, &self.imports)?;
+            let declared = foreign::declare(self.engine(), foreign, sections, &self.imports)?;
             let (tools, entries) = declared.tools.into_iter().unzip();
             let descriptor = Descriptor::new(declared.about, tools, Vec::new(), self.imports.clone())?;
             return Ok(descriptor.entered_by(entries, declared.left_out));
@@ -231,7 +230,7 @@ impl Code {
         }
         let limits = Arc::new(sealed(limits));
         let cancel = CancellationToken::new();
-        let bounds = Bounds { engine, plugin, limits: &limits, cancel: &cancel };
+        let bounds = Bounds { engine: self.engine(), plugin, limits: &limits, cancel: &cancel };
         let state = || {
             GuestState::new(Seal::Sealed, &limits, Capabilities::sealed(plugin.clone(), Arc::clone(&limits)))
                 .map_err(|e| LoadError::Host(e.to_string()))

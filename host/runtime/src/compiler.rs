@@ -162,7 +162,7 @@ impl Compiler {
         bytes: Vec<u8>,
         slot: Slot,
     ) -> Result<Compiled, LoadError> {
-        let work = worker::ask(program, bytes, self.timeout, &self.told);
+        let work = worker::ask(program, (bytes, engine.metering), self.timeout, &self.told);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.too_long())??;
         drop(slot);
         let engine = engine.clone();

@@ -236,7 +236,7 @@ impl Directory {
         let (shared, looks) = (Arc::clone(&loader.shared), how != Look::Known);
         let indexed = self.known.is_empty() && !matches!(how, Look::Known | Look::Anew);
         let list = tokio::task::spawn_blocking(move || {
-            let cache = shared.cache.as_ref().filter(|_| indexed);
+            let cache = shared.engines.cache().filter(|_| indexed);
             let index = cache.map(|cache| cache.index(&path)).unwrap_or_default();
             let of = |candidate: Candidate| {
                 let stamp = looks.then(|| Stamp::of_component(&candidate.file, candidate.beside)).flatten();

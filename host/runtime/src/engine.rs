@@ -1,16 +1,19 @@
 //! The wasmtime engine with the settings that the sandbox rests on, and the clock that interrupts guests.
 //!
-//! Fuel bounds work, epochs let a spinning guest be interrupted and make it give way to others, the pooling
-//! allocator makes a fresh instance per call cheap. Every proposal we do not need is off; a component that uses
+//! Epochs let a spinning guest be interrupted and make it give way to others, fuel counts its work where a policy wants it
+//! counted, the pooling allocator makes a fresh instance per call cheap. Every proposal we do not need is off; a component that uses
 //! one is refused by name (see [`refused_features`]).
 
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use toolbay_core::invoke::onward::MAX_DEPTH;
-use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
+use toolbay_core::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::error::HostError;
 use crate::turn::Turns;
@@ -40,48 +43,75 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::FLOATS)
     .union(WasmFeatures::COMPONENT_MODEL);
 
-/// One engine, shared by all plugins of a host.
+/// What bounds how much guests compute. Their code is compiled for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Metering {
+    /// Their work is counted, and time bounds them.
+    Fuel,
+    /// Time alone.
+    Time,
+}
+
+impl Metering {
+    /// What bounds an entry under these limits.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        if limits.fuel.is_some() { Self::Fuel } else { Self::Time }
+    }
+}
+
+/// One engine.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
+    pub(crate) metering: Metering,
     pub(crate) pooled: bool,
-    /// Who computes.
-    pub(crate) turns: Turns,
+    /// Which makes time pass in it.
+    ticker: Ticker,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("pooled", &self.pooled).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("metering", &self.metering)
+            .field("pooled", &self.pooled)
+            .finish_non_exhaustive()
     }
 }
 
 impl Engine {
-    /// Makes the engine and starts its ticker, which ends with it.
-    pub(crate) fn new(limits: &HostLimits) -> Result<Self, HostError> {
-        let (wasmtime, pooled) = match pooled(limits) {
+    /// Makes an engine in which a ticker makes time pass.
+    pub(crate) fn new(limits: &HostLimits, metering: Metering, ticker: &Ticker) -> Result<Self, HostError> {
+        let (wasmtime, pooled) = match pooled(limits, metering) {
             Ok(engine) => (engine, true),
             Err(error) => {
                 tracing::warn!(%error, "no instance pool; instances are allocated on demand");
-                (wasmtime::Engine::new(&config()).map_err(|e| HostError::Engine(e.to_string()))?, false)
+                (on_demand(metering)?, false)
             }
         };
-        let turns = Turns::default();
-        start_ticker(&wasmtime, turns.clone())?;
-        Ok(Self { wasmtime, pooled, turns })
+        ticker.tick_for(&wasmtime);
+        Ok(Self { wasmtime, metering, pooled, ticker: ticker.clone() })
     }
 
-    /// An engine that only compiles, and compiles the same: no pool, no ticker.
-    pub(crate) fn compiling() -> Result<Self, HostError> {
-        let wasmtime = wasmtime::Engine::new(&config()).map_err(|e| HostError::Engine(e.to_string()))?;
-        Ok(Self { wasmtime, pooled: false, turns: Turns::default() })
+    /// An engine that only compiles, and compiles the same: no pool, and no time passes.
+    pub(crate) fn compiling(metering: Metering) -> Result<Self, HostError> {
+        Ok(Self { wasmtime: on_demand(metering)?, metering, pooled: false, ticker: Ticker::standing() })
     }
+
+    /// Who computes.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.ticker.turns
+    }
+}
+
+fn on_demand(metering: Metering) -> Result<wasmtime::Engine, HostError> {
+    wasmtime::Engine::new(&config(metering)).map_err(|e| HostError::Engine(e.to_string()))
 }
 
 /// The pool reserves address space for every slot; where that is not to be had (`RLIMIT_AS`, a small machine) this
 /// fails, and instances are allocated on demand: slower, otherwise the same.
-fn pooled(limits: &HostLimits) -> wasmtime::Result<wasmtime::Engine> {
+fn pooled(limits: &HostLimits, metering: Metering) -> wasmtime::Result<wasmtime::Engine> {
     let engine = |scan, keep_resident| {
-        let mut config = config();
+        let mut config = config(metering);
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits, scan, keep_resident)));
         wasmtime::Engine::new(&config)
     };
@@ -89,14 +119,14 @@ fn pooled(limits: &HostLimits) -> wasmtime::Result<wasmtime::Engine> {
     engine(Enabled::Yes, 1 << 20).or_else(|_| engine(Enabled::No, 64 << 10))
 }
 
-fn config() -> Config {
+fn config(metering: Metering) -> Config {
     let mut config = Config::new();
     config
         .wasm_features(WasmFeatures::all(), false)
         .wasm_features(FEATURES, true)
         .concurrency_support(false)
         .epoch_interruption(true)
-        .consume_fuel(true)
+        .consume_fuel(metering == Metering::Fuel)
         .max_wasm_stack(512 << 10)
         .async_stack_size(2 << 20)
         .wasm_backtrace_max_frames(NonZeroUsize::new(16));
@@ -126,18 +156,51 @@ fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllo
     pool
 }
 
-/// One thread advances the epoch; it holds the engine weakly and ends with it.
-fn start_ticker(engine: &wasmtime::Engine, turns: Turns) -> Result<(), HostError> {
-    let weak = engine.weak();
-    let run = move || {
-        while let Some(engine) = weak.upgrade() {
-            engine.increment_epoch();
-            drop(engine);
-            std::thread::sleep(if turns.any_computes() { BUSY_TICK } else { TICK });
+/// What makes time pass in the engines of a host: one thread, which ends when nobody has the ticker any more, and all who
+/// compute in them.
+#[derive(Clone)]
+pub(crate) struct Ticker {
+    engines: Arc<Mutex<Vec<EngineWeak>>>,
+    turns: Turns,
+}
+
+impl std::fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticker").field("turns", &self.turns).finish_non_exhaustive()
+    }
+}
+
+impl Ticker {
+    /// One that goes.
+    pub(crate) fn start() -> Result<Self, HostError> {
+        let this = Self::standing();
+        let (engines, turns) = (Arc::downgrade(&this.engines), this.turns.clone());
+        let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned());
+        let thread = thread.spawn(move || tick(&engines, &turns));
+        thread.map(drop).map_err(|e| HostError::Engine(format!("no thread for the ticker: {e}")))?;
+        Ok(this)
+    }
+
+    fn standing() -> Self {
+        Self { engines: Arc::default(), turns: Turns::default() }
+    }
+
+    fn tick_for(&self, engine: &wasmtime::Engine) {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner).push(engine.weak());
+    }
+}
+
+/// Advances the epochs, until nobody has the ticker.
+fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, turns: &Turns) {
+    while let Some(engines) = engines.upgrade() {
+        for engine in engines.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if let Some(engine) = engine.upgrade() {
+                engine.increment_epoch();
+            }
         }
-    };
-    let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned()).spawn(run);
-    thread.map(drop).map_err(|e| HostError::Engine(format!("no thread for the ticker: {e}")))
+        drop(engines);
+        std::thread::sleep(if turns.any_computes() { BUSY_TICK } else { TICK });
+    }
 }
 
 /// The proposals that a component uses and this host does not allow, by name; empty if it is invalid for another
@@ -171,7 +234,7 @@ mod tests {
             let bytes = wat::parse_str(text).unwrap();
             let names = refused_features(&bytes);
             assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
-            let engine = Engine::new(&HostLimits::default()).unwrap();
+            let engine = Engine::compiling(Metering::Fuel).unwrap();
             assert!(
                 wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
                 "{text} compiles"
@@ -184,14 +247,28 @@ mod tests {
     }
 
     #[test]
-    fn the_ticker_ends_with_its_engine() {
-        let engine = Engine::new(&HostLimits::default()).unwrap();
-        assert!(engine.pooled, "this machine has the address space");
-        let weak = engine.wasmtime.weak();
-        drop(engine);
-        let start = std::time::Instant::now();
-        while weak.upgrade().is_some() {
-            assert!(start.elapsed() < Duration::from_secs(5), "the ticker keeps the engine alive");
+    fn time_passes_in_all_engines_and_the_ticker_ends_with_the_last() {
+        let ticker = Ticker::start().unwrap();
+        let engines = [Metering::Fuel, Metering::Time]
+            .map(|metering| Engine::new(&HostLimits::default(), metering, &ticker).unwrap());
+        let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());
+        drop(ticker);
+        for engine in engines {
+            assert!(engine.pooled, "this machine has the address space");
+            let mut store = wasmtime::Store::new(&engine.wasmtime, ());
+            if engine.metering == Metering::Fuel {
+                store.set_fuel(u64::MAX).unwrap();
+            }
+            store.set_epoch_deadline(2);
+            let spin = wat::parse_str("(module (func (export \"f\") (loop br 0)))").unwrap();
+            let module = wasmtime::Module::new(&engine.wasmtime, spin).unwrap();
+            let instance = wasmtime::Instance::new(&mut store, &module, &[]).unwrap();
+            let run = instance.get_typed_func::<(), ()>(&mut store, "f").unwrap();
+            let ended = run.call(&mut store, ()).unwrap_err();
+            assert_eq!(ended.downcast_ref::<wasmtime::Trap>(), Some(&wasmtime::Trap::Interrupt));
+        }
+        while engines_of_ticker.strong_count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "the ticker outlives its engines");
             std::thread::sleep(TICK);
         }
     }

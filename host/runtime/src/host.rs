@@ -25,18 +25,18 @@ use toolbay_core::tool::ToolSource;
 use toolbay_core::view::{Filter, View};
 
 use crate::admission::Admission;
-use crate::cache::{self, Cache};
+use crate::cache;
 use crate::capability::clock::{Clock, Random, TimeAndChance};
 use crate::capability::files::{Folders, ReadLog};
 use crate::capability::http::recorded::RecordedHttp;
 use crate::capability::process::cage::Confinement;
 use crate::capability::{Services, kv};
-use crate::code;
 use crate::compiler::Compiler;
 use crate::consent::{FileConsents, Keeper};
 use crate::descriptor::{About, Descriptors};
 use crate::directory::{Directory, Look};
-use crate::engine::Engine;
+use crate::engine::Metering;
+use crate::engines::Engines;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
@@ -299,7 +299,6 @@ impl HostBuilder {
     /// When wasmtime gives no engine, the TLS roots are none, or the values of the secrets are too large to be searched
     /// for. A cache folder that can not be trusted is only warned of: the host then works without a cache.
     pub fn build(self) -> Result<Host, HostError> {
-        let engine = Engine::new(self.policy.host())?;
         let folders = Folders::new(self.floor);
         if let Some(dir) = &self.state {
             folders.keep(dir, Keep::FromAll);
@@ -308,13 +307,10 @@ impl HostBuilder {
             folders.keep(dir, Keep::FromWriters);
         }
         folders.keep_secrets(&self.policy);
-        let linker = code::linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
         let openapi = Sources::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
-        let cache = self.cache.and_then(|dir| {
-            Cache::open(&dir, &engine, self.cache_bounds)
-                .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
-                .ok()
-        });
+        let usual = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
+        let cache = self.cache.as_deref().map(|dir| (dir, self.cache_bounds));
+        let engines = Engines::new(self.policy.host(), usual, cache)?;
         let policy = Arc::new(self.policy);
         let mut services =
             Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
@@ -353,9 +349,7 @@ impl HostBuilder {
             pipeline = pipeline.with_approver(approver);
         }
         let shared = Shared {
-            engine,
-            linker,
-            cache,
+            engines,
             compiler: Compiler::new(policy.host(), self.worker),
             listener: self.listener,
             descriptors: Descriptors::default(),

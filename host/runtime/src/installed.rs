@@ -23,6 +23,7 @@ use toolbay_core::registry::{Bundle, Registry};
 
 use crate::capability::Services;
 use crate::consent::Keeper;
+use crate::engine::Metering;
 use crate::error::LoadError;
 use crate::loader::Loader;
 use crate::plugin::{Plugin, Shared};
@@ -51,6 +52,13 @@ pub(crate) struct Running {
     /// Why none of its tools can be called.
     held: Option<String>,
     warnings: Vec<String>,
+}
+
+impl Running {
+    /// What bounds it as a whole.
+    pub(crate) fn metering(&self) -> Metering {
+        Metering::of(&self.services.policy.limits(&self.plugin.id, None))
+    }
 }
 
 /// A plugin that is joined with what it may, and can be put in.

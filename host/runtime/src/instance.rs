@@ -53,7 +53,7 @@ struct Running<'a> {
 impl Running<'_> {
     fn usage(&self) -> Usage {
         Usage {
-            fuel: self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0)),
+            fuel: self.limits.fuel.map(|most| most.saturating_sub(self.store.get_fuel().unwrap_or(0))),
             wall_us: u64::try_from(self.store.data().began.elapsed().as_micros()).unwrap_or(u64::MAX),
             peak_memory_bytes: self.store.data().limiter.peak_memory(),
             ..Usage::default()
@@ -98,7 +98,7 @@ impl Bounds<'_> {
         store: &mut Store<GuestState>,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Fault>, Usage) {
-        let turn = Turn::new(&self.engine.turns);
+        let turn = Turn::new(self.engine.turns());
         if let Err(error) = self.bound(store, &turn) {
             return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default());
         }
@@ -138,7 +138,10 @@ impl Bounds<'_> {
         store.limiter(|state| &mut state.limiter);
         store.set_max_component_handles(self.limits.handles.saturating_mul(OWN_HANDLES));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
-        store.set_fuel(self.limits.fuel)?;
+        // Where limits and engine do not fit, nothing runs: there is no fuel to be set, or none is there.
+        if let Some(fuel) = self.limits.fuel {
+            store.set_fuel(fuel)?;
+        }
         // A whole slice, and what was left of the one in which it begins: most calls end in it and never give way.
         store.set_epoch_deadline(2);
         let turn = Arc::clone(turn);

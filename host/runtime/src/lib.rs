@@ -48,6 +48,7 @@ mod descriptor;
 mod digest;
 mod directory;
 mod engine;
+mod engines;
 mod error;
 mod explain;
 mod file;

@@ -22,15 +22,17 @@ use crate::breaker::Breaker;
 use crate::capability::environment::Environment;
 use crate::capability::files::FileGrants;
 use crate::capability::{Granted, GrantedUnder, Services};
+use crate::code::Code;
 use crate::consent::Keeper;
 use crate::descriptor::{Descriptor, ToolDescription};
 use crate::digest::{Digest, sha256};
+use crate::engine::Metering;
 use crate::error::LoadError;
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::foreign::Sections;
 use crate::loading::Told;
 use crate::offers;
-use crate::plugin::{Origin, Plugin, Shared};
+use crate::plugin::{Given, Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::settings;
 use crate::tool::PluginTool;
@@ -42,9 +44,10 @@ pub(crate) struct Contents {
     bytes: Vec<u8>,
 }
 
-/// What the cache said of components while one look is worked off, by their digests: each is asked for once.
+/// What the cache said of components while one look is worked off, by their digests and for which engine they are to be
+/// compiled: each is asked for once.
 #[derive(Default)]
-pub(crate) struct Asked(Mutex<HashMap<Digest, Option<Arc<Descriptor>>>>);
+pub(crate) struct Asked(Mutex<HashMap<(Digest, Metering), Option<Arc<Descriptor>>>>);
 
 /// An interface of the contract that no tool declares is denied; it is told, because either a declaration was forgotten
 /// or the component does what it does not say. Not where the contract is imported as a whole: that is the toolchain's.
@@ -78,7 +81,7 @@ impl Loader {
     pub(crate) fn read(id: PluginId, file: &Arc<Path>) -> Result<(Contents, Option<Stamp>), LoadError> {
         let (bytes, stamp) = read_component(file)?;
         let (digest, size) = (sha256(&bytes), bytes.len() as u64);
-        let origin = Origin { id, digest, bytes: size, file: Some(Arc::clone(file)) };
+        let origin = Origin { id, digest, bytes: size, file: Some(Arc::clone(file)), given: None };
         Ok((Contents { origin, bytes }, stamp))
     }
 
@@ -99,14 +102,19 @@ impl Loader {
     /// Makes a plugin of what a file holds, if the cache knows it. Blocks.
     pub(crate) fn known(&self, origin: &Origin, asked: &Asked) -> Result<Option<Arc<Plugin>>, LoadError> {
         self.check_pin(&origin.id, &origin.digest)?;
-        let Some(cache) = &self.shared.cache else { return Ok(None) };
-        let digest = &origin.digest;
+        let (digest, metering) = (&origin.digest, self.metering(&origin.id));
+        let Some(cache) = &self.shared.engine(metering)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
         let mut asked = asked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let descriptor = asked.entry(digest.clone()).or_insert_with(read).clone();
+        let descriptor = asked.entry((digest.clone(), metering)).or_insert_with(read).clone();
         drop(asked);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
         Ok(descriptor.map(plugin))
+    }
+
+    /// What bounds a plugin as a whole. A tool can be bound otherwise: its code is then brought with its first call.
+    fn metering(&self, id: &PluginId) -> Metering {
+        Metering::of(&self.services.policy.limits(id, None))
     }
 
     /// Prepares a plugin from bytes; its code stays in memory.
@@ -114,7 +122,8 @@ impl Loader {
         if bytes.len() as u64 > MAX_COMPONENT_BYTES {
             return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
         }
-        let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None };
+        let given = Some(Given(bytes.as_slice().into()));
+        let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None, given };
         self.check_pin(&origin.id, &origin.digest)?;
         self.compile(Contents { origin, bytes }).await
     }
@@ -133,24 +142,23 @@ impl Loader {
     pub(crate) async fn compile(&self, contents: Contents) -> Result<Arc<Plugin>, LoadError> {
         let Contents { origin, bytes } = contents;
         let shared = &self.shared;
-        let id = origin.id.clone();
+        let (id, host, metering) = (origin.id.clone(), Arc::clone(shared), self.metering(&origin.id));
         let told = Told::begin(shared.listener.as_ref(), &id, origin.bytes);
         let read = tokio::task::spawn_blocking(move || {
             let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
-            Ok::<_, LoadError>((bytes, offers, sections))
+            Ok::<_, LoadError>((bytes, offers, sections, Arc::clone(host.engine(metering)?)))
         });
-        let (bytes, offers, sections) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
-        let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
-        let (host, component) = (Arc::clone(shared), compiled.component.clone());
-        let link = tokio::task::spawn_blocking(move || host.link(&component));
-        let code = link.await.map_err(|e| LoadError::Host(e.to_string()))??;
+        let (bytes, offers, sections, linked) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
+        let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
+        let component = compiled.component.clone();
+        let link = tokio::task::spawn_blocking(move || Code::link(&linked, &component));
+        let code = Arc::new(link.await.map_err(|e| LoadError::Host(e.to_string()))??);
         let limits = self.services.policy.limits(&origin.id, None);
         // Never fires: who gives up drops this future.
         let cancel = tokio_util::sync::CancellationToken::new();
         let place = shared.admission.enter(&origin.id, limits.concurrency, &cancel).await;
         let place = place.map_err(|fault| LoadError::Host(fault.message))?;
-        let descriptor =
-            code.describe(&shared.engine, &origin.id, &limits, &sections).await?.offering(offers)?;
+        let descriptor = code.describe(&origin.id, &limits, &sections).await?.offering(offers)?;
         drop(place);
         let descriptor = shared.descriptors.share(&origin.digest, descriptor);
         let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);

@@ -1,33 +1,30 @@
 //! A loaded plugin: what it is, and its code, which is mapped or compiled when the first call needs it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::Guard;
 use toolbay_core::name::PluginId;
 use toolbay_core::tool::ToolSource;
-use wasmtime::component::{Component, Linker};
 
 use crate::admission::Admission;
-use crate::cache::{Cache, Hit};
+use crate::cache::Hit;
 use crate::capability::files::{Folders, ReadLog};
 use crate::code::Code;
 use crate::compiler::{Compiled, Compiler};
 use crate::descriptor::{Descriptor, Descriptors};
 use crate::digest::Digest;
-use crate::engine::Engine;
+use crate::engine::Metering;
+use crate::engines::{Engines, Linked};
 use crate::error::LoadError;
 use crate::loading::{LoadListener, Told};
 use crate::resident::{Resident, Slot};
-use crate::state::GuestState;
 use crate::warm::WarmInstances;
 
 /// What all plugins of a host share.
 pub(crate) struct Shared {
-    pub(crate) engine: Engine,
-    pub(crate) linker: Linker<GuestState>,
-    pub(crate) cache: Option<Cache>,
+    pub(crate) engines: Engines,
     pub(crate) compiler: Compiler,
     pub(crate) listener: Option<LoadListener>,
     pub(crate) descriptors: Descriptors,
@@ -40,7 +37,7 @@ pub(crate) struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("Shared").field("engines", &self.engines).finish_non_exhaustive()
     }
 }
 
@@ -54,7 +51,9 @@ pub(crate) struct Plugin {
     pub(crate) file: Option<Arc<Path>>,
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) from_cache: bool,
-    code: Arc<Slot>,
+    given: Option<Given>,
+    by_fuel: OnceLock<Arc<Slot>>,
+    by_time: OnceLock<Arc<Slot>>,
 }
 
 /// Where a plugin comes from.
@@ -64,6 +63,17 @@ pub(crate) struct Origin {
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
     pub(crate) file: Option<Arc<Path>>,
+    pub(crate) given: Option<Given>,
+}
+
+/// A component that came as bytes: it is kept, since a policy can ask for another engine than the one it was compiled for.
+#[derive(Clone)]
+pub(crate) struct Given(pub(crate) Arc<[u8]>);
+
+impl std::fmt::Debug for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Given").field(&self.0.len()).finish()
+    }
 }
 
 impl Plugin {
@@ -74,9 +84,9 @@ impl Plugin {
         descriptor: Arc<Descriptor>,
         from_cache: bool,
     ) -> Arc<Self> {
-        let Origin { id, digest, bytes, file } = origin;
-        let code = shared.resident.slot(file.is_some());
-        Arc::new(Self { shared, id, digest, bytes, file, descriptor, from_cache, code })
+        let Origin { id, digest, bytes, file, given } = origin;
+        let (by_fuel, by_time) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { shared, id, digest, bytes, file, descriptor, from_cache, given, by_fuel, by_time })
     }
 
     /// The version it claims.
@@ -90,60 +100,72 @@ impl Plugin {
         Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest })
     }
 
-    /// The code, if it is in memory.
-    pub(crate) fn loaded(&self) -> Guard<Option<Arc<Code>>> {
-        self.code.code()
+    /// The place of its code for one engine. Few plugins have any for the other.
+    fn slot(&self, metering: Metering) -> &Arc<Slot> {
+        let place = match metering {
+            Metering::Fuel => &self.by_fuel,
+            Metering::Time => &self.by_time,
+        };
+        place.get_or_init(|| self.shared.resident.slot(self.file.is_some()))
+    }
+
+    /// The code for an engine, if it is in memory.
+    pub(crate) fn loaded(&self, metering: Metering) -> Guard<Option<Arc<Code>>> {
+        self.slot(metering).code()
     }
 
     /// Notes that it is called.
-    pub(crate) fn called(&self, now: Instant) {
-        self.code.used(now);
+    pub(crate) fn called(&self, metering: Metering, now: Instant) {
+        self.slot(metering).used(now);
     }
 
     /// Its code is there to stay: its file holds something else now.
-    pub(crate) fn stay(&self) {
-        self.code.stay();
+    pub(crate) fn stay(&self, metering: Metering) {
+        self.slot(metering).stay();
     }
 
-    /// The code, from memory, from the cache, or compiled again from the file.
+    /// The code for an engine, from memory, from the cache, or compiled again.
     ///
     /// # Errors
-    /// When the cache lost the code and the file is gone or not the same any more.
-    pub(crate) async fn code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
-        self.called(Instant::now());
-        if let Some(code) = &*self.loaded() {
+    /// When the cache has no such code and the file is gone or not the same any more.
+    pub(crate) async fn code(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
+        self.called(metering, Instant::now());
+        if let Some(code) = &*self.loaded(metering) {
             return Ok(Arc::clone(code));
         }
-        let _alone = self.code.loading.lock().await;
-        if let Some(code) = &*self.loaded() {
+        let _alone = self.slot(metering).loading.lock().await;
+        if let Some(code) = &*self.loaded(metering) {
             return Ok(Arc::clone(code));
         }
-        self.load_code().await
+        self.load_code(metering).await
     }
 
-    async fn load_code(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
+    async fn load_code(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
         let cached = self.off_the_async_threads(move || {
-            let shared = &plugin.shared;
-            let cached = shared.cache.as_ref().and_then(|cache| {
+            let linked = plugin.shared.engine(metering)?;
+            let cached = linked.cache.as_ref().and_then(|cache| {
                 let hit: Hit = cache.get(&plugin.digest)?;
-                let component = cache.code(&shared.engine, &plugin.digest, &hit)?;
+                let component = cache.code(&linked.engine, &plugin.digest, &hit)?;
                 Some((component, cache.code_file(&plugin.digest)))
             });
             let Some((component, file)) = cached else { return Ok(None) };
-            let code = shared.link(&component)?;
-            plugin.code.put(Arc::clone(&code), Some(file));
+            let code = Arc::new(Code::link(linked, &component)?);
+            plugin.slot(metering).put(Arc::clone(&code), Some(file));
             Ok(Some(code))
         });
         match cached.await? {
             Some(code) => Ok(code),
-            None => self.compile_again().await,
+            None => self.compile_again(metering).await,
         }
     }
 
-    async fn compile_again(self: &Arc<Self>) -> Result<Arc<Code>, LoadError> {
+    async fn compile_again(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
         let read = self.off_the_async_threads(move || {
+            if let Some(Given(bytes)) = &plugin.given {
+                return Ok(bytes.to_vec());
+            }
             let Some(file) = &plugin.file else {
                 return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
             };
@@ -154,12 +176,13 @@ impl Plugin {
             Ok(bytes)
         });
         let (shared, bytes) = (&self.shared, read.await?);
+        let linked = Arc::clone(shared.engine(metering)?);
         let told = Told::begin(shared.listener.as_ref(), &self.id, self.bytes);
-        let compiled = shared.compiler.compile(&shared.engine, bytes).await?;
+        let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
         drop(told);
         let plugin = Arc::clone(self);
         let store = self.off_the_async_threads(move || {
-            let code = plugin.shared.link(&compiled.component)?;
+            let code = Arc::new(Code::link(&linked, &compiled.component)?);
             plugin.keep(compiled, Arc::clone(&code));
             Ok(code)
         });
@@ -168,7 +191,7 @@ impl Plugin {
 
     /// Stores what was compiled, where there is a cache, and keeps its code in memory. Blocks.
     pub(crate) fn keep(&self, compiled: Compiled, code: Arc<Code>) {
-        let cached = self.shared.cache.as_ref().and_then(|cache| {
+        let cached = code.linked().cache.as_ref().and_then(|cache| {
             let stored =
                 compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
             stored
@@ -178,7 +201,7 @@ impl Plugin {
                 .ok()
                 .map(|()| cache.code_file(&self.digest))
         });
-        self.code.put(code, cached);
+        self.slot(code.engine().metering).put(code, cached);
     }
 
     async fn off_the_async_threads<T: Send + 'static>(
@@ -190,8 +213,8 @@ impl Plugin {
 }
 
 impl Shared {
-    /// Links a component with what guests may import.
-    pub(crate) fn link(&self, component: &Component) -> Result<Arc<Code>, LoadError> {
-        Code::link(&self.engine, &self.linker, component).map(Arc::new)
+    /// An engine, with what guests in it may import. Blocks for a moment the first time.
+    pub(crate) fn engine(&self, metering: Metering) -> Result<&Arc<Linked>, LoadError> {
+        self.engines.of(metering).map_err(|error| LoadError::Host(error.to_string()))
     }
 }

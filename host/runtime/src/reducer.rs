@@ -15,6 +15,7 @@ use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext
 use crate::breaker::Breaker;
 use crate::capability::Capabilities;
 use crate::code;
+use crate::engine::Metering;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
@@ -40,7 +41,7 @@ impl PluginReducer {
         // Never fires: who cancels the call drops this future.
         let cancel = CancellationToken::new();
         self.breaker.check()?;
-        let code = self.plugin.code().await.map_err(|e| failed(e.to_string()))?;
+        let code = self.plugin.code(Metering::of(&self.limits)).await.map_err(|e| failed(e.to_string()))?;
         let _place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, &cancel).await?;
         let pass = self.breaker.pass()?;
         let Some(pre) = &code.reducers else { return Err(failed("it has lost its reducers".to_owned())) };
@@ -48,7 +49,7 @@ impl PluginReducer {
         let state =
             GuestState::new(Seal::Sealed, &self.limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let bounds =
-            Bounds { engine: &shared.engine, plugin: &self.plugin.id, limits: &self.limits, cancel: &cancel };
+            Bounds { engine: code.engine(), plugin: &self.plugin.id, limits: &self.limits, cancel: &cancel };
         let input = to_guest(input);
         let context = GuestContext {
             tool_name: ctx.tool_name.to_owned(),

@@ -137,7 +137,8 @@ impl Host {
         let index = |one: &mut Directory| Some((one.path.clone(), one.index()?));
         let indexes: Vec<(PathBuf, Index)> = directories.iter_mut().filter_map(index).collect();
         drop(directories);
-        let Some(cache) = self.installed.shared.cache.clone().filter(|_| !indexes.is_empty()) else { return };
+        let cache = self.installed.shared.engines.cache().filter(|_| !indexes.is_empty());
+        let Some(cache) = cache.cloned() else { return };
         let keep = move || {
             for (dir, index) in &indexes {
                 if let Err(error) = cache.put_index(dir, index) {
@@ -179,8 +180,9 @@ impl Host {
         for id in report.problems.iter().filter(|problem| problem.kept).filter_map(|one| one.plugin.as_ref())
         {
             let Some(running) = self.installed.loaded().plugins.get(id).cloned() else { continue };
-            running.plugin.stay();
-            if let Err(error) = running.plugin.code().await {
+            let metering = running.metering();
+            running.plugin.stay(metering);
+            if let Err(error) = running.plugin.code(metering).await {
                 tracing::warn!(plugin = %id, %error, "the version that goes on has no code any more");
             }
         }

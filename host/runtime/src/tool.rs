@@ -22,6 +22,7 @@ use crate::capability::{
     Capabilities, GrantedUnder, RunningCall, attachments, context, http, invoke, log, process, secrets,
 };
 use crate::code::{Code, Contract, Tools};
+use crate::engine::Metering;
 use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
@@ -113,13 +114,14 @@ impl PluginTool {
         let shared = &self.plugin.shared;
         self.breaker.check()?;
         // Before the place: nobody else is to wait while this plugin is mapped or compiled.
-        let loaded = self.plugin.loaded();
+        let metering = Metering::of(&self.limits);
+        let loaded = self.plugin.loaded(metering);
         let brought;
         let code = match &*loaded {
             Some(code) => code,
             None => {
                 // In a box: that it happens once, each call is not to pay for in memory.
-                brought = Box::pin(self.code(ctx)).await?;
+                brought = Box::pin(self.code(ctx, metering)).await?;
                 &brought
             }
         };
@@ -142,7 +144,7 @@ impl PluginTool {
         let place = Held::of(place, onward.filter(|_| step.is_some()));
         let state = self.state(ctx, seal, place.caller()).map_err(|e| Failure::Host(e.to_string()))?;
         let bounds = Bounds {
-            engine: &shared.engine,
+            engine: code.engine(),
             plugin: &self.plugin.id,
             limits: &self.limits,
             cancel: ctx.cancel(),
@@ -236,13 +238,13 @@ impl PluginTool {
     }
 
     /// Maps or compiles the plugin's code.
-    async fn code(&self, ctx: &CallContext) -> Result<Arc<Code>, Failure> {
+    async fn code(&self, ctx: &CallContext, metering: Metering) -> Result<Arc<Code>, Failure> {
         let code = tokio::select! {
             biased;
             () = ctx.cancel().cancelled() => {
                 return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
             }
-            code = self.plugin.code() => code,
+            code = self.plugin.code(metering) => code,
         };
         code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))
     }
@@ -254,7 +256,7 @@ impl PluginTool {
         caller: Option<Caller>,
     ) -> wasmtime::Result<GuestState> {
         let began = Instant::now();
-        self.plugin.called(began);
+        self.plugin.called(Metering::of(&self.limits), began);
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
         let capabilities = Capabilities {

@@ -23,7 +23,7 @@ use toolbay_core::text::one_line;
 use crate::capability::process::cage::{self, Confinement};
 use crate::code;
 use crate::digest::sha256;
-use crate::engine::Engine;
+use crate::engine::{Engine, Metering};
 use crate::error::LoadError;
 use crate::file::MAX_COMPONENT_BYTES;
 
@@ -51,6 +51,8 @@ const NICENESS: i32 = 5;
 struct Job {
     /// Bytes of the component.
     bytes: u64,
+    /// For which engine.
+    metering: Metering,
     /// Its own bounds: address space in bytes, CPU time in seconds.
     memory: u64,
     seconds: u64,
@@ -81,11 +83,11 @@ enum Answer {
 /// the log says so.
 pub(crate) async fn ask(
     program: &Path,
-    component: Vec<u8>,
+    (component, metering): (Vec<u8>, Metering),
     timeout: Duration,
     told: &Once,
 ) -> Result<Vec<u8>, LoadError> {
-    let (Said { held, answer }, code) = converse(program, component, timeout).await?;
+    let (Said { held, answer }, code) = converse(program, (component, metering), timeout).await?;
     if !held.seccomp {
         told.call_once(|| {
             let held = held.shown();
@@ -108,7 +110,8 @@ pub(crate) async fn ask(
 
 /// Starts a worker for nothing, to hear what holds it.
 pub(crate) async fn confinement(program: &Path) -> Result<Confinement, LoadError> {
-    let said = tokio::time::timeout(MAX_START, converse(program, Vec::new(), MAX_START)).await;
+    let said =
+        tokio::time::timeout(MAX_START, converse(program, (Vec::new(), Metering::Fuel), MAX_START)).await;
     let (said, _) = said.map_err(|_| failed("says nothing"))??;
     Ok(said.held)
 }
@@ -119,7 +122,7 @@ fn failed(what: &str) -> LoadError {
 
 async fn converse(
     program: &Path,
-    component: Vec<u8>,
+    (component, metering): (Vec<u8>, Metering),
     timeout: Duration,
 ) -> Result<(Said, Vec<u8>), LoadError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
@@ -141,7 +144,7 @@ async fn converse(
         return Err(LoadError::Host("the compile worker has no pipes".to_owned()));
     };
     let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
-    let job = Job { bytes: component.len() as u64, memory: MAX_MEMORY, seconds };
+    let job = Job { bytes: component.len() as u64, metering, memory: MAX_MEMORY, seconds };
     let tell = async {
         let mut line = serde_json::to_vec(&job)?;
         line.push(b'\n');
@@ -188,7 +191,7 @@ pub fn run_compile_worker() -> std::io::Result<()> {
     let mut component = Vec::new();
     (&mut stdin).take(job.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || end_with(stdin))?;
-    let (answer, code) = compile(&component);
+    let (answer, code) = compile(&component, job.metering);
     let mut stdout = std::io::stdout().lock();
     serde_json::to_writer(&mut stdout, &Said { held, answer })?;
     stdout.write_all(b"\n")?;
@@ -216,8 +219,8 @@ fn end_with(mut stdin: impl Read) {
     std::process::abort();
 }
 
-fn compile(component: &[u8]) -> (Answer, Vec<u8>) {
-    let answer = match Engine::compiling() {
+fn compile(component: &[u8], metering: Metering) -> (Answer, Vec<u8>) {
+    let answer = match Engine::compiling(metering) {
         Ok(engine) => code::precompile(&engine, component),
         Err(error) => Err(LoadError::Host(error.to_string())),
     };

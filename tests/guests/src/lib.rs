@@ -63,6 +63,8 @@ mod bindings {
     }
 }
 
+pub mod compute;
+
 /// The imports of the contract, one module per interface.
 pub use bindings::imports::toolbay::plugin as host;
 /// The types of the contract.

@@ -122,7 +122,7 @@ fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<(), Stop
         ("the longest took", format!("{most} us")),
         ("as one batch", format!("{batch} calls/s")),
         ("the guest took, of one call", format!("{} us", usage.wall_us)),
-        ("its fuel", usage.fuel.to_string()),
+        ("its fuel", usage.fuel.map_or_else(|| "not counted".to_owned(), |fuel| fuel.to_string())),
         ("its memory at most", memory),
     ] {
         writeln!(out, "{what:<32}{value:>16}")?;

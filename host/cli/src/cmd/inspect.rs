@@ -44,6 +44,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
         "about": info.about,
         "imports": info.imports,
         "contract": parts.contract(),
+        "fuel": fuel(host, info),
         "parts": {"code": parts.code, "data": parts.data, "rest": parts.rest, "custom": parts.custom},
         "reducers": info.reducers,
         "offers": info.offers.as_ref().map(offered),
@@ -86,6 +87,9 @@ fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
     }
     let imports = if info.imports.is_empty() { "nothing".to_owned() } else { info.imports.join(" ") };
     writeln!(out, "  {DIM}imports {DIM:#} {imports}")?;
+    if fuel(host, info).is_none() {
+        writeln!(out, "  {DIM}fuel    {DIM:#} not counted: `timeout` alone ends what does not end")?;
+    }
     for entry in super::tools(host, &info.id) {
         show_tool(&mut out, &entry)?;
     }
@@ -96,6 +100,11 @@ fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
         show_offers(&mut out, info, document)?;
     }
     out.flush()
+}
+
+/// The fuel of a call, unless a tool's own section says otherwise; `None`: work is not counted.
+fn fuel(host: &Host, info: &PluginInfo) -> Option<u64> {
+    host.policy().limits(&info.id, None).fuel
 }
 
 /// What its file is made of; nothing is known if it is gone.

@@ -3,6 +3,8 @@
 use std::io::Write;
 
 use toolbay::LoadedCode;
+use toolbay_core::name::{SEAM, ToolName};
+use toolbay_core::policy::Policy;
 use toolbay_core::quantity;
 use toolbay_core::registry::{Flags, ToolStatus};
 use toolbay_core::text::one_line;
@@ -56,6 +58,14 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
             false => writeln!(out, "mcp:{}\t{line}", server.name)?,
         }
     }
+    let free = uncounted(&host.policy(), &tools);
+    if !free.is_empty() {
+        let free = one_line(&free.join(", "), MAX_REASON);
+        match output::stdout_is_terminal() {
+            true => writeln!(out, "{NAME}work is not counted{NAME:#}  {DIM}{free}{DIM:#}")?,
+            false => writeln!(out, "not-counted\t{free}")?,
+        }
+    }
     let code = code(host.loaded_code());
     match output::stdout_is_terminal() {
         true => writeln!(out, "{NAME}code in memory{NAME:#}  {DIM}{}{DIM:#}", code.replace('\t', "  "))?,
@@ -70,6 +80,16 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     }
     out.flush()?;
     Ok(Verdict::Good)
+}
+
+/// The tools whose work is not counted, so that their time-out alone ends what does not end.
+fn uncounted<'a>(policy: &Policy, tools: &'a [ToolStatus]) -> Vec<&'a str> {
+    let is_free = |tool: &&ToolStatus| {
+        let ToolSource::Plugin { id, .. } = &*tool.source else { return false };
+        let bare = tool.name.split_once(SEAM).and_then(|(_, bare)| ToolName::new(bare).ok());
+        policy.limits(id, bare.as_ref()).fuel.is_none()
+    };
+    tools.iter().filter(is_free).map(|tool| tool.name.as_str()).collect()
 }
 
 /// How much code of plugins is in memory.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::fuel::shown;
 use super::{HostLimits, Limit, Limits, LimitsPatch, Origin, SERVICE_KEYS};
 use crate::quantity::{show_bytes, show_duration};
 
@@ -60,7 +61,7 @@ type Field = (&'static str, String, fn(&LimitsPatch) -> bool);
 
 fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
     rows! { l;
-        fuel = l.fuel.to_string();
+        fuel = shown(l.fuel);
         timeout = show_duration(l.timeout);
         memory = show_bytes(l.memory_bytes);
         table_elements = l.table_elements.to_string();

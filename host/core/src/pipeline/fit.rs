@@ -143,6 +143,9 @@ impl<'a> Outgoing<'a> {
     /// beside a block is not marked, but neutral; it is not cut, since half an address is none: where it does not fit, the
     /// block goes.
     async fn blocks(&mut self, output: &mut ToolOutput) {
+        if output.content.is_empty() {
+            return;
+        }
         let mut left = self.budget.saturating_sub(output.value.chars().count());
         let mut gone = String::new();
         let mut blocks = Vec::with_capacity(output.content.len());
@@ -183,6 +186,9 @@ impl<'a> Outgoing<'a> {
         let (shown, more) = body.as_ref().map_or((text.as_str(), 0), |(body, more)| (&**body, *more));
         let extra = if shown.is_empty() { 0 } else { more } + note.chars().count();
         let fits = budget.checked_sub(extra).is_some_and(|room| budget::over(shown, room).is_none());
+        if fits && self.mark.is_none() && note.is_empty() {
+            return None;
+        }
         let total = text.chars().count();
         let mut rest = String::new();
         if !fits {

@@ -482,7 +482,7 @@ async fn a_result_is_looked_up_only_where_the_operator_said_so() {
     }
     assert_eq!((without.ran(), with.ran()), (3, 2), "the order and the spelling of arguments do not count");
     let hit = with.call(&session, "{\"n\":2}").await;
-    assert_eq!((text(&hit), hit.usage.fuel, hit.cost_usd()), ("run 2: {\"n\":2}", 0, None));
+    assert_eq!((text(&hit), hit.usage.fuel, hit.cost_usd()), ("run 2: {\"n\":2}", Some(0), None));
     assert!(hit.cached.is_some());
     let records = with.audit.take();
     assert_eq!(records.iter().map(|r| r.cached).collect::<Vec<_>>(), [false, true, false, true]);

@@ -44,7 +44,7 @@ impl Invoke for Actor {
                 Some("panic") => panic!("the tool panicked"),
                 _ => Ok(ToolOutput { cost_usd, ..ToolOutput::text(format!("run {ran}: {}", call.args())) }),
             };
-            Invocation { result, usage: Usage { fuel: 7, ..Usage::default() } }
+            Invocation { result, usage: Usage { fuel: Some(7), ..Usage::default() } }
         })
     }
 }

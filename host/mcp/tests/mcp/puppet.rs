@@ -53,7 +53,7 @@ impl Drop for Dropped {
 impl Invoke for Puppet {
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         Box::pin(async move {
-            let usage = Usage { fuel: 7, args_bytes: call.args().len() as u64, ..Usage::default() };
+            let usage = Usage { fuel: Some(7), args_bytes: call.args().len() as u64, ..Usage::default() };
             Invocation { result: self.act(call, ctx).await, usage }
         })
     }

@@ -187,6 +187,7 @@ fn unread(loader: &Loader, asked: &Asked, task: &Task) -> Option<Known> {
         digest: hashed.digest,
         bytes: hashed.bytes,
         file: Some(Arc::clone(&task.file)),
+        given: None,
     };
     let plugin = loader.known(&origin, asked).ok()??;
     let digest = Some(origin.digest);

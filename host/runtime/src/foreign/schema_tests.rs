@@ -5,7 +5,7 @@ use wasmtime::component::Component;
 
 use super::super::{functions, values};
 use super::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Metering};
 
 /// The function `f` with one parameter `x`, a list of the type that these definitions end with: `$t`.
 fn function(types: &str) -> ComponentFunc {
@@ -21,7 +21,7 @@ fn function(types: &str) -> ComponentFunc {
                 (canon lift (core func $i "f")
                     (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#
     );
-    let engine = Engine::compiling().unwrap();
+    let engine = Engine::compiling(Metering::Fuel).unwrap();
     let component = Component::new(&engine.wasmtime, wat::parse_str(&text).unwrap()).unwrap();
     let mut found = functions(&engine, &component.component_type()).unwrap();
     found.pop().unwrap().ty

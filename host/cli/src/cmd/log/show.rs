@@ -59,7 +59,10 @@ fn call(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
     let number = |pointer: &str| record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     write!(out, "{style}{outcome:16}{style:#} {NAME}{tool}{NAME:#}  {}", duration(number("/duration_us")))?;
     let memory = number("/usage/peak_memory_bytes") >> 20;
-    write!(out, "  {DIM}fuel {}, {memory} MiB{DIM:#}", number("/usage/fuel"))?;
+    // Absent where no guest ran, or its work is not counted.
+    let fuel = record.pointer("/usage/fuel").and_then(Value::as_u64);
+    let fuel = fuel.map_or_else(|| "no fuel".to_owned(), |fuel| format!("fuel {fuel}"));
+    write!(out, "  {DIM}{fuel}, {memory} MiB{DIM:#}")?;
     for (name, key) in [("session", "session_id"), ("profile", "profile")] {
         if !text(record, key).is_empty() {
             write!(out, "  {DIM}{name} {}{DIM:#}", one_line(text(record, key), MAX))?;
@@ -131,6 +134,8 @@ struct OfTool {
     refusals: u64,
     durations: Vec<u64>,
     fuel: u64,
+    /// The calls whose fuel was counted.
+    metered: u64,
 }
 
 impl Stats {
@@ -143,7 +148,10 @@ impl Stats {
         *tool.outcomes.entry(one_line(text(record, "outcome"), MAX)).or_default() += 1;
         tool.refusals += refusals(record).count() as u64;
         tool.durations.push(number("/duration_us"));
-        tool.fuel = tool.fuel.saturating_add(number("/usage/fuel"));
+        if let Some(fuel) = record.pointer("/usage/fuel").and_then(Value::as_u64) {
+            tool.fuel = tool.fuel.saturating_add(fuel);
+            tool.metered += 1;
+        }
     }
 
     pub(super) fn show(mut self) -> std::io::Result<()> {
@@ -161,7 +169,8 @@ impl Stats {
                 let place = (calls * percent).div_ceil(100).saturating_sub(1);
                 duration(stats.durations.get(place).copied().unwrap_or(0))
             };
-            let fuel = stats.fuel / (calls as u64).max(1);
+            let fuel = stats.fuel.checked_div(stats.metered);
+            let fuel = fuel.map_or_else(|| "-".to_owned(), |fuel| fuel.to_string());
             write!(
                 out,
                 "{NAME}{tool:width$}{NAME:#}  {calls:>7}  {:>9}  {:>9}  {fuel:>14} ",

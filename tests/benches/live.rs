@@ -1,0 +1,77 @@
+//! A thousand instances that are there at once: the memory that each takes, in a process of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext};
+
+use crate::apart;
+use crate::figures::keep;
+use crate::floor::{ARGS, Bare, Held};
+
+const INSTANCES: u32 = 1000;
+const POLICY: &str = "version = 1\n[host]\nparallel_calls = 1000\n[limits]\nconcurrency = 1000\n";
+/// How long the calls wait.
+const WAIT: Duration = Duration::from_secs(3);
+
+pub(crate) fn run() {
+    if let Some(part) = apart::asked() {
+        let (side, which) = part.split_once(' ').unwrap();
+        let [resident, share] = if side == "bare" { bare() } else { library() };
+        return apart::tell(if which == "resident" { resident } else { share });
+    }
+    println!(
+        "\n| {INSTANCES} live instances | KiB each | resident, counting shared pages in each |\n|---|---|---|"
+    );
+    for (side, what) in [
+        ("bare", "bare wasmtime: a store, an instance that has answered"),
+        ("library", "`call_all`: a call that waits, all of it"),
+    ] {
+        let [share, resident] =
+            ["share", "resident"].map(|which| apart::figure("live", &format!("{side} {which}")));
+        println!("| {what} | {share:.1} | {resident:.1} |");
+        keep(&format!("live_{side}_kib"), share);
+    }
+}
+
+fn bare() -> [f64; 2] {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let bare = Bare::of_many(guest_artifacts::BENCH_ECHO, Held::BY_BOTH, INSTANCES, |_| {});
+    drop(runtime.block_on(bare.live("echo", ARGS)));
+    let before = apart::memory();
+    let live: Vec<_> = (0..INSTANCES).map(|_| runtime.block_on(bare.live("echo", ARGS))).collect();
+    let after = apart::memory();
+    drop(live);
+    each(before, after)
+}
+
+fn library() -> [f64; 2] {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let policy = Policy::parse(POLICY, Path::new("/"), None).unwrap();
+    let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
+    let bytes = std::fs::read(guest_artifacts::HOSTILE_SLEEP).unwrap();
+    runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+    let call = |wait: Duration| {
+        let (host, view) = (host.clone(), host.view(Filter::default()));
+        runtime.spawn(async move {
+            let calls = vec![ToolCall::new("1", "bench__sleep", format!(r#"{{"ms":{}}}"#, wait.as_millis()))];
+            let results = host.call_all(&view, calls, TurnContext::default()).await;
+            assert!(results[0].result.is_ok(), "{:?}", results[0]);
+        })
+    };
+    runtime.block_on(call(Duration::from_millis(1))).unwrap();
+    let (before, start) = (apart::memory(), Instant::now());
+    let all: Vec<_> = (0..INSTANCES).map(|_| call(WAIT)).collect();
+    std::thread::sleep(WAIT / 2);
+    let after = apart::memory();
+    all.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    assert!(start.elapsed() < 2 * WAIT, "they were not there at once");
+    each(before, after)
+}
+
+fn each(before: [f64; 2], after: [f64; 2]) -> [f64; 2] {
+    let [resident, share] = [0, 1].map(|at| (after[at] - before[at]) / f64::from(INSTANCES));
+    [resident, share]
+}

@@ -1,0 +1,106 @@
+//! What it costs guests that compute to be held: by epochs, which end them at their deadline and make them give way, and by
+//! fuel, which counts what they do.
+//!
+//! `cargo bench --bench all -- metering`. The same component in engines with and without each; the machine's own code, from
+//! the same source, beside them; and the library under a policy with fuel and one without.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+
+use crate::figures::{keep, rounds};
+use crate::floor::{Bare, Held};
+
+#[path = "../guests/src/compute.rs"]
+#[allow(unreachable_pub, reason = "guests have it as a module of a library")]
+mod compute;
+
+/// A tool of the guest, its arguments, and the same for the machine.
+type Work = (&'static str, &'static str, &'static str, fn());
+
+const WORK: [Work; 3] = [
+    ("fib", "fib(24), recursive", r#"{"n":24}"#, || {
+        black_box(compute::fib(black_box(24)));
+    }),
+    ("sha256", "SHA-256 of 100 000 bytes", r#"{"n":100000}"#, || {
+        black_box(compute::sha256_of_zeros(black_box(100_000)));
+    }),
+    ("json", "JSON of 75 KB, five times", r#"{"n":600}"#, || {
+        let records = compute::records(black_box(600));
+        black_box((0..5).map(|_| compute::members(&records)).sum::<usize>());
+    }),
+];
+
+const SIDES: [(&str, Held); 4] = [
+    ("neither", Held { by_epochs: false, by_fuel: false }),
+    ("epochs", Held { by_epochs: true, by_fuel: false }),
+    ("fuel", Held { by_epochs: false, by_fuel: true }),
+    ("both", Held { by_epochs: true, by_fuel: true }),
+];
+
+pub(crate) fn run() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let bare = SIDES.map(|(_, held)| Bare::held(guest_artifacts::BENCH_COMPUTE, held, |_| {}));
+    let library = ["", "[limits]\nfuel = \"none\"\n"].map(|policy| Library::new(&runtime, policy));
+    println!(
+        "\n| least of many, µs | machine's code | neither | epochs | fuel | both | `call_all` | the same, `fuel = \"none\"` |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (tool, what, args, native) in WORK {
+        let mut least = [f64::MAX; 7];
+        for _ in 0..rounds(60) {
+            let mut side = 0;
+            let mut next = |took: f64| {
+                least[side] = took.min(least[side]);
+                side += 1;
+            };
+            next(timed(native));
+            for bare in &bare {
+                next(timed(|| drop(runtime.block_on(bare.tool(tool, args, true)))));
+            }
+            for library in &library {
+                next(timed(|| runtime.block_on(library.call(tool, args))));
+            }
+        }
+        let neither = least[1];
+        let cells: Vec<String> =
+            least.iter().map(|took| format!("{took:.0} ({:.2})", took / neither)).collect();
+        println!("| {what} | {} |", cells.join(" | "));
+        keep(&format!("metering_{tool}_epochs"), least[2] / neither);
+        keep(&format!("metering_{tool}_both"), least[4] / neither);
+        keep(&format!("metering_{tool}_call"), least[5] / neither);
+        keep(&format!("metering_{tool}_call_by_time"), least[6] / neither);
+    }
+}
+
+fn timed(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+struct Library {
+    host: Host,
+    view: View,
+}
+
+impl Library {
+    fn new(runtime: &Runtime, policy: &str) -> Self {
+        let policy = Policy::parse(&format!("version = 1\n{policy}"), Path::new("/"), None).unwrap();
+        let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
+        let bytes = std::fs::read(guest_artifacts::BENCH_COMPUTE).unwrap();
+        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+        let view = host.view(Filter::default());
+        Self { host, view }
+    }
+
+    async fn call(&self, tool: &str, args: &str) {
+        let calls = vec![ToolCall::new("1", format!("bench__{tool}"), args)];
+        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
+        assert!(results[0].result.is_ok(), "{:?}", results[0]);
+    }
+}
