@@ -64,12 +64,17 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
             found.push(Candidate { file: Arc::clone(&file), id, beside });
         }
     }
+    let is_whole = named.is_empty();
     for (name, ids) in named {
         found.extend(ids.into_iter().map(|id| Candidate {
             file: dir.join(name).into(),
             id: Err(LoadError::Absent(id.clone())),
             beside: false,
         }));
+    }
+    if !is_whole {
+        // In the order of names, as at each later look.
+        found.sort_by(|one, other| one.file.cmp(&other.file));
     }
     Ok(found)
 }
