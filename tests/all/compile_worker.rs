@@ -24,7 +24,7 @@ fn waiting(bytes: usize) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let job = format!("{{\"bytes\":{bytes},\"memory\":4294967296,\"seconds\":60}}\n");
+    let job = format!("{{\"bytes\":{bytes},\"metering\":\"Fuel\",\"memory\":4294967296,\"seconds\":60}}\n");
     worker.stdin.as_mut().unwrap().write_all(job.as_bytes()).unwrap();
     worker
 }
