@@ -90,7 +90,7 @@ impl Default for Options {
             // Four times what the host runs at once by default: enough to keep it busy, few enough to hold in memory.
             max_in_flight: 256,
             // Far above what clients take (40 to 128 tools); all of an ordinary registry fit into one page.
-            page_size: 500,
+            page_size: 1000,
             // Four times the default of `args_bytes`.
             max_line_bytes: 16 << 20,
             budget_chars: DEFAULT_BUDGET_CHARS,
