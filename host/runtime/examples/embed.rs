@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for done in host.call_all(&view, calls, turn).await {
         match done.result {
             Ok(output) => {
-                println!("{}: {} ({} fuel)", done.call_id, output.value, done.usage.fuel.unwrap_or_default())
+                println!("{}: {} ({} fuel)", done.call_id, output.value, done.usage.fuel.unwrap_or_default());
             }
             // The tool, or a gate before it, said no: the model can read why and do better.
             Err(Failure::Refused(error)) => println!("{}: {}: {error}", done.call_id, error.code.as_str()),

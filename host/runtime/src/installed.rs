@@ -268,7 +268,7 @@ impl Installed {
         let mut after = Loaded::default();
         let mut report = LoadReport::default();
         for (placed, (file, choices)) in all_placed.into_iter().zip(ways) {
-            problems.extend(refusals(&placed, file));
+            problems.extend(refusals(&placed, file.as_deref()));
             let Some(running) = placed.choice.and_then(|index| choices.get(index)) else { continue };
             after.order.push(placed.plugin.clone());
             after.plugins.insert(placed.plugin, Arc::clone(running));

@@ -47,7 +47,10 @@ pub(crate) struct Contents {
 /// What the cache said of components while one look is worked off, by their digests and for which engine they are to be
 /// compiled: each is asked for once.
 #[derive(Default)]
-pub(crate) struct Asked(Mutex<HashMap<(Digest, Metering), Option<Arc<Descriptor>>>>);
+pub(crate) struct Asked(Mutex<HashMap<(Digest, Metering), Answered>>);
+
+/// What the cache knows of a component, if it does.
+type Answered = Option<Arc<Descriptor>>;
 
 /// An interface of the contract that no tool declares is denied; it is told, because either a declaration was forgotten
 /// or the component does what it does not say. Not where the contract is imported as a whole: that is the toolchain's.

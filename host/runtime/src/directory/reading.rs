@@ -170,7 +170,7 @@ fn read_one(loader: &Loader, asked: &Asked, task: &Task) -> Read {
         return Read::Done(Some(known));
     }
     match open(task) {
-        Err(known) => Read::Done(known),
+        Err(known) => Read::Done(known.map(|known| *known)),
         Ok((contents, now)) => match loader.known(&contents.origin, asked) {
             Ok(Some(plugin)) => Read::Done(Some(now.with(Ok(plugin)))),
             Ok(None) => Read::Slow { bytes: contents.origin.bytes },
@@ -203,11 +203,11 @@ async fn compile_one(loader: &Loader, task: &Arc<Task>) -> Option<Known> {
         let (contents, now) = open(&of_task)?;
         // Another one with the same bytes may have been compiled meanwhile.
         let known = of_loader.known(&contents.origin, &Asked::default());
-        Ok::<_, Option<Known>>((contents, now, known))
+        Ok::<_, Option<Box<Known>>>((contents, now, known))
     });
     let (contents, now, known) = match read.await {
         Ok(Ok(read)) => read,
-        Ok(Err(known)) => return known,
+        Ok(Err(known)) => return known.map(|known| *known),
         Err(error) => return failed(LoadError::Host(error.to_string())),
     };
     let prepared = match known {
@@ -222,11 +222,11 @@ async fn compile_one(loader: &Loader, task: &Arc<Task>) -> Option<Known> {
 }
 
 /// Reads a file. `Err`: there is no more to be done, for it is being written, can not be read, or is what it was.
-fn open(task: &Task) -> Result<(Contents, Now), Option<Known>> {
+fn open(task: &Task) -> Result<(Contents, Now), Option<Box<Known>>> {
     let Task { key: (_, id), file, seen, still, known, .. } = task;
     let began = SystemTime::now();
     let (contents, stamp) =
-        Loader::read(id.clone(), file).map_err(|error| Some(refused(error, *seen, None)))?;
+        Loader::read(id.clone(), file).map_err(|error| Some(Box::new(refused(error, *seen, None))))?;
     if *still && stamp != *seen {
         return Err(None);
     }
@@ -235,7 +235,7 @@ fn open(task: &Task) -> Result<(Contents, Now), Option<Known>> {
     // Content decides: what is the same is the same plugin. What was refused for a reason that may pass is not.
     match known {
         Some(known) if known.digest.as_ref() == Some(&digest) && known.again.is_none() => {
-            Err(Some(Known { stamp, stands, unopened: false, ..known.clone() }))
+            Err(Some(Box::new(Known { stamp, stands, unopened: false, ..known.clone() })))
         }
         _ => Ok((contents, Now { stamp, stands, digest })),
     }

@@ -13,12 +13,15 @@ use crate::loader::Loader;
 use crate::plugin::Plugin;
 use crate::report::LoadProblem;
 
+/// A file, and what each of its choices would be.
+type Way = (Option<Arc<Path>>, Vec<Arc<Running>>);
+
 /// One pass over all slots, before it is swapped in.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// For each step: its file, and what each of its choices would be.
-    pub(super) ways: Vec<(Option<Arc<Path>>, Vec<Arc<Running>>)>,
+    /// For each step.
+    pub(super) ways: Vec<Way>,
     pub(super) problems: Vec<LoadProblem>,
     pub(super) waiting: BTreeMap<PluginId, Arc<Ready>>,
 }
@@ -154,8 +157,8 @@ fn join(plugin: &Arc<Plugin>, loader: &Loader) -> Result<Ready, LoadError> {
 }
 
 /// Why a plugin is not what it was to be first.
-pub(super) fn refusals(placed: &Placed, file: Option<Arc<Path>>) -> Vec<LoadProblem> {
-    let file: PathBuf = file.as_deref().map(Path::to_path_buf).unwrap_or_default();
+pub(super) fn refusals(placed: &Placed, file: Option<&Path>) -> Vec<LoadProblem> {
+    let file: PathBuf = file.map(Path::to_path_buf).unwrap_or_default();
     let problem = |collision: &Collision| LoadProblem {
         file: file.clone(),
         plugin: Some(placed.plugin.clone()),
