@@ -208,9 +208,14 @@ impl Ask {
         bytes
     }
 
+    /// A connection on which nothing is sent yet.
+    pub(crate) async fn connect(&self) -> Wire {
+        Wire::connect(self.address).await
+    }
+
     /// Sends it on a connection of its own, which stays open.
     pub(crate) async fn open(&self) -> Wire {
-        let mut wire = Wire::connect(self.address).await;
+        let mut wire = self.connect().await;
         wire.write(&self.wire()).await;
         wire
     }

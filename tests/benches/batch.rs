@@ -61,7 +61,7 @@ pub(crate) fn run() {
 }
 
 fn host(runtime: &Runtime) -> Host {
-    let audit = Arc::new(crate::calls::Counted::default());
+    let audit = Arc::new(crate::library::Counted::default());
     let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
     let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
     runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();

@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+use tokio::runtime::Runtime;
 
-use crate::figures::{Spread, keep, median, quick, rounds};
+use crate::figures::{Spread, keep, median, quick, rounds, timed};
 use crate::floor::{ARGS, Bare};
+use crate::library::Library;
 
 const ROUNDS: usize = 30;
 const CALLS: usize = 1000;
@@ -28,16 +28,24 @@ pub(crate) fn run() {
     }
 }
 
+fn library(runtime: &Runtime) -> Library {
+    Library::new(runtime, guest_artifacts::BENCH_ECHO, "")
+}
+
+async fn echo(library: &Library) {
+    assert_eq!(library.call("bench__echo", ARGS).await, ARGS);
+}
+
 /// One thread, one call after the other: fresh instance and echo.
 fn fresh_call() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let bare = Bare::new();
-    let library = Library::new(&runtime);
+    let library = library(&runtime);
     let mut rows = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds(ROUNDS) {
         rows[0].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(false)))));
         rows[1].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(true)))));
-        rows[2].extend((0..CALLS).map(|_| timed(|| runtime.block_on(library.call()))));
+        rows[2].extend((0..CALLS).map(|_| timed(|| runtime.block_on(echo(&library)))));
     }
     let [floor, metered, library] = rows.map(Spread::of);
     println!(
@@ -67,7 +75,7 @@ fn two_threads() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     let bare = Arc::new(Bare::new());
-    let library = Arc::new(Library::new(&runtime));
+    let library = Arc::new(library(&runtime));
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..rounds(9) {
         let threads: Vec<_> = (0..2)
@@ -83,7 +91,7 @@ fn two_threads() {
         let tasks: Vec<_> = (0..2)
             .map(|_| {
                 let library = Arc::clone(&library);
-                runtime.spawn(async move { count(|| library.call()).await })
+                runtime.spawn(async move { count(|| echo(&library)).await })
             })
             .collect();
         rates[1].push(tasks.into_iter().map(|t| runtime.block_on(t).unwrap()).sum::<f64>());
@@ -153,43 +161,4 @@ async fn count<F: Future<Output = ()>>(mut call: impl FnMut() -> F) -> f64 {
         calls += 50;
     }
     f64::from(calls) / start.elapsed().as_secs_f64()
-}
-
-fn timed(run: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    run();
-    start.elapsed().as_secs_f64() * 1e6
-}
-
-/// Counts records, so that building one is not optimised away.
-#[derive(Debug, Default)]
-pub(crate) struct Counted(std::sync::atomic::AtomicU64);
-
-impl AuditSink for Counted {
-    fn record(&self, record: AuditRecord) {
-        self.0.fetch_add(record.usage.fuel.unwrap_or_default(), std::sync::atomic::Ordering::Relaxed);
-    }
-    fn decided(&self, _: GrantRecord) {}
-}
-
-struct Library {
-    host: Host,
-    view: View,
-}
-
-impl Library {
-    fn new(runtime: &tokio::runtime::Runtime) -> Self {
-        let policy = Policy::deny_all(Path::new("/"));
-        let host = Host::builder(policy).audit(Arc::new(Counted::default())).build().unwrap();
-        let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
-        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
-        let view = host.view(Filter::default());
-        Self { host, view }
-    }
-
-    async fn call(&self) {
-        let calls = vec![ToolCall::new("1", "bench__echo", ARGS)];
-        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
-        assert_eq!(results[0].result.as_ref().unwrap().value, ARGS);
-    }
 }

@@ -9,14 +9,15 @@ use std::time::Instant;
 
 use tokio::runtime::Runtime;
 use toolbay::core::content::ToolOutput;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
+use toolbay::{HostBuilder, ToolCall, TurnContext, native_tool};
 
 use crate::figures::{keep, median, rounds};
 use crate::floor::{ARGS, Bare};
+use crate::library::Library;
 use crate::plot::{Curve, Plot};
 
 /// Nothing is cut and nothing refused for its size.
-const ROOMY: &str = "version = 1\n[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n[host]\nparallel_calls = 256\n";
+const POLICY: &str = "[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n[host]\nparallel_calls = 256\n";
 const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 /// Of arguments and result; the first are `{"text":""}`, with no text at all.
 const SIZES: [usize; 7] = [11, 100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 10 << 20];
@@ -33,26 +34,20 @@ pub(crate) fn run() {
     by_batch(&runtime);
 }
 
-fn host(runtime: &Runtime) -> Host {
-    let policy = Policy::parse(ROOMY, Path::new("/"), None).unwrap();
-    let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
-    let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
-    runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
-    host
+fn library(runtime: &Runtime) -> Library {
+    Library::new(runtime, guest_artifacts::BENCH_ECHO, POLICY)
 }
 
 /// Microseconds of one call, in a task as a server has it.
-fn one(runtime: &Runtime, host: &Host, view: &View, args: &str, times: usize) -> Vec<f64> {
-    let (host, view, args) = (host.clone(), view.clone(), args.to_owned());
+fn one(runtime: &Runtime, library: &Library, args: &str, times: usize) -> Vec<f64> {
+    let (library, args) = (library.clone(), args.to_owned());
     let task = runtime.spawn(async move {
         let mut taken = Vec::with_capacity(times);
         for _ in 0..times {
-            let calls = vec![ToolCall::new("1", "bench__echo", args.clone())];
-            let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
             let start = Instant::now();
-            let results = host.call_all(&view, calls, turn).await;
+            let text = library.call("bench__echo", &args).await;
             taken.push(start.elapsed().as_secs_f64() * 1e6);
-            assert_eq!(results[0].result.as_ref().unwrap().value.len(), args.len());
+            assert_eq!(text.len(), args.len());
         }
         taken
     });
@@ -63,11 +58,13 @@ fn one(runtime: &Runtime, host: &Host, view: &View, args: &str, times: usize) ->
 fn by_plugins(runtime: &Runtime) {
     let dir = tempfile::tempdir().unwrap();
     let hosts = COUNTS.map(|count| {
-        let host = host(runtime);
+        let cached = |builder: HostBuilder| builder.cache_dir(dir.path().join("cache"));
+        let library = Library::of(guest_artifacts::BENCH_ECHO, POLICY, Path::new("/"), cached);
+        let library = runtime.block_on(library);
         let folder = crate::scale::plugins(dir.path(), &format!("of{count}"), count);
-        let report = runtime.block_on(host.load_dir(&folder)).unwrap();
+        let report = runtime.block_on(library.host.load_dir(&folder)).unwrap();
         assert_eq!(report.loaded.len(), count, "{report:?}");
-        host
+        library.renewed()
     });
     let points = compared(runtime, &hosts);
     keep("plugins_10000_to_1", points[4].1 / points[0].1);
@@ -77,24 +74,23 @@ fn by_plugins(runtime: &Runtime) {
 
 fn by_tools(runtime: &Runtime) {
     let hosts = COUNTS.map(|count| {
-        let host = host(runtime);
+        let library = library(runtime);
         let tool = |n| {
             let tool = native_tool(format!("tool_{n}")).description("Does nothing, as others do.");
             tool.run(|_, _| async { Ok(ToolOutput::text("")) }).unwrap()
         };
-        host.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
-        host
+        library.host.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
+        library.renewed()
     });
     let curve = Curve { name: "one call".to_owned(), points: compared(runtime, &hosts) };
     Plot { name: "tools", x: "tools", y: "µs", curves: vec![curve] }.show();
 }
 
-fn compared(runtime: &Runtime, hosts: &[Host; 5]) -> Vec<(f64, f64)> {
-    let views: Vec<View> = hosts.iter().map(|host| host.view(Filter::default())).collect();
+fn compared(runtime: &Runtime, hosts: &[Library; 5]) -> Vec<(f64, f64)> {
     let mut times: [Vec<f64>; 5] = Default::default();
     for _ in 0..rounds(15) {
-        for ((host, view), times) in hosts.iter().zip(&views).zip(&mut times) {
-            times.extend(one(runtime, host, view, ARGS, 500));
+        for (library, times) in hosts.iter().zip(&mut times) {
+            times.extend(one(runtime, library, ARGS, 500));
         }
     }
     COUNTS.iter().zip(times).map(|(count, mut times)| (*count as f64, median(&mut times))).collect()
@@ -102,8 +98,7 @@ fn compared(runtime: &Runtime, hosts: &[Host; 5]) -> Vec<(f64, f64)> {
 
 /// The same text goes in and comes out.
 fn by_size(runtime: &Runtime) {
-    let host = host(runtime);
-    let view = host.view(Filter::default());
+    let library = library(runtime);
     let bare = Arc::new(Bare::new());
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for size in SIZES {
@@ -123,7 +118,7 @@ fn by_size(runtime: &Runtime) {
                 taken
             });
             taken[0].extend(runtime.block_on(round).unwrap());
-            taken[1].extend(one(runtime, &host, &view, &args, times));
+            taken[1].extend(one(runtime, &library, &args, times));
         }
         let [bare, library] = taken.map(|mut taken| median(&mut taken));
         floor.push((size as f64, bare));
@@ -139,14 +134,13 @@ fn by_size(runtime: &Runtime) {
 
 /// Calls at once, each of a task of its own or all of one batch: how many end in a second.
 fn by_calls(runtime: &Runtime) {
-    let host = host(runtime);
-    let view = host.view(Filter::default());
+    let library = library(runtime);
     let (mut tasks, mut batches) = (Vec::new(), Vec::new());
     for count in AT_ONCE {
         let mut taken = [Vec::new(), Vec::new()];
         for _ in 0..rounds(9) {
-            taken[0].push(in_tasks(runtime, &host, &view, count));
-            taken[1].push(in_batches(runtime, &host, &view, "bench__echo", count));
+            taken[0].push(in_tasks(runtime, &library, count));
+            taken[1].push(in_batches(runtime, &library, "bench__echo", count));
         }
         let [task, batch] = taken.map(|mut taken| median(&mut taken));
         tasks.push((count as f64, task));
@@ -161,18 +155,18 @@ fn by_calls(runtime: &Runtime) {
 
 /// What one call of a batch takes, in the sandbox and of a native tool.
 fn by_batch(runtime: &Runtime) {
-    let host = host(runtime);
+    let library = library(runtime);
     let native = native_tool("native").description("Says the text again.");
     let native =
         native.run(|args, _| async move { Ok(ToolOutput::text(args["text"].as_str().unwrap_or_default())) });
-    host.register(vec![native.unwrap()]).unwrap();
-    let view = host.view(Filter::default());
+    library.host.register(vec![native.unwrap()]).unwrap();
+    let library = library.renewed();
     let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
     for count in BATCHES {
         let mut taken = [Vec::new(), Vec::new()];
         for _ in 0..rounds(9) {
             for (taken, tool) in taken.iter_mut().zip(["bench__echo", "native"]) {
-                taken.push(1e6 / in_batches(runtime, &host, &view, tool, count));
+                taken.push(1e6 / in_batches(runtime, &library, tool, count));
             }
         }
         let [sandbox, plain] = taken.map(|mut taken| median(&mut taken));
@@ -189,16 +183,14 @@ fn by_batch(runtime: &Runtime) {
 
 const CALLS: usize = 10_000;
 
-fn in_tasks(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
+fn in_tasks(runtime: &Runtime, library: &Library, count: usize) -> f64 {
     let start = Instant::now();
     let tasks: Vec<_> = (0..count)
         .map(|_| {
-            let (host, view) = (host.clone(), view.clone());
+            let library = library.clone();
             runtime.spawn(async move {
                 for _ in 0..CALLS / count {
-                    let calls = vec![ToolCall::new("1", "bench__echo", ARGS)];
-                    let results = host.call_all(&view, calls, TurnContext::default()).await;
-                    assert!(results[0].result.is_ok());
+                    library.call("bench__echo", ARGS).await;
                 }
             })
         })
@@ -207,8 +199,8 @@ fn in_tasks(runtime: &Runtime, host: &Host, view: &View, count: usize) -> f64 {
     CALLS as f64 / start.elapsed().as_secs_f64()
 }
 
-fn in_batches(runtime: &Runtime, host: &Host, view: &View, tool: &'static str, count: usize) -> f64 {
-    let (host, view) = (host.clone(), view.clone());
+fn in_batches(runtime: &Runtime, library: &Library, tool: &'static str, count: usize) -> f64 {
+    let Library { host, view } = library.clone();
     let start = Instant::now();
     let task = runtime.spawn(async move {
         for _ in 0..CALLS / count {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 static KEPT: Mutex<BTreeMap<String, f64>> = Mutex::new(BTreeMap::new());
 
@@ -49,6 +50,13 @@ pub(crate) fn rounds(rounds: usize) -> usize {
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// How long something takes, in microseconds.
+pub(crate) fn timed(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64() * 1e6
 }
 
 /// The middle and the nearly worst of some times.

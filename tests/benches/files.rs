@@ -6,15 +6,14 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::time::Instant;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 use wasmtime::component::{ComponentType, Lower};
 
-use crate::figures::median;
+use crate::figures::{median, timed};
 use crate::floor::Bare;
+use crate::library::Library;
 
 const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
 const READS: u32 = 500;
@@ -27,7 +26,7 @@ pub(crate) fn run() {
     let workspace = tempfile::tempdir_in(target).unwrap();
     let root = workspace.path().canonicalize().unwrap();
     let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();
-    let guest = Guest::new(&runtime, &root);
+    let guest = library(&runtime, &root);
     let bare = Handed::new(dir.try_clone().unwrap());
     println!("| read of | side | µs, median | to cap-std | to cap-std in a guest |\n|---|---|---|---|---|");
     for size in SIZES {
@@ -40,9 +39,9 @@ pub(crate) fn run() {
                 (0..READS).for_each(|_| runtime.block_on(async { off_thread(&dir, &name, size).await }));
             }));
             rows[2].push(timed(|| runtime.block_on(bare.read(&name, READS, size))));
-            rows[3].push(timed(|| runtime.block_on(guest.read(&name, READS, size))));
+            rows[3].push(timed(|| runtime.block_on(read(&guest, &name, READS, size))));
         }
-        let [floor, pool, handed, guest] = rows.map(|mut times| median(&mut times));
+        let [floor, pool, handed, guest] = rows.map(|mut times| median(&mut times) / f64::from(READS));
         for (side, time) in [
             ("cap-std", floor),
             ("cap-std in a blocking task", pool),
@@ -140,33 +139,13 @@ async fn off_thread(dir: &Dir, name: &str, size: usize) {
     tokio::task::spawn_blocking(move || plain(&dir, &name, size)).await.unwrap();
 }
 
-/// Microseconds of one read.
-fn timed(run: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    run();
-    start.elapsed().as_secs_f64() * 1e6 / f64::from(READS)
+/// The guest in a host that lets it read the workspace.
+fn library(runtime: &tokio::runtime::Runtime, root: &Path) -> Library {
+    let policy = "[plugins.bench.grant]\nfs_read = [\"$workspace\", \"!**/.env\"]";
+    runtime.block_on(Library::of(guest_artifacts::BENCH_FILES, policy, root, |builder| builder))
 }
 
-struct Guest {
-    host: Host,
-    view: View,
-}
-
-impl Guest {
-    fn new(runtime: &tokio::runtime::Runtime, root: &Path) -> Self {
-        let policy = "version = 1\n[plugins.bench.grant]\nfs_read = [\"$workspace\", \"!**/.env\"]";
-        let policy = Policy::parse(policy, root, None).unwrap();
-        let host = Host::builder(policy).build().unwrap();
-        let bytes = std::fs::read(guest_artifacts::BENCH_FILES).unwrap();
-        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
-        let view = host.view(Filter::default());
-        Self { host, view }
-    }
-
-    async fn read(&self, path: &str, n: u32, size: usize) {
-        let args = format!(r#"{{"path": "{path}", "n": {n}}}"#);
-        let calls = vec![ToolCall::new("1", "bench__read", args)];
-        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
-        assert_eq!(results[0].result.as_ref().unwrap().value, (n as usize * size).to_string());
-    }
+async fn read(library: &Library, path: &str, n: u32, size: usize) {
+    let args = format!(r#"{{"path": "{path}", "n": {n}}}"#);
+    assert_eq!(library.call("bench__read", &args).await, (n as usize * size).to_string());
 }

@@ -18,9 +18,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
 use crate::floor;
+use crate::library::Library;
 use bindings::toolbay::plugin::http_client::{HttpError, HttpRequest, HttpResponse};
 
 mod bindings {
@@ -51,7 +51,7 @@ async fn compare(bytes: usize) {
     let address = serve(bytes).await;
     let mut bare = Bare::new(address).await;
     let client = Pooled::new(address);
-    let library = Library::new(address).await;
+    let (library, args) = (library(address).await, args(address));
     let handed = Handed::new(address);
     let (mut direct, mut pooled, mut floor, mut guest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -69,7 +69,7 @@ async fn compare(bytes: usize) {
         assert_eq!(handed.get().await, (bytes * REQUESTS).to_string());
         floor.push(start.elapsed());
         let start = Instant::now();
-        assert_eq!(library.get().await, (bytes * REQUESTS).to_string());
+        assert_eq!(library.call("bench__fetch", &args).await, (bytes * REQUESTS).to_string());
         guest.push(start.elapsed());
     }
     let median = |mut times: Vec<Duration>| {
@@ -191,7 +191,7 @@ impl Handed {
             })
             .unwrap();
         });
-        Self { bare, args: format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}") }
+        Self { bare, args: args(address) }
     }
 
     async fn get(&self) -> String {
@@ -199,29 +199,16 @@ impl Handed {
     }
 }
 
-struct Library {
-    host: Host,
-    view: View,
-    args: String,
+/// What the guest is asked for.
+fn args(address: SocketAddr) -> String {
+    format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}")
 }
 
-impl Library {
-    async fn new(address: SocketAddr) -> Self {
-        let policy = format!(
-            "version = 1\n[plugins.bench.grant]\nnet = [\"http://{address}\"]\nnet_private = [\"127.0.0.1\"]\n\
-             [plugins.bench.limits]\nhttp_requests = 1_000_000\nhttp_bytes = \"1GiB\"\ntimeout = \"10m\""
-        );
-        let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
-        let host = Host::builder(policy).build().unwrap();
-        let bytes = std::fs::read(guest_artifacts::BENCH_HTTP).unwrap();
-        host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();
-        let view = host.view(Filter::default());
-        Self { host, view, args: format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}") }
-    }
-
-    async fn get(&self) -> String {
-        let calls = vec![ToolCall::new("1", "bench__fetch", &*self.args)];
-        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
-        results[0].result.as_ref().unwrap().value.clone()
-    }
+/// The guest in a host that may reach the server.
+async fn library(address: SocketAddr) -> Library {
+    let policy = format!(
+        "[plugins.bench.grant]\nnet = [\"http://{address}\"]\nnet_private = [\"127.0.0.1\"]\n\
+         [plugins.bench.limits]\nhttp_requests = 1_000_000\nhttp_bytes = \"1GiB\"\ntimeout = \"10m\""
+    );
+    Library::of(guest_artifacts::BENCH_HTTP, &policy, Path::new("/"), |builder| builder).await
 }

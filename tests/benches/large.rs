@@ -1,18 +1,13 @@
 //! Large results: what a mebibyte takes, beside bare wasmtime, and how much memory, in a process of its own.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
-
 use tokio::runtime::Runtime;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 
 use crate::apart::{self, Peak};
-use crate::figures::{keep, median, rounds};
+use crate::figures::{keep, median, rounds, timed};
 use crate::floor::Bare;
+use crate::library::Library;
 
-const ROOMY: &str =
-    "version = 1\n[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n";
+const ROOMY: &str = "[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n";
 const MIB: usize = 1 << 20;
 /// A tool of this guest that answers at length.
 const TEXT: &str = guest_artifacts::BENCH_COMPUTE;
@@ -29,11 +24,11 @@ pub(crate) fn run() {
         ("1 MiB out", TEXT, "text", format!(r#"{{"n":{MIB}}}"#), "large_result_ratio"),
         ("10 MiB out", TEXT, "text", format!(r#"{{"n":{}}}"#, 10 * MIB), "large_result_10_ratio"),
     ] {
-        let (bare, library) = (Bare::over(guest, |_| {}), Library::new(&runtime, guest));
-        let mut times = [Vec::new(), Vec::new()];
+        let (bare, library) = (Bare::over(guest, |_| {}), Library::new(&runtime, guest, ROOMY));
+        let (mut times, called) = ([Vec::new(), Vec::new()], format!("bench__{tool}"));
         for _ in 0..rounds(60) {
             times[0].push(timed(|| assert!(runtime.block_on(bare.roomy(tool, &args)).len() >= MIB)));
-            times[1].push(timed(|| assert!(runtime.block_on(library.call(tool, &args)) >= MIB)));
+            times[1].push(timed(|| assert!(runtime.block_on(library.call(&called, &args)).len() >= MIB)));
         }
         let [bare, library] = times.map(|mut times| median(&mut times));
         println!("| {what} | {bare:.0} | {library:.0} | {:.2} |", library / bare);
@@ -65,10 +60,10 @@ fn peak(part: &str) {
             peak.kib()
         }
         _ => {
-            let library = Library::new(&runtime, TEXT);
-            (0..3).for_each(|_| assert!(runtime.block_on(library.call("text", &small)) >= 100));
+            let library = Library::new(&runtime, TEXT, ROOMY);
+            (0..3).for_each(|_| assert!(runtime.block_on(library.call("bench__text", &small)).len() >= 100));
             let peak = Peak::from_here();
-            runtime.block_on(library.call("text", &large));
+            drop(runtime.block_on(library.call("bench__text", &large)));
             peak.kib()
         }
     };
@@ -77,34 +72,4 @@ fn peak(part: &str) {
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
-}
-
-fn timed(run: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    run();
-    start.elapsed().as_secs_f64() * 1e6
-}
-
-struct Library {
-    host: Host,
-    view: View,
-}
-
-impl Library {
-    fn new(runtime: &Runtime, guest: &str) -> Self {
-        let policy = Policy::parse(ROOMY, Path::new("/"), None).unwrap();
-        let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
-        let bytes = std::fs::read(guest).unwrap();
-        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
-        let view = host.view(Filter::default());
-        Self { host, view }
-    }
-
-    /// How long the result is.
-    async fn call(&self, tool: &str, args: &str) -> usize {
-        let calls = vec![ToolCall::new("1", format!("bench__{tool}"), args)];
-        let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
-        let results = self.host.call_all(&self.view, calls, turn).await;
-        results[0].result.as_ref().unwrap().value.len()
-    }
 }

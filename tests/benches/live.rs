@@ -1,17 +1,14 @@
 //! A thousand instances that are there at once: the memory that each takes, in a process of its own.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext};
 
 use crate::apart;
 use crate::figures::keep;
 use crate::floor::{ARGS, Bare, Held};
+use crate::library::Library;
 
 const INSTANCES: u32 = 1000;
-const POLICY: &str = "version = 1\n[host]\nparallel_calls = 1000\n[limits]\nconcurrency = 1000\n";
+const POLICY: &str = "[host]\nparallel_calls = 1000\n[limits]\nconcurrency = 1000\n";
 /// How long the calls wait.
 const WAIT: Duration = Duration::from_secs(3);
 
@@ -49,17 +46,10 @@ fn bare() -> [f64; 2] {
 fn library() -> [f64; 2] {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let policy = Policy::parse(POLICY, Path::new("/"), None).unwrap();
-    let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
-    let bytes = std::fs::read(guest_artifacts::HOSTILE_SLEEP).unwrap();
-    runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
+    let library = Library::new(&runtime, guest_artifacts::HOSTILE_SLEEP, POLICY);
     let call = |wait: Duration| {
-        let (host, view) = (host.clone(), host.view(Filter::default()));
-        runtime.spawn(async move {
-            let calls = vec![ToolCall::new("1", "bench__sleep", format!(r#"{{"ms":{}}}"#, wait.as_millis()))];
-            let results = host.call_all(&view, calls, TurnContext::default()).await;
-            assert!(results[0].result.is_ok(), "{:?}", results[0]);
-        })
+        let (library, args) = (library.clone(), format!(r#"{{"ms":{}}}"#, wait.as_millis()));
+        runtime.spawn(async move { drop(library.call("bench__sleep", &args).await) })
     };
     runtime.block_on(call(Duration::from_millis(1))).unwrap();
     let (before, start) = (apart::memory(), Instant::now());

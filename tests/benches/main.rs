@@ -25,6 +25,7 @@ mod http;
 mod kv;
 mod large;
 mod lean;
+mod library;
 mod live;
 mod memory;
 mod metering;

@@ -5,15 +5,10 @@
 //! the same source, beside them; and the library under a policy with fuel and one without.
 
 use std::hint::black_box;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
 
-use tokio::runtime::Runtime;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
-
-use crate::figures::{keep, rounds};
+use crate::figures::{keep, rounds, timed};
 use crate::floor::{Bare, Held};
+use crate::library::Library;
 
 #[path = "../guests/src/compute.rs"]
 #[allow(unreachable_pub, reason = "guests have it as a module of a library")]
@@ -45,13 +40,14 @@ const SIDES: [(&str, Held); 4] = [
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let bare = SIDES.map(|(_, held)| Bare::held(guest_artifacts::BENCH_COMPUTE, held, |_| {}));
-    let library = ["", "[limits]\nfuel = \"none\"\n"].map(|policy| Library::new(&runtime, policy));
+    let library = ["", "[limits]\nfuel = \"none\"\n"]
+        .map(|policy| Library::new(&runtime, guest_artifacts::BENCH_COMPUTE, policy));
     println!(
         "\n| least of many, µs | machine's code | neither | epochs | fuel | both | `call_all` | the same, `fuel = \"none\"` |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for (tool, what, args, native) in WORK {
-        let mut least = [f64::MAX; 7];
+        let (mut least, called) = ([f64::MAX; 7], format!("bench__{tool}"));
         for _ in 0..rounds(60) {
             let mut side = 0;
             let mut next = |took: f64| {
@@ -63,7 +59,7 @@ pub(crate) fn run() {
                 next(timed(|| drop(runtime.block_on(bare.tool(tool, args, true)))));
             }
             for library in &library {
-                next(timed(|| runtime.block_on(library.call(tool, args))));
+                next(timed(|| drop(runtime.block_on(library.call(&called, args)))));
             }
         }
         let neither = least[1];
@@ -74,33 +70,5 @@ pub(crate) fn run() {
         keep(&format!("metering_{tool}_both"), least[4] / neither);
         keep(&format!("metering_{tool}_call"), least[5] / neither);
         keep(&format!("metering_{tool}_call_by_time"), least[6] / neither);
-    }
-}
-
-fn timed(run: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    run();
-    start.elapsed().as_secs_f64() * 1e6
-}
-
-struct Library {
-    host: Host,
-    view: View,
-}
-
-impl Library {
-    fn new(runtime: &Runtime, policy: &str) -> Self {
-        let policy = Policy::parse(&format!("version = 1\n{policy}"), Path::new("/"), None).unwrap();
-        let host = Host::builder(policy).audit(Arc::new(crate::calls::Counted::default())).build().unwrap();
-        let bytes = std::fs::read(guest_artifacts::BENCH_COMPUTE).unwrap();
-        runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
-        let view = host.view(Filter::default());
-        Self { host, view }
-    }
-
-    async fn call(&self, tool: &str, args: &str) {
-        let calls = vec![ToolCall::new("1", format!("bench__{tool}"), args)];
-        let results = self.host.call_all(&self.view, calls, TurnContext::default()).await;
-        assert!(results[0].result.is_ok(), "{:?}", results[0]);
     }
 }

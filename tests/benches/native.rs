@@ -17,7 +17,7 @@ const CALLS: usize = 2000;
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let audit = Arc::new(crate::calls::Counted::default());
+    let audit = Arc::new(crate::library::Counted::default());
     let host = runtime.block_on(async {
         let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
         let echo = native_tool("echo")

@@ -53,6 +53,7 @@ mod base64;
 mod calls;
 mod changes;
 pub mod client;
+mod connection;
 mod convert;
 mod handed;
 pub mod http;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Builder;
 
 /// How long it looks. That is what an answer costs at most beyond its own work, and about what a call costs.
 const LOOKS: Duration = Duration::from_micros(50);
@@ -18,6 +19,14 @@ const LOOKS: Duration = Duration::from_micros(50);
 thread_local! {
     /// The answers that were written on this thread.
     static ANSWERS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A runtime for a thread that waits for clients. Who looks for the next request again and again keeps neither other
+/// connections waiting nor what comes from other threads.
+pub(crate) fn runtime() -> Builder {
+    let mut builder = Builder::new_current_thread();
+    builder.event_interval(1).global_queue_interval(1);
+    builder
 }
 
 /// What a connection knows of its last answer.

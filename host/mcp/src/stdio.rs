@@ -17,12 +17,12 @@ use rmcp::service::{QuitReason, RxJsonRpcMessage, ServerInitializeError, TxJsonR
 use rmcp::transport::{Transport, stdio_pipes};
 use rmcp::{RoleServer, ServiceExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::lines::{Line, Lines};
-use crate::linger::Lingering;
+use crate::linger::{self, Lingering};
 use crate::lists::Lists;
 use crate::message::{self, Bad};
 use crate::server::Server;
@@ -57,13 +57,7 @@ pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::R
     let _at_the_end = cancel.clone().drop_guard();
     let (tell, told) = oneshot::channel();
     let main = Handle::current();
-    let alone = Builder::new_current_thread()
-        .enable_all()
-        // It looks for the next request again and again, and for what comes from other threads.
-        .event_interval(1)
-        .global_queue_interval(1)
-        .build()
-        .context("no runtime for stdin and stdout")?;
+    let alone = linger::runtime().enable_all().build().context("no runtime for stdin and stdout")?;
     let serving = move || {
         let ended = alone.block_on(async {
             widen(std::io::stdout());

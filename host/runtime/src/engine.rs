@@ -5,7 +5,7 @@
 //! one is refused by name (see [`refused_features`]).
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,29 @@ impl Metering {
     /// What bounds an entry under these limits.
     pub(crate) fn of(limits: &Limits) -> Self {
         if limits.fuel.is_some() { Self::Fuel } else { Self::Time }
+    }
+}
+
+/// What there is once for each kind of engine, made when it is first asked for: most hosts and plugins need one of two.
+#[derive(Debug)]
+pub(crate) struct ByMetering<T> {
+    fuel: OnceLock<T>,
+    time: OnceLock<T>,
+}
+
+impl<T> Default for ByMetering<T> {
+    fn default() -> Self {
+        Self { fuel: OnceLock::new(), time: OnceLock::new() }
+    }
+}
+
+impl<T> ByMetering<T> {
+    /// The place for one of them.
+    pub(crate) fn of(&self, metering: Metering) -> &OnceLock<T> {
+        match metering {
+            Metering::Fuel => &self.fuel,
+            Metering::Time => &self.time,
+        }
     }
 }
 

@@ -6,14 +6,14 @@
 //! no more of them run.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use toolbay_core::limits::HostLimits;
 use wasmtime::component::Linker;
 
 use crate::cache::{self, Cache};
 use crate::capability;
-use crate::engine::{Engine, Metering, Ticker};
+use crate::engine::{ByMetering, Engine, Metering, Ticker};
 use crate::error::HostError;
 use crate::state::GuestState;
 use crate::wasi_files;
@@ -37,8 +37,7 @@ pub(crate) struct Engines {
     limits: HostLimits,
     ticker: Ticker,
     cache: Option<Cache>,
-    by_fuel: OnceLock<Arc<Linked>>,
-    by_time: OnceLock<Arc<Linked>>,
+    each: ByMetering<Arc<Linked>>,
     /// Held while one is made.
     making: Mutex<()>,
 }
@@ -57,16 +56,10 @@ impl Engines {
                 .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
                 .ok()
         });
-        let this = Self {
-            limits: limits.clone(),
-            ticker,
-            cache,
-            by_fuel: OnceLock::new(),
-            by_time: OnceLock::new(),
-            making: Mutex::default(),
-        };
+        let limits = limits.clone();
+        let this = Self { limits, ticker, cache, each: ByMetering::default(), making: Mutex::default() };
         let linked = this.link(engine)?;
-        this.place(usual).get_or_init(|| Arc::new(linked));
+        this.each.of(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
     }
 
@@ -75,16 +68,9 @@ impl Engines {
         self.cache.as_ref()
     }
 
-    fn place(&self, metering: Metering) -> &OnceLock<Arc<Linked>> {
-        match metering {
-            Metering::Fuel => &self.by_fuel,
-            Metering::Time => &self.by_time,
-        }
-    }
-
     /// The engine that counts, or the one that does not. Blocks for some milliseconds if it is to be made.
     pub(crate) fn of(&self, metering: Metering) -> Result<&Arc<Linked>, HostError> {
-        let place = self.place(metering);
+        let place = self.each.of(metering);
         if let Some(linked) = place.get() {
             return Ok(linked);
         }
@@ -124,7 +110,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = (dir.path(), cache::Bounds::default());
         let engines = Engines::new(&HostLimits::default(), Metering::Fuel, Some(cache)).unwrap();
-        assert!(engines.by_time.get().is_none(), "nobody asked for it");
+        assert!(engines.each.of(Metering::Time).get().is_none(), "nobody asked for it");
         let by_fuel = Arc::clone(engines.of(Metering::Fuel).unwrap());
         let by_time = Arc::clone(engines.of(Metering::Time).unwrap());
         assert!(Arc::ptr_eq(&by_time, engines.of(Metering::Time).unwrap()), "it is made once");

@@ -1,7 +1,7 @@
 //! A loaded plugin: what it is, and its code, which is mapped or compiled when the first call needs it.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Guard;
@@ -15,7 +15,7 @@ use crate::code::Code;
 use crate::compiler::{Compiled, Compiler};
 use crate::descriptor::{Descriptor, Descriptors};
 use crate::digest::Digest;
-use crate::engine::Metering;
+use crate::engine::{ByMetering, Metering};
 use crate::engines::{Engines, Linked};
 use crate::error::LoadError;
 use crate::loading::{LoadListener, Told};
@@ -52,8 +52,7 @@ pub(crate) struct Plugin {
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) from_cache: bool,
     given: Option<Given>,
-    by_fuel: OnceLock<Arc<Slot>>,
-    by_time: OnceLock<Arc<Slot>>,
+    slots: ByMetering<Arc<Slot>>,
 }
 
 /// Where a plugin comes from.
@@ -85,8 +84,8 @@ impl Plugin {
         from_cache: bool,
     ) -> Arc<Self> {
         let Origin { id, digest, bytes, file, given } = origin;
-        let (by_fuel, by_time) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { shared, id, digest, bytes, file, descriptor, from_cache, given, by_fuel, by_time })
+        let slots = ByMetering::default();
+        Arc::new(Self { shared, id, digest, bytes, file, descriptor, from_cache, given, slots })
     }
 
     /// The version it claims.
@@ -102,11 +101,7 @@ impl Plugin {
 
     /// The place of its code for one engine. Few plugins have any for the other.
     fn slot(&self, metering: Metering) -> &Arc<Slot> {
-        let place = match metering {
-            Metering::Fuel => &self.by_fuel,
-            Metering::Time => &self.by_time,
-        };
-        place.get_or_init(|| self.shared.resident.slot(self.file.is_some()))
+        self.slots.of(metering).get_or_init(|| self.shared.resident.slot(self.file.is_some()))
     }
 
     /// The code for an engine, if it is in memory.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
@@ -24,8 +24,9 @@ use super::short::{self, Rest};
 use super::streams::Refused;
 use super::{Settings, State, answer};
 use crate::auth::Standing;
+use crate::connection::Connection;
 use crate::message::{Head, RawArguments};
-use crate::server::{Connection, Server, Whose};
+use crate::server::{Server, Whose};
 
 /// The session that a client of 2026-07-28 wants its request to belong to.
 const SESSION: &str = "toolbay-session";
@@ -107,7 +108,7 @@ impl Asks<'_> {
         parts.extensions.insert(self.standing.clone());
         let own = self.own(live, primed);
         let own = Own { begins: Mutex::new(begun), ..own };
-        Ok(handle(own, connection, closed, parts, whole).await)
+        Ok(handle(own, connection, closed, parts, whole.bytes).await)
     }
 
     /// The answer to a call in a session.
@@ -140,7 +141,7 @@ impl Asks<'_> {
             return Ok(short::response(&message));
         }
         let own = Own { reading: Mutex::new(Some(reading)), ..own };
-        Ok(handle(own, None, live.closed.clone(), rest.into_parts(), whole).await)
+        Ok(handle(own, None, live.closed.clone(), rest.into_parts(), short::begun()).await)
     }
 
     /// The sessions as this request may use them.
@@ -227,17 +228,17 @@ async fn handle(
     connection: Option<Arc<Connection>>,
     closed: CancellationToken,
     parts: Parts,
-    whole: Whole,
+    body: Bytes,
 ) -> Response<Body> {
     let config = config(own.primed).with_cancellation_token(closed);
     let connect = move || connection.clone().ok_or_else(|| io::Error::other("the request has a session"));
     let service = StreamableHttpService::new(connect, Arc::new(own), config);
     let (method, json) = (parts.method.clone(), is_json(&parts.headers));
-    let request = axum::http::Request::from_parts(parts, Full::new(whole.bytes.clone()));
+    let request = axum::http::Request::from_parts(parts, Full::new(body.clone()));
     let mut response = service.handle(request).await;
     match response.status() {
         // What it says of a body that it does not understand.
-        StatusCode::UNSUPPORTED_MEDIA_TYPE if method == Method::POST && json => explain(&whole.bytes),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if method == Method::POST && json => explain(&body),
         StatusCode::ACCEPTED if method == Method::DELETE => {
             // Clients take another success for a failure.
             *response.status_mut() = StatusCode::NO_CONTENT;

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::line::Line;
 use super::reading::Work;
 use super::streams::{Refused, Streams};
-use crate::server::Connection;
+use crate::connection::Connection;
 
 /// Messages of a client that wait for rmcp.
 const MAX_WAITING: usize = 16;

@@ -27,7 +27,7 @@ use super::stateless::Stateless;
 use super::streams::{Refused, Streams};
 use super::{Settings, State};
 use crate::auth::Standing;
-use crate::server::Connection;
+use crate::connection::Connection;
 
 /// How long a session must have been silent before another one may take its place.
 const SETTLED: Duration = Duration::from_secs(5);

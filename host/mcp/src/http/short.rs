@@ -6,21 +6,19 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, JsonRpcMessage,
-    JsonRpcRequest, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    JsonRpcRequest, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::message::RawArguments;
 
-/// The revisions that have sessions.
-const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// The headers of the protocol that a call in a session may have; others have to match what it says.
 const OWN: [&str; 2] = ["mcp-session-id", "mcp-protocol-version"];
 /// The headers that the library has to see of a call that has begun.
@@ -90,10 +88,11 @@ fn is_plain(headers: &HeaderMap) -> bool {
         BOTH.iter().all(|kind| kinds.clone().any(|one| one == *kind))
             && kinds.all(|kind| BOTH.contains(&kind))
     });
-    let known = headers.get(OWN[1]).is_none_or(|version| REVISIONS.iter().any(|known| version == known));
+    let with_sessions = ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25);
+    let known = |version| with_sessions.iter().any(|known| version == known.as_str());
     let ours = |name: &HeaderName| !name.as_str().starts_with("mcp-") || OWN.contains(&name.as_str());
     accepts
-        && known
+        && headers.get(OWN[1]).is_none_or(known)
         && text(CONTENT_TYPE) == Some(BOTH[0])
         && headers.keys().all(ours)
         && headers.get_all(ACCEPT).iter().count() == 1
@@ -120,6 +119,11 @@ impl Rest {
         }
         parts
     }
+}
+
+/// The body of such a request. What it asks for has begun: no need to read it again, which may be long.
+pub(super) fn begun() -> Bytes {
+    Bytes::from_static(br#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#)
 }
 
 /// A message as the body of a response.

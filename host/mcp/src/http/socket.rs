@@ -16,6 +16,7 @@ use crate::linger::Linger;
 /// What a client must read of what waits for it within the time of a write, in bytes: less is a trickle that keeps a
 /// connection for ever.
 const LEAST: usize = 16 << 10;
+
 /// How long is waited for a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {

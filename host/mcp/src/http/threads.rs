@@ -15,9 +15,11 @@ use std::thread;
 
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+
+use crate::linger;
 
 /// More of them than this share too little memory to be of use.
 const MOST: usize = 16;
@@ -46,7 +48,7 @@ impl Threads {
         Self { each, next: AtomicUsize::new(0), main, _end: end.drop_guard() }
     }
 
-    /// Serves a connection on one of them; `serve` gets its bytes, and for how long they are looked for before the thread
+    /// Serves a connection on one of them; `serve` gets its bytes, and whether they may be looked for before the thread
     /// sleeps.
     pub(super) fn serve<F>(
         &self,
@@ -74,12 +76,7 @@ impl Threads {
 
 /// One thread, until `end` fires.
 fn begin(number: usize, end: CancellationToken) -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        // A connection that looks for its next request does not keep others waiting for theirs.
-        .event_interval(1)
-        .global_queue_interval(1)
-        .build()?;
+    let runtime = linger::runtime().enable_io().build()?;
     let handle = runtime.handle().clone();
     thread::Builder::new()
         .name(format!("toolbay-http-{number}"))

@@ -166,7 +166,7 @@ impl Part {
 
 /// Makes a plugin of a file, unless it has to be compiled. A file that is what it was when it was hashed is not opened.
 fn read_one(loader: &Loader, asked: &Asked, task: &Task) -> Read {
-    if let Some(known) = task.hashed.as_ref().and_then(|_| unread(loader, asked, task)) {
+    if let Some(known) = unread(loader, asked, task) {
         return Read::Done(Some(known));
     }
     match open(task) {
