@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use integration_tests::in_a_process;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use toolbay::core::content::ToolOutput;
+use toolbay::native_tool;
 
 use super::http_peer::{Desk, HANGS, Wire};
 
@@ -169,16 +172,29 @@ async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut unread = stream.open().await;
     unread.until("\r\n\r\n").await;
-    // Answers that nobody reads, larger than what the kernel holds.
+    let late = native_tool("late").description("Takes its time, and answers at length.").run(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let structured = to_raw_value(&json!({"text": "x".repeat(3 << 20)})).ok();
+        Ok(ToolOutput { structured, ..ToolOutput::text("long") })
+    });
+    desk.host.host.register(vec![late.unwrap()]).unwrap();
+    // Answers that nobody reads, larger than what the kernel holds: in both eras, in a session at once and as a stream.
     let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
+    let call = |id: u32, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+    let asks = [
+        desk.modern("tools/call", long.clone()),
+        desk.modern("tools/call", json!({"name": "late"})),
+        desk.post(&call(2, long)).session(&id),
+        desk.post(&call(3, json!({"name": "late"}))).session(&id),
+    ];
     let mut silent = Vec::new();
-    for n in 0..4 {
+    for ask in asks {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let mut stream = socket.connect(desk.address).await.unwrap();
-        stream.write_all(&desk.modern("tools/call", long.clone()).wire()).await.unwrap();
+        stream.write_all(&ask.wire()).await.unwrap();
         silent.push(stream);
-        assert!(n % 2 == 0 || is_answered(&desk).await);
+        assert!(is_answered(&desk).await);
     }
     desk.until("they are cut off", |desk| desk.http.counts().connections <= 1).await;
     assert!(is_answered(&desk).await);

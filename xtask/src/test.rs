@@ -84,7 +84,7 @@ fn lints(workspace: &Path) -> Result<()> {
 
 /// With the settings of [`wasm::guests`], so that what they depend on is there.
 fn guest_lints(workspace: &Path) -> Result<()> {
-    let mut command = wasm::guest_cargo(workspace, "clippy");
+    let mut command = wasm::guest_clippy(workspace);
     shell(command.args(["--quiet", "--", "-D", "warnings"]))
 }
 
@@ -113,8 +113,18 @@ pub(crate) fn cargo(workspace: &Path, args: &[&str]) -> Result<()> {
     shell(native_cargo(workspace).args(args))
 }
 
+/// How the names of variables begin that are about the package which runs.
+const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 pub(crate) fn native_cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (key, _) in std::env::vars_os() {
+        // What cargo says of the program that it runs, this one. Build scripts that look at it (`ring`'s does) would run
+        // again, and all that depends on them, whenever somebody has built without this program meanwhile.
+        if key.to_str().is_some_and(|key| OF_THIS_PACKAGE.iter().any(|start| key.starts_with(start))) {
+            command.env_remove(key);
+        }
+    }
     command.current_dir(workspace);
     command
 }

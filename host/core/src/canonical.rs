@@ -4,17 +4,17 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 
-/// Longest text for which a thread keeps the room, in bytes.
-const MAX_ROOM: usize = 64 << 10;
+/// So many bytes are gathered before they are digested.
+const PIECE: usize = 16 << 10;
 
 thread_local! {
-    /// Room for the text of one call: it is written, digested and forgotten.
+    /// Room for a piece of a text: it is written, digested and forgotten.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -23,8 +23,8 @@ thread_local! {
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+    fn of(digested: Sha256) -> Self {
+        Self(digested.finalize().into())
     }
 }
 
@@ -49,33 +49,79 @@ impl Serialize for Digest {
 /// The SHA-256 of a value in its canonical form.
 #[must_use]
 pub fn sha256(value: &Value) -> Digest {
-    let mut text = Vec::new();
-    write(value, &mut text);
-    Digest::of(&text)
+    let mut digested = Sha256::new();
+    in_pieces(|piece| digested.update(piece), |out| write(value, out));
+    Digest::of(digested)
 }
 
 /// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form; and that of its arguments. The same call has the
 /// same digest in whatever order its arguments are written.
 #[must_use]
 pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
-    let mut whole = ROOM.take();
-    whole.clear();
-    whole.extend(b"{\"args\":");
-    let start = whole.len();
-    write(args, &mut whole);
-    let args = Digest::of(whole.get(start..).unwrap_or_default());
-    whole.extend(b",\"tool\":");
-    write_text(tool, &mut whole);
-    whole.push(b'}');
-    let call = Digest::of(&whole);
-    if whole.capacity() <= MAX_ROOM {
-        ROOM.set(whole);
-    }
-    (call, args)
+    let (mut call, mut alone) = (Sha256::new_with_prefix(b"{\"args\":"), Sha256::new());
+    let both = |piece: &[u8]| {
+        call.update(piece);
+        alone.update(piece);
+    };
+    in_pieces(both, |out| write(args, out));
+    let rest = |out: &mut Pieces<_>| {
+        out.extend(b",\"tool\":");
+        write_text(tool, out);
+        out.push(b'}');
+    };
+    in_pieces(|piece| call.update(piece), rest);
+    (Digest::of(call), Digest::of(alone))
 }
 
+/// Hands on what is written, piece by piece: it may be long.
+fn in_pieces<F: FnMut(&[u8])>(take: F, written: impl FnOnce(&mut Pieces<F>)) {
+    let mut out = Pieces { room: ROOM.take(), take };
+    written(&mut out);
+    out.end();
+    ROOM.set(out.room);
+}
+
+/// Text that goes out in pieces.
+struct Pieces<F> {
+    room: Vec<u8>,
+    take: F,
+}
+
+impl<F: FnMut(&[u8])> Pieces<F> {
+    fn push(&mut self, byte: u8) {
+        self.extend(&[byte]);
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        if bytes.len() > PIECE.saturating_sub(self.room.len()) {
+            self.end();
+            // Each piece is digested while it is near.
+            for piece in bytes.chunks(PIECE) {
+                (self.take)(piece);
+            }
+        } else {
+            self.room.extend_from_slice(bytes);
+        }
+    }
+
+    fn end(&mut self) {
+        (self.take)(&self.room);
+        self.room.clear();
+    }
+}
+
+impl<F: FnMut(&[u8])> Write for Pieces<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 /// Writes a value in its canonical form. How deep a value can be is bounded where it is parsed.
-fn write(value: &Value, out: &mut Vec<u8>) {
+fn write<F: FnMut(&[u8])>(value: &Value, out: &mut Pieces<F>) {
     match value {
         Value::Null => out.extend(b"null"),
         Value::Bool(true) => out.extend(b"true"),
@@ -95,7 +141,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
+fn write_object<F: FnMut(&[u8])>(members: &Map<String, Value>, out: &mut Pieces<F>) {
     // By UTF-16 code units, as RFC 8785, 3.2.3 has it. Most objects are in that order as they come.
     if members.keys().is_sorted_by(|a, b| a.encode_utf16().lt(b.encode_utf16())) {
         return write_members(members.iter(), out);
@@ -105,7 +151,10 @@ fn write_object(members: &Map<String, Value>, out: &mut Vec<u8>) {
     write_members(sorted.into_iter(), out);
 }
 
-fn write_members<'a>(members: impl ExactSizeIterator<Item = (&'a String, &'a Value)>, out: &mut Vec<u8>) {
+fn write_members<'a, F: FnMut(&[u8])>(
+    members: impl ExactSizeIterator<Item = (&'a String, &'a Value)>,
+    out: &mut Pieces<F>,
+) {
     if members.len() == 0 {
         return out.extend(b"{}");
     }
@@ -121,12 +170,23 @@ fn write_members<'a>(members: impl ExactSizeIterator<Item = (&'a String, &'a Val
 }
 
 /// The escapes of serde_json are those of ECMAScript's `JSON.stringify`.
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    // A vector takes every byte, and a text is JSON: it can not fail.
+fn write_text<F: FnMut(&[u8])>(text: &str, out: &mut Pieces<F>) {
+    if is_plain(text) {
+        out.push(b'"');
+        out.extend(text.as_bytes());
+        return out.push(b'"');
+    }
+    // It takes every byte, and a text is JSON: it can not fail.
     drop(serde_json::to_writer(out, text));
 }
 
-fn write_number(number: &Number, out: &mut Vec<u8>) {
+/// Whether nothing in a text has to be escaped: looked at many bytes at once, without a branch for each.
+fn is_plain(text: &str) -> bool {
+    let stands = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
+    text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |plain, byte| plain & stands(byte)))
+}
+
+fn write_number(number: &Number, out: &mut impl Write) {
     match number.as_f64() {
         Some(float) if number.is_f64() => write_float(float, out),
         _ => drop(write!(out, "{number}")),
@@ -134,13 +194,13 @@ fn write_number(number: &Number, out: &mut Vec<u8>) {
 }
 
 /// ECMAScript's `Number::toString`: the shortest digits, in one of four layouts.
-fn write_float(float: f64, out: &mut Vec<u8>) {
+fn write_float(float: f64, out: &mut impl Write) {
     if float == 0.0 {
-        out.push(b'0');
+        drop(out.write_all(b"0"));
         return;
     }
     if float < 0.0 {
-        out.push(b'-');
+        drop(out.write_all(b"-"));
     }
     let shortest = format!("{:e}", float.abs());
     let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
@@ -170,9 +230,30 @@ mod tests {
     use proptest::prelude::*;
 
     fn canonical(text: &str) -> String {
-        let mut canonical = Vec::new();
-        write(&serde_json::from_str(text).unwrap(), &mut canonical);
+        let (mut canonical, value) = (Vec::new(), serde_json::from_str(text).unwrap());
+        in_pieces(|piece| canonical.extend_from_slice(piece), |out| write(&value, out));
         String::from_utf8(canonical).unwrap()
+    }
+
+    #[test]
+    fn long_texts_are_the_same_in_pieces() {
+        for length in [PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+            for text in [
+                "x".repeat(length),
+                format!("{}\n{}", "x".repeat(length), "y".repeat(length)),
+                "\"".repeat(length),
+            ] {
+                let value = serde_json::json!({"a": text, "b": [text, 1], "c": "z"});
+                let whole = serde_json::to_string(&value).unwrap();
+                assert!(canonical(&whole) == whole, "{length}");
+                assert_eq!(sha256(&value).to_string(), format!("{:x}", Sha256::digest(&whole)));
+                let call = format!(r#"{{"args":{whole},"tool":"p__t"}}"#);
+                let expect = Sha256::digest(&call);
+                assert_eq!(sha256_of_call("p__t", &value).0.to_string(), format!("{expect:x}"));
+                assert_eq!(sha256_of_call("p__t", &value).1, sha256(&value));
+            }
+        }
+        assert!(ROOM.take().capacity() <= 2 * PIECE, "no more room is kept than a piece takes");
     }
 
     #[test]

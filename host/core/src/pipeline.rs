@@ -16,6 +16,7 @@ mod way;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -323,7 +324,10 @@ impl Batch<'_> {
     async fn call(self, call: ToolCall) -> Delivered {
         let ToolCall { id, tool, args } = call;
         let mut open = Open::new(self, &id, &tool, args.len());
-        let run = AssertUnwindSafe(open.way.run(self, &id, &tool, args)).catch_unwind().await;
+        let run = {
+            let run = pin!(open.way.run(self, &id, &tool, args));
+            AssertUnwindSafe(run).catch_unwind().await
+        };
         let result =
             run.unwrap_or_else(|_| Err(Failure::Host("a panic while the call ran; see the log".to_owned())));
         let duration_us = open.end(&result);

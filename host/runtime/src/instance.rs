@@ -1,7 +1,7 @@
 //! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs. The
 //! store of an instance that is used again ([`crate::warm`]) has every bound set anew.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -77,13 +77,15 @@ impl Drop for Running<'_> {
 
 impl Bounds<'_> {
     /// Runs `run` on a fresh store. Whatever the guest does, this comes back within the time-out.
-    pub(crate) async fn enter<R>(
+    ///
+    /// The store is made before the future is: it has no room for the state, and none of those around it.
+    pub(crate) fn enter<R>(
         &self,
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
-    ) -> (Result<R, Fault>, Usage) {
+    ) -> impl Future<Output = (Result<R, Fault>, Usage)> {
         let mut store = self.store(state);
-        self.enter_store(&mut store, run).await
+        async move { self.enter_store(&mut store, run).await }
     }
 
     /// A store without an instance.
@@ -104,7 +106,12 @@ impl Bounds<'_> {
         }
         let deadline = store.data().deadline;
         let mut running = Running { store, limits: self.limits, ended: false };
-        let done = self.until(deadline, turn.run(run(running.store))).await;
+        let done = {
+            // Where they stand they stay: handed over, each would have its room twice.
+            let guest = pin!(run(running.store));
+            let guest = pin!(turn.run(guest));
+            self.until(deadline, guest).await
+        };
         running.ended = true;
         let usage = running.usage();
         let state = running.store.data();
@@ -120,8 +127,7 @@ impl Bounds<'_> {
     }
 
     /// Runs a guest until its time is up or the call is cancelled.
-    async fn until<R>(&self, deadline: Instant, guest: impl Future<Output = R>) -> Result<R, Fault> {
-        let mut guest = pin!(guest);
+    async fn until<F: Future>(&self, deadline: Instant, mut guest: Pin<&mut F>) -> Result<F::Output, Fault> {
         // Most calls end before they wait for anything: they need no timer, and nobody to listen for them.
         if let Poll::Ready(done) = futures_util::poll!(guest.as_mut()) {
             return Ok(done);

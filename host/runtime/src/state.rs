@@ -24,7 +24,8 @@ const MAX_RANDOM: u64 = 64 << 10;
 
 /// The state of one store.
 pub(crate) struct GuestState {
-    wasi: Option<Wasi>,
+    /// In a box: most have none, and a state is moved several times before it is where it stays.
+    wasi: Option<Box<Wasi>>,
     http: WasiHttpCtx,
     table: ResourceTable,
     sealed: bool,
@@ -98,7 +99,7 @@ impl GuestState {
             if folders {
                 preopen(&mut begun.builder, &state.capabilities)?;
             }
-            state.wasi = Some(begun.end());
+            state.wasi = Some(Box::new(begun.end()));
         }
         Ok(state)
     }
@@ -192,7 +193,7 @@ impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = match self.wasi.take() {
             Some(wasi) => wasi,
-            None => self.begin().end(),
+            None => Box::new(self.begin().end()),
         };
         WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
     }

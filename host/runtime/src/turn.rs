@@ -7,7 +7,7 @@
 //! holds no turn.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,8 +96,7 @@ impl Turn {
     }
 
     /// Runs a guest, and gives its turn back whenever it waits for something.
-    pub(crate) async fn run<F: Future>(&self, guest: F) -> F::Output {
-        let mut guest = pin!(guest);
+    pub(crate) async fn run<F: Future>(&self, mut guest: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| {
             let computing = Computing::begin(self.all.count());
             let polled = guest.as_mut().poll(cx);
@@ -133,6 +132,7 @@ impl Drop for Computing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::time::Duration;
 
     /// Many that compute and wait in turns: never more between two rests than there are turns, and all come through.
@@ -156,7 +156,7 @@ mod tests {
                             }
                         }
                     };
-                    turn.run(guest).await;
+                    turn.run(pin!(guest)).await;
                 })
             })
             .collect();
@@ -177,7 +177,7 @@ mod tests {
             Arc::clone(&turn).rest().await;
             std::future::pending::<()>().await;
         };
-        let waits = tokio::time::timeout(Duration::from_millis(50), turn.run(guest)).await;
+        let waits = tokio::time::timeout(Duration::from_millis(50), turn.run(pin!(guest))).await;
         assert!(waits.is_err() && turns.0.free.available_permits() == 1);
         let other = Turn::new(&turns);
         Arc::clone(&other).rest().await;

@@ -38,33 +38,27 @@ pub enum Unknown {
 /// The members of an object, each at the place of its name.
 #[derive(Debug)]
 #[doc(hidden)]
-pub struct Members<'a> {
-    names: &'static [&'static str],
-    values: Vec<Option<&'a str>>,
+pub struct Members<'a, const COUNT: usize> {
+    names: &'static [&'static str; COUNT],
+    values: [Option<&'a str>; COUNT],
 }
 
-impl<'a> Members<'a> {
+impl<'a, const COUNT: usize> Members<'a, COUNT> {
     /// Reads the arguments of a call.
-    pub fn of_call(args: &'a str, names: &'static [&'static str]) -> Result<Self> {
-        let mut json = Reader::new(args);
-        Self::read(&mut json, names, Unknown::Refused).map_err(|error| error.context("invalid arguments"))
+    pub fn of_call(args: &'a str, names: &'static [&'static str; COUNT]) -> Result<Self> {
+        let mut values = [None; COUNT];
+        read_call(args, names, &mut values)?;
+        Ok(Self { names, values })
     }
 
     /// Reads an object.
-    pub fn read(json: &mut Reader<'a>, names: &'static [&'static str], unknown: Unknown) -> Result<Self> {
-        let mut values = vec![None; names.len()];
-        json.object(&mut |key, json| {
-            let value = json.value()?;
-            let place = names.iter().position(|name| *name == key);
-            match place.and_then(|place| values.get_mut(place)) {
-                Some(slot) => *slot = Some(value),
-                None if unknown == Unknown::Refused => {
-                    return Err(Error::input(format!("unknown field `{key}`, expected {}", one_of(names))));
-                }
-                None => {}
-            }
-            Ok(())
-        })?;
+    pub fn read(
+        json: &mut Reader<'a>,
+        names: &'static [&'static str; COUNT],
+        unknown: Unknown,
+    ) -> Result<Self> {
+        let mut values = [None; COUNT];
+        read_members(json, names, unknown, &mut values)?;
         Ok(Self { names, values })
     }
 
@@ -98,6 +92,32 @@ impl<'a> Members<'a> {
     fn name(&self, place: usize) -> &'static str {
         self.names.get(place).copied().unwrap_or_default()
     }
+}
+
+fn read_call<'a>(args: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<()> {
+    let read = read_members(&mut Reader::new(args), names, Unknown::Refused, values);
+    read.map_err(|error| error.context("invalid arguments"))
+}
+
+/// Reads an object, each value to the place of its name.
+fn read_members<'a>(
+    json: &mut Reader<'a>,
+    names: &[&str],
+    unknown: Unknown,
+    values: &mut [Option<&'a str>],
+) -> Result<()> {
+    json.object(&mut |key, json| {
+        let value = json.value()?;
+        let place = names.iter().position(|name| *name == key);
+        match place.and_then(|place| values.get_mut(place)) {
+            Some(slot) => *slot = Some(value),
+            None if unknown == Unknown::Refused => {
+                return Err(Error::input(format!("unknown field `{key}`, expected {}", one_of(names))));
+            }
+            None => {}
+        }
+        Ok(())
+    })
 }
 
 /// Reads one of some texts, and returns its place among them.

@@ -1,5 +1,7 @@
 //! A cursor in a JSON text. The host sends valid JSON only; here nothing worse than an error may come of any text.
 
+use std::borrow::Cow;
+
 use crate::{Error, Result};
 
 /// Characters of a value that a message shows.
@@ -55,7 +57,7 @@ impl<'a> Reader<'a> {
         let mut depth = 0_usize;
         loop {
             match self.peek() {
-                Some(b'"') => self.skip_string()?,
+                Some(b'"') => drop(self.skip_string()?),
                 Some(b'{' | b'[') => {
                     depth += 1;
                     self.at += 1;
@@ -97,12 +99,21 @@ impl<'a> Reader<'a> {
 
     /// Reads a text.
     pub fn string(&mut self) -> Result<String> {
+        self.text().map(Cow::into_owned)
+    }
+
+    /// Reads a text, which is copied only if something in it is escaped.
+    fn text(&mut self) -> Result<Cow<'a, str>> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a string"));
         }
-        let quoted = self.value()?;
-        let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
-        unescaped(inner).ok_or_else(|| self.broken())
+        let start = self.at + 1;
+        let plain = self.skip_string()?;
+        let inner = self.text.get(start..self.at - 1).unwrap_or_default();
+        if plain {
+            return Ok(Cow::Borrowed(inner));
+        }
+        unescaped(inner).map(Cow::Owned).ok_or_else(|| self.broken())
     }
 
     /// Reads an array, element by element.
@@ -126,7 +137,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an object, member by member: the function gets the key and reads the value.
-    pub fn object(&mut self, member: &mut dyn FnMut(String, &mut Self) -> Result<()>) -> Result<()> {
+    pub fn object(&mut self, member: &mut dyn FnMut(&str, &mut Self) -> Result<()>) -> Result<()> {
         if !self.take(b'{') {
             return Err(self.expected("an object"));
         }
@@ -134,11 +145,11 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         loop {
-            let key = self.string()?;
+            let key = self.text()?;
             if !self.take(b':') {
                 return Err(self.broken());
             }
-            member(key, self)?;
+            member(&key, self)?;
             if self.take(b'}') {
                 return Ok(());
             }
@@ -148,19 +159,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn skip_string(&mut self) -> Result<()> {
-        self.at += 1;
-        loop {
-            match self.byte() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(());
+    /// Whether nothing in it is escaped.
+    fn skip_string(&mut self) -> Result<bool> {
+        let (bytes, mut at, mut plain) = (self.text.as_bytes(), self.at + 1, true);
+        while let Some(byte) = bytes.get(at) {
+            at += 1;
+            match byte {
+                b'"' => {
+                    self.at = at;
+                    return Ok(plain);
                 }
-                Some(b'\\') => self.at += 2,
-                Some(_) => self.at += 1,
-                None => return Err(self.broken()),
+                b'\\' => (at, plain) = (at + 1, false),
+                _ => {}
             }
         }
+        Err(self.broken())
     }
 
     /// A number, `true`, `false` or `null`.
