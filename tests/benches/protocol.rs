@@ -17,7 +17,9 @@ use crate::figures::{Spread, keep, median, rounds};
 use crate::floor::ARGS;
 use crate::process::{Running, built, status_kib};
 
-const ERA: &str = "2025-11-25";
+/// With sessions, and without.
+const LEGACY: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 64;
 const IDLE: usize = 500;
@@ -97,9 +99,17 @@ impl Wording {
         )
     }
 
+    /// The same as a request without a session.
+    fn whole_call(&mut self) -> String {
+        let meta = format!(
+            r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}"#
+        );
+        self.call().replacen(r#""params":{"#, &format!(r#""params":{{{meta},"#), 1)
+    }
+
     fn initialize() -> String {
         format!(
-            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{ERA}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{LEGACY}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}}}"#
         )
     }
 
@@ -277,9 +287,23 @@ impl Site {
             let (name, value) = l.split_once(':')?;
             name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
         });
-        line.session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        if let Some(id) = session {
+            line.headers += &format!("Mcp-Session-Id: {id}\r\n");
+        }
         line.post(Wording::INITIALIZED);
         line
+    }
+
+    /// A connection for calls of this era.
+    fn line(&self, era: &str) -> Line {
+        if era == LEGACY {
+            return self.session();
+        }
+        let headers = format!(
+            "MCP-Protocol-Version: {era}\r\nMcp-Method: tools/call\r\nMcp-Name: {}\r\n",
+            self.wording.tool
+        );
+        Line { headers, ..Line::open(&self.address) }
     }
 }
 
@@ -287,7 +311,8 @@ impl Site {
 struct Line {
     stream: BufReader<TcpStream>,
     address: String,
-    session: String,
+    /// Those that tell the era, and the session.
+    headers: String,
 }
 
 impl Line {
@@ -295,15 +320,16 @@ impl Line {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self { stream: BufReader::new(stream), address: address.to_owned(), session: String::new() }
+        let headers = format!("MCP-Protocol-Version: {LEGACY}\r\n");
+        Self { stream: BufReader::new(stream), address: address.to_owned(), headers }
     }
 
     /// Head and body of the answer.
     fn post(&mut self, body: &str) -> (String, String) {
         let request = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMCP-Protocol-Version: {ERA}\r\n{}Content-Length: {}\r\n\r\n{body}",
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{body}",
             self.address,
-            self.session,
+            self.headers,
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
@@ -339,9 +365,10 @@ impl Line {
         }
     }
 
-    fn call(&mut self, text: &str) -> f64 {
+    fn call(&mut self, wording: &mut Wording, era: &str) -> f64 {
+        let text = if era == LEGACY { wording.call() } else { wording.whole_call() };
         let start = Instant::now();
-        let (head, body) = self.post(text);
+        let (head, body) = self.post(&text);
         assert!(body.contains("Lorem ipsum"), "{head}\n{body}");
         start.elapsed().as_secs_f64() * 1e6
     }
@@ -355,31 +382,36 @@ fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
         Site::open(folder.serve(toolbay, &["--http", "127.0.0.1:0"]), "bench__echo"),
     ];
     let idle_kib = [resident(&sites[0].child), resident(&sites[1].child)];
-    let mut lines = [sites[0].session(), sites[1].session()];
-    let (mut times, mut rates) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-    for _ in 0..rounds(9) {
-        for (n, site) in sites.iter_mut().enumerate() {
-            times[n].extend((0..CALLS).map(|_| lines[n].call(&site.wording.call())));
-            rates[n].push(crowd(site));
+    for (over, era, names) in [
+        ("HTTP, 2025-11-25", LEGACY, ["rmcp_native_http", "http"]),
+        ("HTTP, 2026-07-28", MODERN, ["rmcp_native_http_2026", "http_2026"]),
+    ] {
+        let mut lines = [sites[0].line(era), sites[1].line(era)];
+        let (mut times, mut rates) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for _ in 0..rounds(9) {
+            for (n, site) in sites.iter_mut().enumerate() {
+                times[n].extend((0..CALLS).map(|_| lines[n].call(&mut site.wording, era)));
+                rates[n].push(crowd(site, era));
+            }
         }
+        table(over, names, times, rates);
     }
-    table("HTTP", ["rmcp_native_http", "http"], times, rates);
     held(&sites[0].child, "rmcp_native_http", idle_kib[0]);
     held(&sites[1].child, "http", idle_kib[1]);
     idle(&sites[1]);
 }
 
 /// Some connections, each with one call at a time.
-fn crowd(site: &Site) -> f64 {
+fn crowd(site: &Site, era: &str) -> f64 {
     let tool = site.wording.tool;
-    let lines: Vec<Line> = (0..IN_FLIGHT).map(|_| site.session()).collect();
+    let lines: Vec<Line> = (0..IN_FLIGHT).map(|_| site.line(era)).collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for mut line in lines {
             scope.spawn(move || {
                 let mut wording = Wording { tool, next: 0 };
                 (0..CALLS / 10).for_each(|_| {
-                    line.call(&wording.call());
+                    line.call(&mut wording, era);
                 });
             });
         }

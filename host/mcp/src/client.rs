@@ -26,7 +26,7 @@ mod http;
 mod inbox;
 mod link;
 mod list;
-mod mirror;
+pub(crate) mod mirror;
 mod placing;
 mod remote;
 mod result;

@@ -19,6 +19,7 @@ use toolbay_core::untrusted::Mark;
 use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
 
+use crate::client::mirror;
 use crate::{base64, legacy, outputs, shelf};
 
 /// Which half of MCP's history a request belongs to.
@@ -63,6 +64,7 @@ pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
 struct Listed {
     made: [OnceLock<Tool>; 2],
     written: [OnceLock<Box<str>>; 2],
+    mirrored: OnceLock<bool>,
 }
 
 /// That of an era.
@@ -86,6 +88,19 @@ pub(crate) fn written(entry: &Entry, era: Era) -> Cow<'_, str> {
         Some(form) => Cow::Borrowed(of(&form.written, era).get_or_init(|| write().into())),
         None => Cow::Owned(write()),
     }
+}
+
+/// Whether arguments of a tool may have to be in headers of a request, too (SEP-2243).
+pub(crate) fn is_mirrored(entry: &Entry) -> bool {
+    fn marks(value: &Value) -> bool {
+        match value {
+            Value::Object(members) => members.contains_key(mirror::MARK) || members.values().any(marks),
+            Value::Array(items) => items.iter().any(marks),
+            _ => false,
+        }
+    }
+    let look = || marks(entry.def.input_schema.value());
+    entry.form(|_| Listed::default()).map_or_else(look, |form| *form.mirrored.get_or_init(look))
 }
 
 fn listed(entry: &Entry, era: Era) -> Tool {

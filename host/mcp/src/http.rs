@@ -23,6 +23,7 @@ mod files;
 mod front;
 mod line;
 mod names;
+mod nobody;
 mod reading;
 mod route;
 mod session;
@@ -53,6 +54,7 @@ use endpoints::Endpoints;
 use failures::Failures;
 use files::Files;
 use names::Names;
+use nobody::Nobody;
 use sessions::Sessions;
 
 /// Toolbay as an MCP server over HTTP. Cheap to clone; all clones are one server.
@@ -96,6 +98,7 @@ struct State {
     ends: Ends,
     /// Fires when requests are not taken any more.
     draining: CancellationToken,
+    nobody: Nobody,
 }
 
 /// What the policy says now.
@@ -136,6 +139,7 @@ impl Http {
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),
+            nobody: Nobody::new(ends.stop.child_token()),
             ends,
         };
         Ok(Self { state: Arc::new(state) })

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 /// The keyword.
-const MARK: &str = "x-mcp-header";
+pub(crate) const MARK: &str = "x-mcp-header";
 /// What stands before the name of each such header.
 const PREFIX: &str = "mcp-param-";
 /// Most headers of one call.

@@ -11,22 +11,29 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::Full;
-use rmcp::model::{ClientRequest, ErrorCode, GetExtensions as _, JsonRpcRequest, ProtocolVersion};
+use rmcp::model::{
+    ClientRequest, ErrorCode, ErrorData, GetExtensions as _, JsonRpcRequest, ProtocolVersion,
+    ServerJsonRpcMessage,
+};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::body::{Whole, explain};
 use super::clients::{Client, Share};
 use super::reading::Reading;
-use super::session::{Live, twice};
+use super::session::{Live, answer_of, twice};
 use super::sessions::{Begins, Own, RETRY};
-use super::short::{self, Rest};
+use super::short::{self, Plain, Rest};
 use super::streams::Refused;
+use super::threads::{self, Entered};
 use super::{Settings, State, answer};
 use crate::auth::Standing;
 use crate::connection::Connection;
+use crate::convert;
 use crate::message::{Head, RawArguments};
 use crate::server::{Server, Whose};
+use crate::stdio::Workers;
 
 /// The session that a client of 2026-07-28 wants its request to belong to.
 const SESSION: &str = "toolbay-session";
@@ -73,9 +80,14 @@ impl Asks<'_> {
     ) -> Result<Response<Body>, Answer> {
         let live = self.live(&parts.headers);
         if let Some(live) = &live
-            && let Some((call, raw)) = short::call(&parts, &whole.bytes)
+            && let Some(call) = short::in_session(&parts, &whole.bytes)
         {
-            return self.call(live, call, raw, parts, whole, share).await;
+            return self.call(live, call, parts, whole, share).await;
+        }
+        if let Some((call, tool)) = short::alone(&parts, &whole.bytes)
+            && server.view().find(&tool).is_ok_and(|entry| !convert::is_mirrored(entry))
+        {
+            return self.call_alone(server, call, parts, whole, share).await;
         }
         let head = std::str::from_utf8(&whole.bytes).ok().and_then(Head::read);
         if parts.method == Method::POST && is_json(&parts.headers) && head.is_none() {
@@ -108,27 +120,67 @@ impl Asks<'_> {
         parts.extensions.insert(self.standing.clone());
         let own = self.own(live, primed);
         let own = Own { begins: Mutex::new(begun), ..own };
-        Ok(handle(own, connection, closed, parts, whole.bytes).await)
+        // What has no session is handed through by tasks of the library, which end with it.
+        let here = threads::own().filter(|_| connection.is_some() && begins.is_none());
+        Ok(handle(own, connection, closed, here, parts, whole.bytes).await)
+    }
+
+    /// The answer to a call without a session, however long it takes.
+    async fn call_alone(
+        self,
+        server: &Server,
+        call: Plain,
+        parts: Parts,
+        whole: Whole,
+        share: Arc<Share>,
+    ) -> Result<Response<Body>, Answer> {
+        // A task outlives its request.
+        let (closed, id) = (self.state.ends.stop.child_token(), call.0.id.clone());
+        let cancel = closed.child_token();
+        let connection = server.connection_of(self.whose(&parts.headers)?, closed);
+        let (call, peer) = (self.carrying(call, parts, whole, share), self.state.nobody.peer());
+        // Whoever leaves cancels it; it goes on until it has ended, and is recorded.
+        let _left = cancel.clone().drop_guard();
+        let mut work = Box::pin(async move { answer_of(&connection, call, peer, cancel).await });
+        let answer = match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => tokio::spawn(work).await.unwrap_or_else(|_| {
+                let error = ErrorData::internal_error("the call was lost; see the log", None);
+                ServerJsonRpcMessage::error(error, Some(id))
+            }),
+        };
+        Ok(short::response_alone(&answer))
+    }
+
+    /// A call with all that belongs to its request.
+    fn carrying(
+        &self,
+        (mut call, raw): Plain,
+        mut parts: Parts,
+        whole: Whole,
+        share: Arc<Share>,
+    ) -> JsonRpcRequest<ClientRequest> {
+        if let Some(raw) = raw {
+            parts.extensions.insert(raw);
+        }
+        parts.extensions.insert(Reserved { _share: share, _room: whole.room });
+        parts.extensions.insert(self.standing.clone());
+        call.request.extensions_mut().insert(parts);
+        call
     }
 
     /// The answer to a call in a session.
     async fn call(
         self,
         live: &Arc<Live>,
-        mut call: JsonRpcRequest<ClientRequest>,
-        raw: Option<RawArguments>,
-        mut parts: Parts,
+        call: Plain,
+        parts: Parts,
         whole: Whole,
         share: Arc<Share>,
     ) -> Result<Response<Body>, Answer> {
-        let (rest, id) = (Rest::of(&parts.headers), call.id.clone());
+        let (rest, id) = (Rest::of(&parts.headers), call.0.id.clone());
         let primed = version(&parts.headers).is_some_and(knows_primed);
-        if let Some(raw) = raw {
-            parts.extensions.insert(raw);
-        }
-        parts.extensions.insert(Reserved { _share: share, _room: Arc::clone(&whole.room) });
-        parts.extensions.insert(self.standing.clone());
-        call.request.extensions_mut().insert(parts);
+        let call = self.carrying(call, parts, whole, share);
         let own = self.own(Some(Arc::clone(live)), primed);
         let mut reading = match live.ask(call) {
             Ok((line, work)) => Reading::new(line, None, Some(work), own.keeper(live)),
@@ -141,7 +193,7 @@ impl Asks<'_> {
             return Ok(short::response(&message));
         }
         let own = Own { reading: Mutex::new(Some(reading)), ..own };
-        Ok(handle(own, None, live.closed.clone(), rest.into_parts(), short::begun()).await)
+        Ok(handle(own, None, live.closed.clone(), None, rest.into_parts(), short::begun()).await)
     }
 
     /// The sessions as this request may use them.
@@ -177,7 +229,8 @@ impl Asks<'_> {
             return Ok(None);
         }
         let whose = if begins { Whose::of_session(self.agent.clone()) } else { self.whose(&parts.headers)? };
-        Ok(Some(Arc::new(server.connection_of(whose, closed.clone()))))
+        let workers = (!begins).then(|| Workers::of_request(Handle::current()));
+        Ok(Some(Arc::new(server.connection_of(whose, closed.clone()).working_in(workers))))
     }
 
     /// What a session begins with: the share of one more.
@@ -222,11 +275,12 @@ fn config(primed: bool) -> StreamableHttpServerConfig {
     config
 }
 
-/// What the library answers.
+/// What the library answers; `here`: the runtime of this thread, if its tasks are to stay there.
 async fn handle(
     own: Own,
     connection: Option<Arc<Connection>>,
     closed: CancellationToken,
+    here: Option<Handle>,
     parts: Parts,
     body: Bytes,
 ) -> Response<Body> {
@@ -235,7 +289,11 @@ async fn handle(
     let service = StreamableHttpService::new(connect, Arc::new(own), config);
     let (method, json) = (parts.method.clone(), is_json(&parts.headers));
     let request = axum::http::Request::from_parts(parts, Full::new(body.clone()));
-    let mut response = service.handle(request).await;
+    let answering = async move { service.handle(request).await };
+    let mut response = match here {
+        Some(runtime) => Entered::new(runtime, || answering).await,
+        None => answering.await,
+    };
     match response.status() {
         // What it says of a body that it does not understand.
         StatusCode::UNSUPPORTED_MEDIA_TYPE if method == Method::POST && json => explain(&body),

@@ -158,16 +158,26 @@ async fn answer(
     peer: Peer<RoleServer>,
     cancel: CancellationToken,
 ) {
+    let answer = answer_of(&open.live.connection, request, peer, cancel).await;
+    open.ends(answer);
+}
+
+/// What a connection answers to a request.
+pub(super) async fn answer_of(
+    connection: &Connection,
+    request: JsonRpcRequest<ClientRequest>,
+    peer: Peer<RoleServer>,
+    cancel: CancellationToken,
+) -> ServerJsonRpcMessage {
     let (id, mut request) = (request.id, request.request);
     let mut context = RequestContext::new(id.clone(), peer);
     context.ct = cancel;
     context.meta = std::mem::take(request.get_meta_mut());
     context.extensions = std::mem::take(request.extensions_mut());
-    let answer = match open.live.connection.handle_request(request, context).await {
+    match connection.handle_request(request, context).await {
         Ok(result) => ServerJsonRpcMessage::response(result, id),
         Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
-    };
-    open.ends(answer);
+    }
 }
 
 impl Transport<RoleServer> for Wire {

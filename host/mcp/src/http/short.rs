@@ -1,6 +1,7 @@
-//! Calls in a session that are answered at once, as most are: with one JSON body, which the protocol leaves to the server
-//! (Streamable HTTP, "Sending Messages to the Server"). A call that has to wait, or says something before its answer, gets
-//! its stream of events from the library.
+//! Calls that are answered with one JSON body, which the protocol leaves to the server (Streamable HTTP, "Sending Messages to
+//! the Server"): those in a session that are answered at once, as most are, and those without one that want to hear of
+//! nothing but the answer. A call in a session that has to wait, or says something before its answer, gets its stream of
+//! events from the library.
 //!
 //! What is not plainly such a call is not judged here: the library answers it.
 
@@ -9,9 +10,9 @@ use std::borrow::Cow;
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, JsonRpcMessage,
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ErrorCode, JsonRpcMessage,
     JsonRpcRequest, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage,
 };
 use serde::Deserialize;
@@ -19,8 +20,20 @@ use serde_json::value::RawValue;
 
 use crate::message::RawArguments;
 
+const VERSION: &str = "mcp-protocol-version";
 /// The headers of the protocol that a call in a session may have; others have to match what it says.
-const OWN: [&str; 2] = ["mcp-session-id", "mcp-protocol-version"];
+const OWN: [&str; 2] = ["mcp-session-id", VERSION];
+/// Those that a call without one has to have, and what of it the last two repeat (SEP-2243).
+const ALONE: [&str; 3] = [VERSION, "mcp-method", "mcp-name"];
+/// What a call without a session may say of itself.
+const SAID: [&str; 6] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/clientInfo",
+    "traceparent",
+    "tracestate",
+    "baggage",
+];
 /// The headers that the library has to see of a call that has begun.
 const KEPT: [&str; 3] = [OWN[0], OWN[1], "host"];
 /// What a client must take.
@@ -48,17 +61,49 @@ struct Params<'a> {
     _meta: Option<RequestMetaObject>,
 }
 
-/// The call that a request of a session makes, with its arguments as they were written; `None`: it is another one, or there
-/// is something about it that the library has to judge.
-pub(super) fn call(
-    parts: &Parts,
-    body: &[u8],
-) -> Option<(JsonRpcRequest<ClientRequest>, Option<RawArguments>)> {
-    if parts.method != Method::POST || !is_plain(&parts.headers) {
+/// A call, with its arguments as they were written.
+pub(super) type Plain = (JsonRpcRequest<ClientRequest>, Option<RawArguments>);
+
+/// The call that a request of a session makes; `None`: it is another one, or there is something about it that the library
+/// has to judge.
+pub(super) fn in_session(parts: &Parts, body: &[u8]) -> Option<Plain> {
+    let with_sessions = ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25);
+    let known = |version| with_sessions.iter().any(|known| version == known.as_str());
+    if !is_plain(parts, &OWN) || !parts.headers.get(VERSION).is_none_or(known) {
         return None;
     }
+    // A revision, for instance, is not what it has.
+    read(body, |meta, _| meta.0.0.keys().all(|key| key == "progressToken"))
+}
+
+/// The call that a request without a session makes, as above; with the name of its tool.
+pub(super) fn alone(parts: &Parts, body: &[u8]) -> Option<(Plain, String)> {
+    let only = |name: &str| {
+        let mut all = parts.headers.get_all(name).iter();
+        all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok())
+    };
+    let modern = ProtocolVersion::V_2026_07_28;
+    let [version, method, name] = ALONE.map(only);
+    // Others can be written in another way.
+    let name =
+        name.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)))?;
+    if !is_plain(parts, &ALONE) || version != Some(modern.as_str()) || method != Some("tools/call") {
+        return None;
+    }
+    let call = read(body, |meta, called| {
+        called == name
+            && meta.protocol_version().as_ref() == Some(&modern)
+            && meta.missing_required_keys(&modern).is_empty()
+            && meta.0.0.keys().all(|key| SAID.contains(&&**key))
+    })?;
+    Some((call, name.to_owned()))
+}
+
+/// Reads a call, if what it says of itself and the name of its tool are as they should be.
+fn read(body: &[u8], may: impl FnOnce(&RequestMetaObject, &str) -> bool) -> Option<Plain> {
     let call: Call<'_> = serde_json::from_slice(body).ok()?;
-    if call.jsonrpc != "2.0" || call.method != "tools/call" {
+    let meta = call.params._meta.unwrap_or_default();
+    if call.jsonrpc != "2.0" || call.method != "tools/call" || !may(&meta, &call.params.name) {
         return None;
     }
     let mut params = CallToolRequestParams::new(call.params.name);
@@ -66,11 +111,7 @@ pub(super) fn call(
         params = params.with_arguments(serde_json::from_str(raw.get()).ok()?);
     }
     let mut request = CallToolRequest::new(params);
-    if let Some(meta) = call.params._meta {
-        // A revision, for instance.
-        if meta.0.0.keys().any(|key| key != "progressToken") {
-            return None;
-        }
+    if !meta.0.0.is_empty() {
         request.extensions.insert(meta);
     }
     let raw = call.params.arguments.map(|raw| RawArguments(raw.get().into()));
@@ -80,19 +121,18 @@ pub(super) fn call(
     }
 }
 
-/// Whether the headers of a request are those of each call in a session.
-fn is_plain(headers: &HeaderMap) -> bool {
+/// Whether a request has the headers of each call, and of those of the protocol none but these.
+fn is_plain(parts: &Parts, own: &[&str]) -> bool {
+    let headers = &parts.headers;
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let accepts = text(ACCEPT).is_some_and(|accept| {
         let mut kinds = accept.split(',').map(str::trim);
         BOTH.iter().all(|kind| kinds.clone().any(|one| one == *kind))
             && kinds.all(|kind| BOTH.contains(&kind))
     });
-    let with_sessions = ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25);
-    let known = |version| with_sessions.iter().any(|known| version == known.as_str());
-    let ours = |name: &HeaderName| !name.as_str().starts_with("mcp-") || OWN.contains(&name.as_str());
-    accepts
-        && headers.get(OWN[1]).is_none_or(known)
+    let ours = |name: &HeaderName| !name.as_str().starts_with("mcp-") || own.contains(&name.as_str());
+    parts.method == Method::POST
+        && accepts
         && text(CONTENT_TYPE) == Some(BOTH[0])
         && headers.keys().all(ours)
         && headers.get_all(ACCEPT).iter().count() == 1
@@ -126,6 +166,21 @@ pub(super) fn begun() -> Bytes {
     Bytes::from_static(br#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#)
 }
 
+/// The answer to a request without a session. What could not be done has a status of its own, where the protocol says so.
+pub(super) fn response_alone(message: &ServerJsonRpcMessage) -> Response<Body> {
+    let mut response = response(message);
+    if let JsonRpcMessage::Error(error) = message {
+        *response.status_mut() = match error.error.code {
+            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
+            ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        };
+    }
+    response
+}
+
 /// A message as the body of a response.
 pub(super) fn response(message: &ServerJsonRpcMessage) -> Response<Body> {
     // Of text and JSON, nothing can fail to be written.
@@ -152,7 +207,7 @@ mod tests {
     #[test]
     fn a_plain_call_is_understood_as_the_library_does() {
         let (request, raw) =
-            call(&parts(&[("mcp-protocol-version", "2025-11-25")]), CALL.as_bytes()).unwrap();
+            in_session(&parts(&[("mcp-protocol-version", "2025-11-25")]), CALL.as_bytes()).unwrap();
         assert_eq!(&*raw.unwrap().0, r#"{"n": 1.50}"#);
         let theirs: ClientJsonRpcMessage = serde_json::from_str(CALL).unwrap();
         let ours = ClientJsonRpcMessage::Request(request);
@@ -162,7 +217,7 @@ mod tests {
     #[test]
     fn what_is_not_plain_is_left_to_the_library() {
         let no_call = |headers: &[(&'static str, &str)], body: &str| {
-            assert!(call(&parts(headers), body.as_bytes()).is_none(), "{headers:?} {body}");
+            assert!(in_session(&parts(headers), body.as_bytes()).is_none(), "{headers:?} {body}");
         };
         for header in [
             ("accept", "application/json"),
@@ -188,6 +243,75 @@ mod tests {
         ] {
             let body = CALL.replace(this, that);
             assert_ne!(body, CALL);
+            no_call(&[], &body);
+        }
+    }
+
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}"#;
+
+    fn whole() -> String {
+        CALL.replace(r#""_meta":{"progressToken":3"#, META)
+    }
+
+    fn parts_alone(headers: &[(&'static str, &str)]) -> Parts {
+        let mut all =
+            vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "t")];
+        all.extend(headers);
+        let mut parts = parts(&all);
+        if headers.iter().all(|(name, _)| *name != OWN[0]) {
+            parts.headers.remove(OWN[0]);
+        }
+        parts
+    }
+
+    #[test]
+    fn a_plain_call_without_a_session_is_understood_as_the_library_does() {
+        let ((request, raw), name) = alone(&parts_alone(&[]), whole().as_bytes()).unwrap();
+        assert_eq!((&*raw.unwrap().0, &*name), (r#"{"n": 1.50}"#, "t"));
+        let theirs: ClientJsonRpcMessage = serde_json::from_str(&whole()).unwrap();
+        let ours = ClientJsonRpcMessage::Request(request);
+        assert_eq!(serde_json::to_value(&ours).unwrap(), serde_json::to_value(&theirs).unwrap());
+        assert!(
+            alone(
+                &parts_alone(&[]),
+                whole().replace("_meta\":{", "_meta\":{\"traceparent\":\"00-1\",").as_bytes()
+            )
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn what_is_not_plain_without_a_session_is_left_to_the_library() {
+        let no_call = |headers: &[(&'static str, &str)], body: &str| {
+            assert!(alone(&parts_alone(headers), body.as_bytes()).is_none(), "{headers:?} {body}");
+        };
+        for header in [
+            ("mcp-protocol-version", "2025-11-25"),
+            ("mcp-method", "tools/list"),
+            ("mcp-name", "u"),
+            ("mcp-name", "=?base64?dA==?="),
+            ("mcp-param-x", "1"),
+            ("mcp-session-id", "s"),
+            ("accept", "application/json"),
+            ("content-type", "text/plain"),
+        ] {
+            no_call(&[header], &whole());
+        }
+        let mut twice = parts_alone(&[]);
+        twice.headers.append("mcp-name", HeaderValue::from_static("t"));
+        assert!(alone(&twice, whole().as_bytes()).is_none());
+        for (this, that) in [
+            ("2026-07-28", "2025-11-25"),
+            ("io.modelcontextprotocol/clientInfo", "clientInfo"),
+            ("clientCapabilities\":{}", "clientCapabilities\":7"),
+            ("_meta\":{", "_meta\":{\"progressToken\":1,"),
+            ("_meta\":{", "_meta\":{\"io.modelcontextprotocol/logLevel\":\"info\","),
+            ("\"name\":\"t\"", "\"name\":\"u\""),
+            ("\"name\":\"t\"", "\"name\":\"t\",\"requestState\":\"s\""),
+            (META, "\"_meta\":{"),
+        ] {
+            let body = whole().replace(this, that);
+            assert_ne!(body, whole());
             no_call(&[], &body);
         }
     }

@@ -4,8 +4,10 @@
 //! A runtime of many workers has one of them wait for all connections, and wakes another whenever something comes while the
 //! first is at work: where a client asks again as soon as it is answered, each request wakes two threads, and that takes
 //! longer than the request. What takes its time goes on elsewhere ([`super::reading`]): while something is polled here, the
-//! runtime that serves is entered, and whatever is begun is begun there.
+//! runtime that serves is entered, and whatever is begun is begun there. Only the tasks through which rmcp hands a request
+//! without a session stay here ([`own`]).
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -23,6 +25,16 @@ use crate::linger;
 
 /// More of them than this share too little memory to be of use.
 const MOST: usize = 16;
+
+thread_local! {
+    /// The runtime of this thread, if connections live on it.
+    static OWN: OnceCell<Handle> = const { OnceCell::new() };
+}
+
+/// The runtime of this thread, if connections live on it: what is begun there wakes no other thread.
+pub(super) fn own() -> Option<Handle> {
+    OWN.with(|own| own.get().cloned())
+}
 
 /// Threads for connections; they end when this is dropped, with what is left on them.
 #[derive(Debug)]
@@ -76,43 +88,47 @@ impl Threads {
 
 /// One thread, until `end` fires.
 fn begin(number: usize, end: CancellationToken) -> io::Result<Handle> {
-    let runtime = linger::runtime().enable_io().build()?;
+    let runtime = linger::runtime().enable_all().build()?;
     let handle = runtime.handle().clone();
-    thread::Builder::new()
-        .name(format!("toolbay-http-{number}"))
-        .spawn(move || runtime.block_on(end.cancelled()))?;
+    thread::Builder::new().name(format!("toolbay-http-{number}")).spawn(move || {
+        OWN.with(|own| drop(own.set(runtime.handle().clone())));
+        runtime.block_on(end.cancelled());
+    })?;
     Ok(handle)
 }
 
 /// What is polled, and dropped, with another runtime as the current one.
-struct Entered {
+pub(super) struct Entered<T> {
     runtime: Handle,
-    serving: Option<BoxFuture<'static, ()>>,
+    work: Option<BoxFuture<'static, T>>,
 }
 
-impl Entered {
-    fn new<F: Future<Output = ()> + Send + 'static>(runtime: Handle, serve: impl FnOnce() -> F) -> Self {
+impl<T> Entered<T> {
+    pub(super) fn new<F>(runtime: Handle, begin: impl FnOnce() -> F) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
         let entered = runtime.enter();
-        let serving: BoxFuture<'static, ()> = Box::pin(serve());
+        let work: BoxFuture<'static, T> = Box::pin(begin());
         drop(entered);
-        Self { runtime, serving: Some(serving) }
+        Self { runtime, work: Some(work) }
     }
 }
 
-impl Future for Entered {
-    type Output = ();
+impl<T> Future for Entered<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { runtime, serving } = &mut *self;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Self { runtime, work } = &mut *self;
         let _entered = runtime.enter();
-        serving.as_mut().map_or(Poll::Ready(()), |serving| serving.as_mut().poll(context))
+        work.as_mut().map_or(Poll::Pending, |work| work.as_mut().poll(context))
     }
 }
 
-impl Drop for Entered {
+impl<T> Drop for Entered<T> {
     fn drop(&mut self) {
         let _entered = self.runtime.enter();
-        drop(self.serving.take());
+        drop(self.work.take());
     }
 }
 
@@ -143,13 +159,17 @@ mod tests {
             assert_eq!(stream.read_u8().await.unwrap(), 7);
             // After it has waited, too.
             let begun = tokio::spawn(async { name() }).await.unwrap();
-            tell.send((name(), begun, lingers)).unwrap();
+            // But for what is to stay here.
+            let stays =
+                Entered::new(own().unwrap(), || async { tokio::spawn(async { name() }).await.unwrap() });
+            tell.send((name(), begun, stays.await, lingers)).unwrap();
             stream.write_u8(8).await.unwrap();
         });
         far.write_u8(7).await.unwrap();
         assert_eq!(far.read_u8().await.unwrap(), 8);
-        let (own, begun, lingers) = told.await.unwrap();
-        assert!(own.starts_with("toolbay-http-") && !begun.starts_with("toolbay-http-") && lingers);
+        let (thread, begun, stays, lingers) = told.await.unwrap();
+        assert!(thread.starts_with("toolbay-http-") && !begun.starts_with("toolbay-http-") && lingers);
+        assert!(stays == thread && own().is_none());
         tasks.close();
         tasks.wait().await;
     }

@@ -1,5 +1,5 @@
-//! Where a call runs: at once on the thread that reads its client, if that has nothing else to answer and the call does not
-//! wait; else on those of the runtime that serves.
+//! Where a call runs: at once on the thread that reads its client, if the call does not wait and, over stdio, the client has
+//! nothing else to be answered; else on those of the runtime that serves.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,8 @@ use super::Asked;
 #[derive(Clone)]
 pub(crate) struct Workers {
     main: Handle,
-    asked: Arc<Asked>,
+    /// What a client of one thread waits for.
+    asked: Option<Arc<Asked>>,
 }
 
 impl fmt::Debug for Workers {
@@ -25,8 +26,14 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
+    /// Those for a client that asks many things over one pipe.
     pub(crate) fn new(main: Handle, asked: Arc<Asked>) -> Self {
-        Self { main, asked }
+        Self { main, asked: Some(asked) }
+    }
+
+    /// Those for one request.
+    pub(crate) fn of_request(main: Handle) -> Self {
+        Self { main, asked: None }
     }
 
     /// Does what a request wants; `None`: it panicked on a thread of others. Whoever drops the future ends it.
@@ -35,7 +42,7 @@ impl Workers {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let mut work = Box::pin(work);
-        if self.asked.is_one() {
+        if self.asked.as_ref().is_none_or(|asked| asked.is_one()) {
             // What it begins is begun there: this thread has the client to look after.
             let first = poll_fn(|context| {
                 let _entered = self.main.enter();
@@ -94,6 +101,8 @@ mod tests {
             assert!(before == here && after != here && begun != here);
             let (before, after, begun) = places(&workers(&main, 2), false).await;
             assert!(before != here && after != here && begun != here, "others wait to be read");
+            let (before, after, begun) = places(&Workers::of_request(main.handle().clone()), true).await;
+            assert!(before == here && after != here && begun != here);
         });
     }
 
