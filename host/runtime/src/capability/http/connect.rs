@@ -299,7 +299,10 @@ impl Pool {
             idle.connections.remove(0);
         }
         idle.connections.push((key, connection, Instant::now()));
-        if !std::mem::replace(&mut idle.swept, true) {
+        let swept = std::mem::replace(&mut idle.swept, true);
+        drop(idle);
+        // Not under the lock: a runtime that ends drops at once what is begun there, and that takes the lock.
+        if !swept {
             drop(runtime.spawn(sweep(Sweeper(Arc::downgrade(self)))));
         }
     }
@@ -395,4 +398,36 @@ fn configure(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, S
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capability::http::places::Places;
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use toolbay_core::limits::HostLimits;
+
+    #[test]
+    fn what_is_put_back_when_the_runtime_has_ended_keeps_nobody_waiting() {
+        let (pool, places) = (Arc::new(Pool::default()), Places::new(&HostLimits::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (host, port) = (address.ip().to_string(), address.port());
+        let key = Key { user: User::Host, scheme: Scheme::Http, host, port, private: Vec::new() };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let place = places.try_take(&key.user, &pool).unwrap();
+        let connection = runtime.block_on(Connection::open(&[address], &key, None, place)).unwrap();
+        drop(runtime);
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _entered = handle.enter();
+            pool.put(key, connection);
+            tell.send(pool.idle().swept).unwrap();
+        });
+        let swept = told.recv_timeout(Duration::from_secs(30)).expect("it waits for itself");
+        assert!(!swept, "the next one begins a sweeper");
+    }
 }
