@@ -164,6 +164,11 @@ fn prepare(page: &Path, dir: &Path) -> String {
 
 #[test]
 fn what_the_pages_show_happens() {
+    // Plugins are loaded in the order of their names once none of them has to be compiled.
+    let first = tempfile::tempdir().unwrap();
+    std::fs::write(first.path().join("toolbay.toml"), "version = 1\n").unwrap();
+    let listed = shell(first.path(), "toolbay list");
+    assert!(listed.contains("text__word_count"), "{listed}");
     for page in book() {
         let dir = tempfile::tempdir().unwrap();
         let text = prepare(&page, dir.path());
