@@ -89,12 +89,15 @@ fn run_server(workspace: &Path) -> Result<()> {
     let results = wasm::target_dir(workspace).join("conformance");
     let (mut lines, mut good) = (Vec::new(), true);
     for revision in REVISIONS {
+        let results = results.join(revision);
+        // What runs of before found would be taken for what this one did.
+        let _absent = std::fs::remove_dir_all(&results);
         let mut suite = node.run(SUITE);
         suite
             .args(["server", "--url", &fixture.url, "--requirements", revision, "--expected-failures"])
             .arg(folder.join("expected-failures.yml"))
             .arg("--output-dir")
-            .arg(results.join(revision))
+            .arg(&results)
             .stderr(Stdio::inherit());
         let output = suite.output().context("can not run the suite")?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -104,6 +107,9 @@ fn run_server(workspace: &Path) -> Result<()> {
         let tally = tally(&text, &demanded(&demands));
         if !output.status.success() || tally.passed.is_empty() || !tally.missing.is_empty() {
             println!("{text}");
+            for line in complaints(&results)? {
+                println!("    {revision}: {line}");
+            }
             good = false;
         }
         for name in &tally.failed {
@@ -128,6 +134,20 @@ fn run_server(workspace: &Path) -> Result<()> {
         bail!("the suite found something that `expected-failures.yml` does not name");
     }
     Ok(())
+}
+
+/// The checks that failed, and those that warned: for the suite both are failures, and its summary tells only the first.
+fn complaints(results: &Path) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for scenario in std::fs::read_dir(results)? {
+        let checks = std::fs::read(scenario?.path().join("checks.json")).unwrap_or_else(|_| b"[]".to_vec());
+        let checks: Vec<serde_json::Value> = serde_json::from_slice(&checks)?;
+        let bad = checks.iter().filter(|check| check["status"] == "FAILURE" || check["status"] == "WARNING");
+        lines.extend(
+            bad.map(|check| format!("{} {}: {}", check["status"], check["id"], check["errorMessage"])),
+        );
+    }
+    Ok(lines)
 }
 
 /// Starts the server and waits until it says where it listens.

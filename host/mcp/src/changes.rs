@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::Hasher;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam};
 use rmcp::service::SubscriptionSink;
 use rmcp::{Peer, RoleServer};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::registry::Catalog;
 use toolbay_core::view::View;
 
 use crate::convert::{self, Era};
@@ -46,18 +48,19 @@ impl Listing {
         }
     }
 
-    fn changes(&self, before: &Self) -> Vec<Change> {
-        let mut found = Vec::new();
-        let differ = [
-            (self.tools != before.tools, Change::Tools),
-            (self.prompts != before.prompts, Change::Prompts),
-            (self.resources != before.resources, Change::Resources),
+    /// What is another one now; all of it, if nobody knows what there was.
+    fn changes(&self, before: Option<&Self>) -> Vec<Change> {
+        let differs = |of: fn(&Self) -> u64| before.is_none_or(|before| of(before) != of(self));
+        let lists = [
+            (differs(|it| it.tools), Change::Tools),
+            (differs(|it| it.prompts), Change::Prompts),
+            (differs(|it| it.resources), Change::Resources),
         ];
-        found.extend(differ.into_iter().filter(|(differs, _)| *differs).map(|(_, change)| change));
-        let other =
-            self.watched.iter().filter(|(uri, now)| before.watched.get(*uri).is_some_and(|it| it != *now));
-        found.extend(other.map(|(uri, _)| Change::Resource(uri.clone())));
-        found
+        let lists = lists.into_iter().filter(|(differs, _)| *differs).map(|(_, change)| change);
+        let other = self.watched.iter().filter(|(uri, now)| {
+            before.is_none_or(|before| before.watched.get(*uri).is_some_and(|then| then != *now))
+        });
+        lists.chain(other.map(|(uri, _)| Change::Resource(uri.clone()))).collect()
     }
 }
 
@@ -116,9 +119,70 @@ impl Watched {
     }
 }
 
+/// What there was when a client was told that it hears of changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Since {
+    /// Not held: a client that says no more would keep plugins that have been replaced.
+    catalog: Weak<Catalog>,
+    changes: watch::Receiver<u64>,
+}
+
+impl Since {
+    fn now(server: &Server) -> Self {
+        // In this order: what changes in between is heard of, at worst twice.
+        let changes = server.changes();
+        Self { catalog: Arc::downgrade(&server.catalog()), changes }
+    }
+
+    /// The same once the plugins are there. What a client is listed first waits for them, too: that they came is no
+    /// change.
+    async fn loaded(self, server: &Server) -> Self {
+        if server.is_loaded() {
+            return self;
+        }
+        server.loaded().await;
+        Self::now(server)
+    }
+
+    /// What was seen then; `None`: it has changed, and what it was is gone.
+    fn view(&self, server: &Server) -> Option<View> {
+        self.catalog.upgrade().map(|catalog| server.view_on(catalog))
+    }
+}
+
+/// Since when the clients of a connection are to hear of changes: those that were told so and for whom nobody looks
+/// yet. A client acts on what it is told at once, before the task that looks has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Promises(Mutex<Promised>);
+
+#[derive(Debug, Default)]
+struct Promised {
+    count: usize,
+    /// The oldest: what has changed since may be told to one who knows it, but is kept from none.
+    since: Option<Since>,
+}
+
+impl Promises {
+    /// A client will be told that it hears of changes.
+    pub(crate) fn make(&self, server: &Server) {
+        let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        promised.count = promised.count.saturating_add(1);
+        promised.since.get_or_insert_with(|| Since::now(server));
+    }
+
+    /// From now on somebody looks for it.
+    pub(crate) fn keep(&self, server: &Server) -> Since {
+        let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        promised.count = promised.count.saturating_sub(1);
+        let since = if promised.count == 0 { promised.since.take() } else { promised.since.clone() };
+        since.unwrap_or_else(|| Since::now(server))
+    }
+}
+
 /// Tells a client with a handshake what has changed, until it has gone.
 pub(crate) async fn tell_peer(
     server: &Server,
+    since: Since,
     peer: &Peer<RoleServer>,
     watched: &Watched,
     closed: &CancellationToken,
@@ -133,12 +197,19 @@ pub(crate) async fn tell_peer(
             }
         }
     };
-    announce(server, closed, || watched.all(), || peer.is_transport_closed(), tell).await;
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = async {
+            let since = since.loaded(server).await;
+            announce(server, since, || watched.all(), || peer.is_transport_closed(), tell).await;
+        } => {}
+    }
 }
 
 /// Tells a subscription what it wants to hear of, until it or its client has gone.
 pub(crate) async fn tell_subscription(
     server: &Server,
+    since: Since,
     sink: &SubscriptionSink,
     peer: &Peer<RoleServer>,
     closed: &CancellationToken,
@@ -149,10 +220,6 @@ pub(crate) async fn tell_subscription(
         accepted.prompts_list_changed == Some(true),
         accepted.resources_list_changed == Some(true),
     );
-    let view = server.view();
-    let wanted = accepted.resource_subscriptions.iter().flatten().take(MAX_WATCHED);
-    let watched: BTreeMap<String, u64> = wanted.map(|uri| (uri.clone(), contents(&view, uri))).collect();
-    drop(view);
     let tell = |change: Change| async move {
         match change {
             Change::Tools => !tools || sink.notify_tool_list_changed().await.is_ok(),
@@ -161,27 +228,32 @@ pub(crate) async fn tell_subscription(
             Change::Resource(uri) => sink.notify_resource_updated(uri).await.is_ok(),
         }
     };
-    announce(server, closed, || watched.clone(), || peer.is_transport_closed(), tell).await;
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = async {
+            let since = since.loaded(server).await;
+            let view = since.view(server).unwrap_or_else(|| server.view());
+            let wanted = accepted.resource_subscriptions.iter().flatten().take(MAX_WATCHED);
+            let watched: BTreeMap<String, u64> =
+                wanted.map(|uri| (uri.clone(), contents(&view, uri))).collect();
+            drop(view);
+            announce(server, since, || watched.clone(), || peer.is_transport_closed(), tell).await;
+        } => {}
+    }
 }
 
 /// Waits for changes and tells them, until the client has gone or `tell` fails.
 async fn announce<F: Future<Output = bool>>(
     server: &Server,
-    closed: &CancellationToken,
+    since: Since,
     watched: impl Fn() -> BTreeMap<String, u64>,
     gone: impl Fn() -> bool,
     tell: impl Fn(Change) -> F,
 ) {
-    // What a client is listed first waits for the plugins, too: that they came is no change.
-    tokio::select! {
-        () = closed.cancelled() => return,
-        () = server.loaded() => {}
-    }
-    let mut changes = server.changes();
-    let mut listed = Listing::of(&server.view(), &BTreeMap::new());
+    let mut listed = since.view(server).map(|view| Listing::of(&view, &BTreeMap::new()));
+    let mut changes = since.changes;
     loop {
         tokio::select! {
-            () = closed.cancelled() => return,
             () = tokio::time::sleep(PEER_CHECK) => {
                 if gone() {
                     return;
@@ -193,16 +265,81 @@ async fn announce<F: Future<Output = bool>>(
                 }
                 let watched = watched();
                 let now = Listing::of(&server.view(), &watched);
-                let mut before = std::mem::replace(&mut listed, now);
-                for (uri, then) in watched {
-                    before.watched.entry(uri).or_insert(then);
+                if let Some(listed) = &mut listed {
+                    for (uri, then) in watched {
+                        listed.watched.entry(uri).or_insert(then);
+                    }
                 }
-                for change in listed.changes(&before) {
+                for change in now.changes(listed.as_ref()) {
                     if !tell(change).await {
                         return;
                     }
                 }
+                listed = Some(now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbay_core::audit::LogAudit;
+    use toolbay_core::content::ToolOutput;
+    use toolbay_core::native;
+    use toolbay_core::pipeline::Pipeline;
+    use toolbay_core::registry::Registry;
+    use toolbay_core::view::Filter;
+
+    use super::*;
+    use crate::server::Options;
+
+    fn server() -> (Server, Arc<Registry>) {
+        let registry = Arc::new(Registry::default());
+        let pipeline = Pipeline::new(Arc::new(LogAudit));
+        let server = Server::new(Arc::clone(&registry), pipeline, Filter::default(), Options::default());
+        (server, registry)
+    }
+
+    fn add(server: &Server, registry: &Registry, name: &str) {
+        registry
+            .register(
+                native::tool(name)
+                    .description("A tool.")
+                    .run(|_, _| async { Ok(ToolOutput::text("")) })
+                    .unwrap(),
+            )
+            .unwrap();
+        server.notify_changed();
+    }
+
+    /// What is told at once of what has changed since then.
+    async fn told(server: &Server, since: Since) -> Vec<Change> {
+        let told = Mutex::new(Vec::new());
+        let tell = |change| {
+            told.lock().unwrap().push(change);
+            async { true }
+        };
+        let waits = announce(server, since, BTreeMap::new, || false, tell);
+        // Its first poll tells what there is to tell; it never ends by itself.
+        assert!(tokio::time::timeout(Duration::ZERO, waits).await.is_err());
+        told.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_changes_before_anybody_looks_is_told() {
+        let (server, registry) = server();
+        let (promises, then) = (Promises::default(), registry.current());
+        promises.make(&server);
+        add(&server, &registry, "early");
+        promises.make(&server);
+        let first = promises.keep(&server);
+        assert_eq!(told(&server, first.clone()).await, [Change::Tools]);
+        // Of two that are open nobody knows which one begins first: the oldest counts for both.
+        assert_eq!(told(&server, promises.keep(&server)).await, [Change::Tools]);
+        // None is open: from now on.
+        assert_eq!(told(&server, promises.keep(&server)).await, []);
+        // What there was is gone: it is not kept for a client that never begins, which hears of all lists instead.
+        drop(then);
+        assert_eq!(told(&server, first).await, [Change::Tools, Change::Prompts, Change::Resources]);
     }
 }

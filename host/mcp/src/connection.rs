@@ -29,7 +29,7 @@ use toolbay_core::text::one_line;
 
 use crate::asking::Brought;
 use crate::calls::{self, Caller};
-use crate::changes::{self, Watched};
+use crate::changes::{self, Promises, Watched};
 use crate::convert::{self, Era};
 use crate::lists::{Lists, Page};
 use crate::pages::Cursor;
@@ -47,6 +47,7 @@ pub(crate) struct Connection {
     caller: Arc<Caller>,
     listeners: Semaphore,
     announcing: AtomicBool,
+    promises: Promises,
     watched: Watched,
     closed: CancellationToken,
     /// Its client, once there was a handshake.
@@ -72,6 +73,7 @@ impl Connection {
             caller: Arc::new(caller),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
+            promises: Promises::default(),
             watched: Watched::default(),
             closed,
             peer: OnceLock::new(),
@@ -272,6 +274,7 @@ impl ServerHandler for Connection {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
+        self.promises.make(self.server());
         let answer = self.negotiate_initialize(&request);
         context.peer.set_peer_info(request);
         self.peer.get_or_init(|| context.peer.clone());
@@ -345,13 +348,14 @@ impl ServerHandler for Connection {
             return;
         }
         // What the message takes of the server is free again, though this goes on for as long as the session.
-        let peer = context.peer.clone();
+        let (peer, since) = (context.peer.clone(), self.promises.keep(self.server()));
         drop(context);
-        changes::tell_peer(self.server(), &peer, &self.watched, &self.closed).await;
+        changes::tell_peer(self.server(), since, &peer, &self.watched, &self.closed).await;
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        // rmcp cuts it down to what `get_info` declares.
+        // rmcp cuts it down to what `get_info` declares, says so to the client, and only then calls `listen`.
+        self.promises.make(self.server());
         let mut accepted = requested.clone();
         if let Some(wanted) = &mut accepted.resource_subscriptions {
             wanted.truncate(changes::MAX_WATCHED);
@@ -360,6 +364,7 @@ impl ServerHandler for Connection {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let since = self.promises.keep(self.server());
         let Ok(_permit) = self.listeners.try_acquire() else {
             let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
             return Err(ErrorData::invalid_request(text, None));
@@ -367,7 +372,7 @@ impl ServerHandler for Connection {
         let peer = &context.request_context().peer;
         tokio::select! {
             () = context.cancelled() => {}
-            () = changes::tell_subscription(self.server(), context.sink(), peer, &self.closed) => {}
+            () = changes::tell_subscription(self.server(), since, context.sink(), peer, &self.closed) => {}
         }
         Ok(())
     }

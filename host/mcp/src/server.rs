@@ -12,7 +12,7 @@ use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::discovery;
 use toolbay_core::permission::DEFAULT_ASK_TIMEOUT;
 use toolbay_core::pipeline::Pipeline;
-use toolbay_core::registry::{Entry, Registry};
+use toolbay_core::registry::{Catalog, Entry, Registry};
 use toolbay_core::session::Session;
 use toolbay_core::view::{Filter, View};
 
@@ -205,7 +205,17 @@ impl Server {
     }
 
     pub(crate) fn view(&self) -> View {
-        discovery::offer(View::new(self.shared.registry.current(), Arc::clone(&self.shared.filter)))
+        self.view_on(self.catalog())
+    }
+
+    /// What clients see of a state of the registry.
+    pub(crate) fn view_on(&self, catalog: Arc<Catalog>) -> View {
+        discovery::offer(View::new(catalog, Arc::clone(&self.shared.filter)))
+    }
+
+    /// The state of the registry as it is now.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.shared.registry.current()
     }
 
     pub(crate) fn pipeline(&self) -> &Pipeline {
