@@ -1,11 +1,14 @@
 //! A thread that has answered looks for the next request for a moment before it sleeps: a client that asks one thing after
 //! the other has it by then. To be woken takes longer than most calls, and a processor that slept is slow at first.
 //!
-//! Only on a thread that waits for its own connections, and only while none of them has something else to do.
+//! Only on a thread that waits for its own connections, and only while one of them is all it answers. A thread with more
+//! of them answers first and writes then (`http/socket.rs`): a client that is woken once for many answers takes them at
+//! once, and keeps the thread from its work once.
 
 use std::cell::Cell;
+use std::future::Future as _;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -21,18 +24,22 @@ thread_local! {
     static ANSWERS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A runtime for a thread that waits for clients. Who looks for the next request again and again keeps neither other
-/// connections waiting nor what comes from other threads.
+/// A runtime for a thread that waits for clients. What comes from other threads is not kept waiting.
 pub(crate) fn runtime() -> Builder {
     let mut builder = Builder::new_current_thread();
-    builder.event_interval(1).global_queue_interval(1);
+    builder.global_queue_interval(1);
     builder
 }
 
 /// What a connection knows of its last answer.
 #[derive(Debug, Default)]
 pub(crate) struct Linger {
-    last: Option<(Instant, u64)>,
+    /// Its number among those of the thread, from 1 on.
+    last: u64,
+    /// When it was, as long as the next request is looked for.
+    at: Option<Instant>,
+    /// Others were answered between the last two.
+    shares: bool,
 }
 
 impl Linger {
@@ -40,17 +47,25 @@ impl Linger {
     pub(crate) fn answered(&mut self) {
         let number = ANSWERS.get().wrapping_add(1);
         ANSWERS.set(number);
-        self.last = Some((Instant::now(), number));
+        self.shares = self.last != 0 && self.last.wrapping_add(1) != number;
+        self.last = number;
+        self.at = (!self.shares).then(Instant::now);
+    }
+
+    /// Whether the thread has other clients, which ask just as often.
+    pub(crate) fn shares(&self) -> bool {
+        self.shares
     }
 
     /// Where nothing is there to read: whether to look again, which the task is woken for.
-    pub(crate) fn looks(&mut self, context: &Context<'_>) -> bool {
+    pub(crate) fn looks(&mut self, context: &mut Context<'_>) -> bool {
         // Where another connection was answered meanwhile, the thread has enough to do.
-        let looks = |(at, number): &(Instant, u64)| ANSWERS.get() == *number && at.elapsed() < LOOKS;
-        let again = self.last.as_ref().is_some_and(looks);
+        let looks = |at: &Instant| ANSWERS.get() == self.last && at.elapsed() < LOOKS;
+        let again = self.at.as_ref().is_some_and(looks);
         match again {
-            true => context.waker().wake_by_ref(),
-            false => self.last = None,
+            // When all others had their turn, and the system was asked what has come.
+            true => _ = pin!(tokio::task::yield_now()).poll(context),
+            false => self.at = None,
         }
         again
     }
@@ -127,21 +142,24 @@ mod tests {
     fn who_answered_last_looks_again_for_a_moment() {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let context = Context::from_waker(&waker);
+        let mut context = Context::from_waker(&waker);
         let [mut one, mut other] = [Linger::default(), Linger::default()];
-        assert!(!one.looks(&context), "it has answered nothing");
+        assert!(!one.looks(&mut context), "it has answered nothing");
         // The moment is short: a machine that is busy may miss it, but not each time.
         let looked = (0..1000).any(|_| {
             one.answered();
-            one.looks(&context)
+            one.looks(&mut context)
         });
         assert!(looked && woken.0.load(Ordering::Relaxed) == 1);
         one.answered();
         other.answered();
-        assert!(!one.looks(&context), "the thread has another client to look after");
-        other.answered();
+        assert!(!one.looks(&mut context) && !one.shares(), "the thread has another client to look after");
+        one.answered();
+        assert!(!one.looks(&mut context) && one.shares(), "and goes on having it");
+        one.answered();
+        assert!(!one.shares(), "it has gone");
         std::thread::sleep(LOOKS);
-        assert!(!other.looks(&context), "the moment is over");
+        assert!(!one.looks(&mut context), "the moment is over");
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 

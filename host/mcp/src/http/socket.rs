@@ -39,6 +39,8 @@ pub(super) struct Patient<S> {
     /// When it is looked next whether nothing has been worked on for too long.
     silent: Option<Pin<Box<Sleep>>>,
     linger: Linger,
+    /// A write is put off until all that is there was worked on.
+    put_off: bool,
 }
 
 /// A write that waits.
@@ -53,7 +55,8 @@ struct Stalled {
 
 impl<S> Patient<S> {
     pub(super) fn new(inner: S, connection: Arc<Connection>, patience: Patience) -> Self {
-        Self { inner, connection, patience, stalled: None, silent: None, linger: Linger::default() }
+        let linger = Linger::default();
+        Self { inner, connection, patience, stalled: None, silent: None, linger, put_off: false }
     }
 
     /// Ends a connection on which nothing comes and nothing is worked on.
@@ -72,6 +75,16 @@ impl<S> Patient<S> {
             }
             silent.as_mut().reset(until);
         }
+    }
+
+    /// Whether to write later: when the thread has worked on what its other clients have asked by now, all answers are
+    /// written one after the other.
+    fn puts_off(&mut self, cx: &Context<'_>) -> bool {
+        self.put_off = !self.put_off && self.stalled.is_none() && self.linger.shares();
+        if self.put_off {
+            cx.waker().wake_by_ref();
+        }
+        self.put_off
     }
 
     /// Ends a connection on which what was written waits for too long.
@@ -129,6 +142,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.puts_off(cx) {
+            return Poll::Pending;
+        }
         let done = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.written(cx, done, buf.len())
     }
@@ -138,6 +154,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.puts_off(cx) {
+            return Poll::Pending;
+        }
         let done = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.written(cx, done, bufs.iter().map(|buf| buf.len()).sum())
     }
@@ -159,6 +178,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 mod tests {
     use super::*;
     use crate::http::connections::{Connections, Place};
+    use std::future::poll_fn;
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use toolbay_core::serve::ServeLimits;
@@ -219,6 +239,28 @@ mod tests {
         drop(near);
         reading.await.unwrap();
         assert!(is_idle(&place));
+    }
+
+    #[tokio::test]
+    async fn on_a_thread_with_several_clients_all_are_answered_before_anything_is_written() {
+        // What a task does whose turn comes: it answers, and whether something was written.
+        async fn writes(near: &mut Patient<DuplexStream>) -> bool {
+            poll_fn(|cx| Poll::Ready(Pin::new(&mut *near).poll_write(cx, b"x").is_ready())).await
+        }
+        let ((mut one, far, _place), (mut other, other_far, _other)) = (open(64), open(64));
+        (one.patience.lingers, other.patience.lingers) = (true, true);
+        for _ in 0..2 {
+            assert!(writes(&mut one).await && writes(&mut other).await, "nothing is known of them");
+        }
+        for _ in 0..3 {
+            assert!(!writes(&mut one).await && !writes(&mut other).await);
+            assert!(writes(&mut one).await && writes(&mut other).await);
+        }
+        // The other asks no more: that shows when only this one was answered.
+        assert!(!writes(&mut one).await && writes(&mut one).await);
+        assert!(!writes(&mut one).await && writes(&mut one).await);
+        assert!(writes(&mut one).await && writes(&mut one).await);
+        drop((far, other_far));
     }
 
     #[tokio::test(start_paused = true)]
