@@ -26,11 +26,25 @@ impl Digest {
     fn of(digested: Sha256) -> Self {
         Self(digested.finalize().into())
     }
+
+    /// What `show` makes of its text. Each call has two in its record: they are not written digit by digit.
+    fn shown<T>(self, show: impl FnOnce(&str) -> T) -> T {
+        let mut text = [0; 64];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            digits.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+        show(str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// A hexadecimal digit.
+fn digit(value: u8) -> u8 {
+    if value < 10 { b'0' + value } else { b'a' - 10 + value }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.shown(|text| f.write_str(text))
     }
 }
 
@@ -42,7 +56,7 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(self)
+        self.shown(|text| out.serialize_str(text))
     }
 }
 

@@ -80,7 +80,8 @@ impl Caller {
         mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let era = Era::of(context.protocol_version().as_ref());
+        let version = context.protocol_version();
+        let era = Era::of(version.as_ref());
         self.server.callable(&request.name).await;
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options().max_in_flight;
@@ -94,12 +95,13 @@ impl Caller {
         // A task goes on when its request has ended.
         let cancel = if as_task { CancellationToken::new() } else { context.ct.child_token() };
         let asker = self.asker(&context, era, cancel.clone());
-        asker.take(brought, self.server.seals(), || self.about_call(&request))?;
+        let raw = RawArguments::of(&context);
+        asker.take(brought, self.server.seals(), || self.about_call(&request, raw.as_ref()))?;
         let job = Job {
             caller: Arc::clone(self),
             id: context.id.to_string(),
             era,
-            links: convert::knows_links(context.protocol_version().as_ref()),
+            links: convert::knows_links(version.as_ref()),
             asker,
             peer: context.peer.clone(),
             token: context.meta.get_progress_token(),
@@ -107,7 +109,7 @@ impl Caller {
             standing: Standing::of(&context),
             as_task,
             trace: trace::of_request(&context),
-            raw: RawArguments::of(&context),
+            raw,
             request,
             _permit: permit,
             _works: self.server.works(),
@@ -140,8 +142,11 @@ impl Caller {
     }
 
     /// For what a state is good that a client brings back with a call.
-    fn about_call(&self, request: &CallToolRequestParams) -> String {
-        let arguments = request.arguments.as_ref().map_or(Value::Null, |arguments| json!(arguments));
+    fn about_call(&self, request: &CallToolRequestParams, raw: Option<&RawArguments>) -> String {
+        // What was understood of it is missing where nobody has read it yet.
+        let read = |raw: &RawArguments| serde_json::from_str(&raw.0).ok();
+        let understood = || request.arguments.as_ref().map(|arguments| json!(arguments));
+        let arguments = raw.map_or_else(understood, read).unwrap_or_default();
         self.about("tools/call", &request.name, &arguments)
     }
 
@@ -226,7 +231,7 @@ impl Job {
             delivered
         };
         let (delivered, ()) = tokio::join!(run, self.forward(events, &ended));
-        let about = || self.caller.about_call(&self.request);
+        let about = || self.caller.about_call(&self.request, self.raw.as_ref());
         if let Some(required) = self.asker.required(server.seals(), about, server.options().ask_life) {
             return required.map(|mut required| {
                 convert::sign(&mut required.meta, self.era);

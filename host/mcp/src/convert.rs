@@ -1,7 +1,7 @@
 //! Between the domain and the wire: how a tool, a result and a failure look in MCP.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use rmcp::model::{
     Annotations, AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ErrorData, ImageContent,
@@ -54,8 +54,10 @@ pub(crate) fn implementation() -> Implementation {
 
 /// Adds what 2026-07-28 wants in each result: who made it.
 pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
+    static OURS: LazyLock<Value> = LazyLock::new(|| json!(implementation()));
     if era == Era::Modern {
-        put(meta.get_or_insert_default(), "io.modelcontextprotocol/serverInfo", &implementation());
+        let key = "io.modelcontextprotocol/serverInfo".to_owned();
+        meta.get_or_insert_default().insert(key, OURS.clone());
     }
 }
 

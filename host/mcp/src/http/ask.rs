@@ -122,7 +122,7 @@ impl Asks<'_> {
         let own = Own { begins: Mutex::new(begun), ..own };
         // What has no session is handed through by tasks of the library, which end with it.
         let here = threads::own().filter(|_| connection.is_some() && begins.is_none());
-        Ok(handle(own, connection, closed, here, parts, whole.bytes).await)
+        Ok(Box::pin(handle(own, connection, closed, here, parts, whole.bytes)).await)
     }
 
     /// The answer to a call without a session, however long it takes.
@@ -193,7 +193,8 @@ impl Asks<'_> {
             return Ok(short::response(&message));
         }
         let own = Own { reading: Mutex::new(Some(reading)), ..own };
-        Ok(handle(own, None, live.closed.clone(), None, rest.into_parts(), short::begun()).await)
+        let handled = handle(own, None, live.closed.clone(), None, rest.into_parts(), short::begun());
+        Ok(Box::pin(handled).await)
     }
 
     /// The sessions as this request may use them.
@@ -275,7 +276,8 @@ fn config(primed: bool) -> StreamableHttpServerConfig {
     config
 }
 
-/// What the library answers; `here`: the runtime of this thread, if its tasks are to stay there.
+/// What the library answers; `here`: the runtime of this thread, if its tasks are to stay there. Its work is large: in a box,
+/// else each connection has room for it, and each request is moved with that.
 async fn handle(
     own: Own,
     connection: Option<Arc<Connection>>,

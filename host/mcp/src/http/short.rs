@@ -106,11 +106,11 @@ fn read(body: &[u8], may: impl FnOnce(&RequestMetaObject, &str) -> bool) -> Opti
     if call.jsonrpc != "2.0" || call.method != "tools/call" || !may(&meta, &call.params.name) {
         return None;
     }
-    let mut params = CallToolRequestParams::new(call.params.name);
-    if let Some(raw) = call.params.arguments {
-        params = params.with_arguments(serde_json::from_str(raw.get()).ok()?);
+    if call.params.arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
+        return None;
     }
-    let mut request = CallToolRequest::new(params);
+    // The arguments go on as they were written, and are read once, where they are judged.
+    let mut request = CallToolRequest::new(CallToolRequestParams::new(call.params.name));
     if !meta.0.0.is_empty() {
         request.extensions.insert(meta);
     }
@@ -208,10 +208,17 @@ mod tests {
     fn a_plain_call_is_understood_as_the_library_does() {
         let (request, raw) =
             in_session(&parts(&[("mcp-protocol-version", "2025-11-25")]), CALL.as_bytes()).unwrap();
-        assert_eq!(&*raw.unwrap().0, r#"{"n": 1.50}"#);
-        let theirs: ClientJsonRpcMessage = serde_json::from_str(CALL).unwrap();
-        let ours = ClientJsonRpcMessage::Request(request);
-        assert_eq!(serde_json::to_value(&ours).unwrap(), serde_json::to_value(&theirs).unwrap());
+        same(request, &raw.unwrap(), CALL);
+    }
+
+    /// A call is what the library reads, but for its arguments, which are as they were written.
+    fn same(ours: JsonRpcRequest<ClientRequest>, raw: &RawArguments, body: &str) {
+        let theirs: ClientJsonRpcMessage = serde_json::from_str(body).unwrap();
+        let theirs = serde_json::to_value(&theirs).unwrap();
+        let mut ours = serde_json::to_value(ClientJsonRpcMessage::Request(ours)).unwrap();
+        assert_eq!((ours["params"].get("arguments"), &*raw.0), (None, r#"{"n": 1.50}"#));
+        ours["params"]["arguments"] = serde_json::from_str(&raw.0).unwrap();
+        assert_eq!(ours, theirs);
     }
 
     #[test]
@@ -267,10 +274,8 @@ mod tests {
     #[test]
     fn a_plain_call_without_a_session_is_understood_as_the_library_does() {
         let ((request, raw), name) = alone(&parts_alone(&[]), whole().as_bytes()).unwrap();
-        assert_eq!((&*raw.unwrap().0, &*name), (r#"{"n": 1.50}"#, "t"));
-        let theirs: ClientJsonRpcMessage = serde_json::from_str(&whole()).unwrap();
-        let ours = ClientJsonRpcMessage::Request(request);
-        assert_eq!(serde_json::to_value(&ours).unwrap(), serde_json::to_value(&theirs).unwrap());
+        assert_eq!(name, "t");
+        same(request, &raw.unwrap(), &whole());
         assert!(
             alone(
                 &parts_alone(&[]),
