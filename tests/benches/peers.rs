@@ -38,6 +38,8 @@ struct Measured {
     starts: Vec<f64>,
     resident: Option<f64>,
     failed: Option<String>,
+    /// Why nothing is known of many calls at once: some lose one now and then.
+    lost: Option<String>,
 }
 
 impl Measured {
@@ -106,19 +108,32 @@ fn starts(servers: &[Server], measured: &mut [Measured]) {
     }
 }
 
+/// One call at a time first, of all: who loses one of many is ended and has been measured until then.
 fn calls(servers: &[Server], measured: &mut [Measured]) {
     let mut sessions: Vec<Option<Session>> =
         servers.iter().zip(&mut *measured).map(|(server, measured)| open(server, measured)).collect();
+    in_turns(&mut sessions, measured, |session, measured, counts| {
+        let times = session.one_by_one(SPAN);
+        let times = measured.note(times)?;
+        counts.then(|| measured.times.extend(times))
+    });
+    in_turns(&mut sessions, measured, |session, measured, counts| {
+        let rate = session.in_flight(SPAN).map_err(|why| measured.lost = Some(why)).ok()?;
+        counts.then(|| measured.rates.push(rate))
+    });
+}
+
+/// Does something with each in each round, as long as it succeeds. The first round warms caches and does not count.
+fn in_turns(
+    sessions: &mut [Option<Session>],
+    measured: &mut [Measured],
+    mut work: impl FnMut(&mut Session, &mut Measured, bool) -> Option<()>,
+) {
     for round in 0..=rounds(ROUNDS) {
         for (session, measured) in sessions.iter_mut().zip(&mut *measured) {
-            let Some(session) = session.as_mut().filter(|_| measured.failed.is_none()) else { continue };
-            let times = session.one_by_one(SPAN);
-            let rate = session.in_flight(SPAN);
-            let (Some(times), Some(rate)) = (measured.note(times), measured.note(rate)) else { continue };
-            // The first round warms caches.
-            if round > 0 {
-                measured.times.extend(times);
-                measured.rates.push(rate);
+            let Some(session) = session.as_mut() else { continue };
+            if measured.failed.is_none() && measured.lost.is_none() {
+                work(session, measured, round > 0);
             }
         }
     }
@@ -153,8 +168,12 @@ fn table(servers: &[Server], measured: &[Measured]) -> String {
             [format!("{:.2}", p50 / of), format!("{:.2}", rate / many)]
         });
         let resident = measured.resident.unwrap_or_default();
+        let many = match &measured.lost {
+            Some(why) => format!("lost a call: {} | –", why.replace('|', "\\|")),
+            None => format!("{rate:.0} | {faster}"),
+        };
         text += &format!(
-            "| {name} | {runs} | {p50:.0} | {p99:.0} | {slower} | {rate:.0} | {faster} | {start:.0} | {resident:.0} |\n"
+            "| {name} | {runs} | {p50:.0} | {p99:.0} | {slower} | {many} | {start:.0} | {resident:.0} |\n"
         );
     }
     text

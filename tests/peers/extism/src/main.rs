@@ -17,7 +17,7 @@ const TEXT: &str = "Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [plugin, how] = args.as_slice() else { return Err("extism-batch PLUGIN reused|fresh".into()) };
-    let manifest = Manifest::new([Wasm::file(plugin)]);
+    let manifest = Manifest::new([Wasm::data(std::fs::read(plugin)?)]);
     let compiled = CompiledPlugin::new(PluginBuilder::new(manifest).with_wasi(true))?;
     let fresh = how == "fresh";
     for line in std::io::stdin().lock().lines() {
