@@ -149,7 +149,7 @@ fn read_text(file: &Path) -> Result<String, Stop> {
 
 /// What may be seen and called under the profile of the command line.
 fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
-    Ok(host.view(Filter::of_profile(setup::profile(args, host)?)))
+    Ok(host.view(Filter::of_profile(setup::profile(args, &host.policy())?)))
 }
 
 /// The tools of a plugin.

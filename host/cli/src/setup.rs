@@ -166,9 +166,8 @@ pub(crate) fn audit(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop
 }
 
 /// The profile of the command line.
-pub(crate) fn profile(args: &SetupArgs, host: &Host) -> Result<Option<Arc<Profile>>, Stop> {
+pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Profile>>, Stop> {
     let Some(name) = &args.profile else { return Ok(None) };
-    let policy = host.policy();
     if let Some(profile) = policy.profile(name) {
         return Ok(Some(Arc::clone(profile)));
     }
@@ -196,7 +195,7 @@ pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Re
 
 /// Loads the services of the policy and the plugin directory into a host.
 pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
-    profile(args, host)?;
+    profile(args, &host.policy())?;
     for info in host.load_openapi().await {
         let name = &info.name;
         if let Some(error) = &info.error {

@@ -266,6 +266,15 @@ fn each_client_is_set_up_once_and_nothing_is_lost() {
         assert_eq!(home.read(file), "{ broken [");
     }
     let asked = ["setup", "cursor", "--profile", "p", "--workspace", "work"];
+    // The client would show a server that does not start as nothing at all.
+    let unknown = home.run(&asked);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        err(&unknown).contains("--profile `p`: the policy has no profile of this name"),
+        "{}",
+        err(&unknown)
+    );
+    fs::write(home.path("toolbay.toml"), "version = 1\n[profile.p]\n").unwrap();
     let words = home.good(&asked);
     assert!(words.contains("--profile") && words.contains(home.path("work").to_str().unwrap()), "{words}");
 }

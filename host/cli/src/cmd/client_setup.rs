@@ -134,9 +134,9 @@ impl Start {
         let mut words = vec!["serve".to_owned()];
         let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
         add("--plugins", text(&setup::plugin_place(args)?)?);
+        // The policy must be sound and have the profile: a client shows a server that does not start as nothing at all.
+        setup::profile(args, &setup::policy(args)?)?;
         if let Some(file) = setup::PolicyFile::find(args)?.file {
-            // The policy must be sound: a client shows a server that does not start as nothing at all.
-            setup::policy(args)?;
             add("--config", text(&file)?);
         }
         if let Some(workspace) = &args.workspace {

@@ -13,7 +13,7 @@ use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
-    let profile = setup::profile(args, &host)?;
+    let profile = setup::profile(args, &host.policy())?;
     let Some(explanation) = host.explain(tool, profile.as_ref()) else {
         output::complain(&format!("there is no tool `{tool}`; see them all with `toolbay list --all`"));
         return Ok(Verdict::Bad);

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
         instructions: lazy.then(|| LAZY.to_owned()),
         ..Options::default()
     };
-    let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host)?) };
+    let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host.policy())?) };
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .waiting_for(loaded.clone());
     let bridge = Arc::new(servers::bridge(&host));

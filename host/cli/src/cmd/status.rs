@@ -23,7 +23,7 @@ const MAX_REASON: usize = 500;
 
 pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
-    let profile = setup::profile(args, &host)?;
+    let profile = setup::profile(args, &host.policy())?;
     let profile = profile.as_ref().map(|profile| &**profile.name());
     let servers = servers::attach_all(&host).await;
     let (catalog, states) = (host.registry().snapshot(), servers.status());

@@ -58,7 +58,7 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
 pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     let policy = setup::PolicyFile::find(args)?;
-    let view = host.view(Filter::of_profile(setup::profile(args, &host)?));
+    let view = host.view(Filter::of_profile(setup::profile(args, &host.policy())?));
     let tools: Vec<Value> = view
         .definitions()
         .map(|entry| json!({"name": entry.def.name.as_str(), "description": first_sentence(&entry.def.description)}))
