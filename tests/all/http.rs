@@ -5,6 +5,9 @@ use std::time::Duration;
 use integration_tests::TestHost;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use toolbay::core::content::ToolOutput;
+use toolbay::core::dialog::{Ask as Question, AskKind};
+use toolbay::core::native;
 use toolbay_mcp::FetchKeys;
 
 use super::http_peer::{Ask, Desk, HANGS, LEGACY, initialize, modern};
@@ -329,4 +332,40 @@ async fn small_answers_do_not_wait() {
     }
     // Forty milliseconds each would be two seconds, and more under load.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_call_may_ask_as_soon_as_it_has_begun() {
+    let desk = Desk::new("").await;
+    let asks = native::tool("asks").description("Asks at once.").tag("slow").run(|_, ctx| async move {
+        let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+        let params = json!({"message": "Who?", "requestedSchema": schema});
+        let question = vec![Question::new("who", AskKind::Elicit, params)];
+        let answers = ctx.turn.dialog.as_deref().unwrap().ask(question).await?;
+        Ok(ToolOutput::text(answers[0]["content"]["name"].to_string()))
+    });
+    desk.host.host.registry().register(vec![asks.unwrap()]).unwrap();
+    let capabilities = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let ask = async |method: &str, params: Value| {
+        let mut body = modern(method, params.clone());
+        body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
+        let named = params.get("taskId").map_or(params.clone(), |id| json!({"name": id}));
+        let answer = desk.post(&body).modern_headers(method, &named).send().await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["result"].clone()
+    };
+    // It begins on another thread than that of its request, and may ask before that says that it is a task.
+    for _ in 0..toolbay_mcp::MAX_TASKS {
+        let task = ask("tools/call", json!({"name": "asks", "arguments": {}})).await;
+        assert_eq!(task["resultType"], "task", "{task}");
+        let of_task = json!({"taskId": task["taskId"]});
+        let asked = loop {
+            let now = ask("tasks/get", of_task.clone()).await;
+            if now["status"] != "working" {
+                break now;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        assert_eq!(asked["status"], "input_required", "{asked}");
+    }
 }

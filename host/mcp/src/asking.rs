@@ -141,9 +141,14 @@ impl Asker {
         self.offers(AskKind::Elicit)
     }
 
-    /// From now on the call is this task.
-    pub(crate) fn becomes(&self, task: &Arc<Task>) {
-        self.round().task = Some(Arc::clone(task));
+    /// From now on the call is a task, which `open` makes; unless it has asked something that its client is to answer
+    /// first, with which it is about to end.
+    pub(crate) fn becomes(&self, open: impl FnOnce() -> Option<Arc<Task>>) -> Option<Arc<Task>> {
+        let mut round = self.round();
+        if round.open.is_empty() {
+            round.task = open();
+        }
+        round.task.clone()
     }
 
     /// Asks what the host itself wants to know.

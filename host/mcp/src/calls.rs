@@ -162,30 +162,39 @@ impl Job {
         let (caller, asker, cancel) =
             (Arc::clone(&self.caller), Arc::clone(&self.asker), self.cancel.clone());
         let options = caller.server.options();
+        let open = || {
+            let tasks = caller.server.tasks();
+            let opened = tasks.open(&caller.whose.owner(), cancel.clone(), options.task_life);
+            if opened.is_none() {
+                tracing::warn!("a long call did not become a task: there is no room for one more");
+            }
+            opened
+        };
         let slow = self.is_slow();
+        // Before it begins: what it asks at once it asks as a task.
+        let mut task = if slow { asker.becomes(open) } else { None };
         let mut running = tokio::spawn(self.run());
         // Whoever drops this future gives the call up.
         let gone = cancel.clone().drop_guard();
-        tokio::select! {
-            biased;
-            () = std::future::ready(()), if slow => {}
-            ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
-            () = request.cancelled() => {
-                cancel.cancel();
-                return running.await.unwrap_or_else(|_| Err(lost()));
+        if !slow {
+            tokio::select! {
+                biased;
+                ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
+                () = request.cancelled() => {
+                    cancel.cancel();
+                    return running.await.unwrap_or_else(|_| Err(lost()));
+                }
+                () = tokio::time::sleep(options.task_after) => {}
             }
-            () = tokio::time::sleep(options.task_after) => {}
+            task = asker.becomes(open);
         }
-        let opened = caller.server.tasks().open(&caller.whose.owner(), cancel.clone(), options.task_life);
-        let Some(task) = opened else {
-            tracing::warn!("a long call did not become a task: there is no room for one more");
+        let Some(task) = task else {
             tokio::select! {
                 ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
                 () = request.cancelled() => cancel.cancel(),
             }
             return running.await.unwrap_or_else(|_| Err(lost()));
         };
-        asker.becomes(&task);
         let created = task.created();
         gone.disarm();
         tokio::spawn(keep(caller, task, running));
@@ -348,7 +357,7 @@ async fn keep(
         CallToolResponse::Complete(result) => {
             serde_json::to_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
         }
-        // It asked in the very moment in which it became a task.
+        // What asks first becomes no task.
         _ => Err(ErrorData::internal_error("the call needs an answer first: call again", None)),
     });
     let tasks = caller.server.tasks();
