@@ -107,7 +107,7 @@ fn run_server(workspace: &Path) -> Result<()> {
         let tally = tally(&text, &demanded(&demands));
         if !output.status.success() || tally.passed.is_empty() || !tally.missing.is_empty() {
             println!("{text}");
-            for line in complaints(&results)? {
+            for line in complaints(&results) {
                 println!("    {revision}: {line}");
             }
             good = false;
@@ -137,17 +137,21 @@ fn run_server(workspace: &Path) -> Result<()> {
 }
 
 /// The checks that failed, and those that warned: for the suite both are failures, and its summary tells only the first.
-fn complaints(results: &Path) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for scenario in std::fs::read_dir(results)? {
-        let checks = std::fs::read(scenario?.path().join("checks.json")).unwrap_or_else(|_| b"[]".to_vec());
-        let checks: Vec<serde_json::Value> = serde_json::from_slice(&checks)?;
-        let bad = checks.iter().filter(|check| check["status"] == "FAILURE" || check["status"] == "WARNING");
-        lines.extend(
-            bad.map(|check| format!("{} {}: {}", check["status"], check["id"], check["errorMessage"])),
-        );
-    }
-    Ok(lines)
+fn complaints(results: &Path) -> Vec<String> {
+    // A suite that did not come so far has said why.
+    let scenarios = std::fs::read_dir(results).into_iter().flatten().flatten();
+    let checks = scenarios.filter_map(|scenario| {
+        let checks = std::fs::read(scenario.path().join("checks.json")).ok()?;
+        serde_json::from_slice::<Vec<serde_json::Value>>(&checks).ok()
+    });
+    checks.flatten().filter_map(|check| complaint(&check)).collect()
+}
+
+/// What a check says, unless it passed.
+fn complaint(check: &serde_json::Value) -> Option<String> {
+    let word = |key: &str| check.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let (status, id, why) = (word("status"), word("id"), word("errorMessage"));
+    ["FAILURE", "WARNING"].contains(&status).then(|| format!("{status} {id}: {why}"))
 }
 
 /// Starts the server and waits until it says where it listens.
@@ -208,6 +212,15 @@ fn tally(text: &str, demanded: &[String]) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_warned_is_told_too() {
+        let check =
+            |status: &str| complaint(&serde_json::json!({"status": status, "id": "b", "errorMessage": "c"}));
+        assert_eq!([check("SUCCESS"), check("INFO")], [None, None]);
+        assert_eq!(check("WARNING").as_deref(), Some("WARNING b: c"));
+        assert_eq!(complaints(Path::new("no/such/folder")), [] as [&str; 0]);
+    }
 
     #[test]
     fn the_summary_is_read() {

@@ -135,8 +135,9 @@ impl Start {
         let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
         add("--plugins", text(&setup::plugin_place(args)?)?);
         // The policy must be sound and have the profile: a client shows a server that does not start as nothing at all.
-        setup::profile(args, &setup::policy(args)?)?;
-        if let Some(file) = setup::PolicyFile::find(args)?.file {
+        let policy = setup::PolicyFile::find(args)?;
+        setup::profile(args, &policy.policy()?)?;
+        if let Some(file) = policy.file {
             add("--config", text(&file)?);
         }
         if let Some(workspace) = &args.workspace {
