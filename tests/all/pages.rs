@@ -34,3 +34,36 @@ async fn the_guest_that_the_development_page_adds_is_a_plugin() {
     let delivered = host.call("shout__shout", serde_json::json!({"text": "grün"})).await;
     assert_eq!(integration_tests::value(&delivered), "GRÜN");
 }
+
+/// A page of the book.
+fn page(path: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    std::fs::read_to_string(root.join(path)).unwrap()
+}
+
+#[test]
+fn the_page_size_is_the_same_on_every_page() {
+    let size = toolbay_mcp::Options::default().page_size;
+    assert!(page("mcp.md").contains(&format!("All lists come in pages of {size},")));
+    assert!(page("guide/mcp-clients.md").contains(&format!("in the order of their names, {size} a page.")));
+}
+
+/// Every policy of the book that grants programs to the first-party plugin `git` makes its tools callable.
+#[tokio::test]
+async fn every_grant_for_git_in_the_book_is_one_that_its_tools_can_use() {
+    let mut grants = 0;
+    for path in ["plugins/git.md", "reference/capabilities/process.md", "guide/cookbook-policies.md", "guide/operators.md"] {
+        let text = page(path);
+        let policies = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for policy in policies.filter(|policy| policy.contains("[plugins.git.grant]\nprocess")) {
+            let policy = policy.replace("version = 1\n", "");
+            let host = TestHost::new(&[("git", guest_artifacts::PLUGIN_GIT)], &policy).await;
+            let view = host.host.view(toolbay::Filter::default());
+            for tool in ["git__status", "git__log", "git__diff"] {
+                assert!(view.find(tool).is_ok(), "{path}: {:?}\n{policy}", view.find(tool).err());
+            }
+            grants += 1;
+        }
+    }
+    assert!(grants > 0, "no page grants programs to `git`");
+}

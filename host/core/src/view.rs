@@ -78,7 +78,7 @@ impl<'v> Held<'v> {
         let why = match self.gate() {
             None => return Ok(self.entry),
             Some(Gate::Excluded) => format!("Tool {name} is not available on this surface"),
-            Some(Gate::NotPermitted) => format!("Tool {name} is not permitted for this personality"),
+            Some(Gate::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
             Some(Gate::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
             Some(Gate::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
             Some(Gate::Unavailable(reason)) => format!("Tool {name} is not currently available: {reason}"),
@@ -233,7 +233,7 @@ impl View {
         let gate = held.map_or_else(|| self.filter.gate(entry, Origin::Catalog), |held| held.gate());
         Some(match gate? {
             Gate::Excluded => "it is excluded on this surface".to_owned(),
-            Gate::NotPermitted => "it is not permitted for this personality".to_owned(),
+            Gate::NotPermitted => "it is not permitted for this agent".to_owned(),
             Gate::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
             Gate::Disabled(reason) => format!("it is disabled: {reason}"),
             Gate::Unavailable(reason) => reason,

@@ -57,8 +57,8 @@ fn each_gate_has_the_seeds_text_and_order() {
         ("nope", "Unknown tool: nope"),
         ("q__c", "Tool q__c is not available on this surface"),
         ("p__a", "Tool p__a is not available on this surface"),
-        ("p__b", "Tool p__b is not permitted for this personality"),
-        ("n", "Tool n is not permitted for this personality"),
+        ("p__b", "Tool p__b is not permitted for this agent"),
+        ("n", "Tool n is not permitted for this agent"),
         ("q__broken", "Tool q__broken is not currently available: no grant"),
     ] {
         let error = view.find(name).unwrap_err();
