@@ -52,7 +52,12 @@ fn the_page_size_is_the_same_on_every_page() {
 #[tokio::test]
 async fn every_grant_for_git_in_the_book_is_one_that_its_tools_can_use() {
     let mut grants = 0;
-    for path in ["plugins/git.md", "reference/capabilities/process.md", "guide/cookbook-policies.md", "guide/operators.md"] {
+    for path in [
+        "plugins/git.md",
+        "reference/capabilities/process.md",
+        "guide/cookbook-policies.md",
+        "guide/operators.md",
+    ] {
         let text = page(path);
         let policies = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
         for policy in policies.filter(|policy| policy.contains("[plugins.git.grant]\nprocess")) {
