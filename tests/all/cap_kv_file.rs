@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use integration_tests::{TestHost, in_a_process};
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -250,11 +250,12 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
     let set = async |store: &RedbStore| store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await;
     // The whole file is held, as no host does it.
     let holder = shared(&path, ConcurrencyMode::ExclusiveWriter);
-    let store = Arc::new(RedbStore::in_dir(dir.path()));
+    let wait = Duration::from_secs(1);
+    let store = Arc::new(RedbStore::in_dir_with_wait(dir.path(), wait));
     let start = Instant::now();
     in_use(set(&store).await.unwrap_err());
     in_use(store.get(&bucket(), "a").await.unwrap_err());
-    assert!(start.elapsed() > Duration::from_secs(2) && start.elapsed() < Duration::from_secs(30));
+    assert!(start.elapsed() >= 2 * wait && start.elapsed() < Duration::from_secs(30));
     let waiting = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await }
@@ -269,7 +270,7 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
     assert_eq!(store.keys(&bucket(), "", None, 10).await.unwrap(), ["a"]);
     in_use(set(&store).await.unwrap_err());
     assert_eq!(text(&store, "a").await.as_deref(), Some("1"), "nor for one that did not end in time");
-    let fresh = RedbStore::in_dir(dir.path());
+    let fresh = RedbStore::in_dir_with_wait(dir.path(), wait);
     in_use(fresh.get(&bucket(), "a").await.unwrap_err());
     let gone = tokio::time::timeout(Duration::from_millis(50), set(&store)).await;
     assert!(gone.is_err(), "who gives up is not kept");
@@ -287,7 +288,7 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_process_stops_nobody_for_good() {
     let dir = tempfile::tempdir().unwrap();
-    let store = RedbStore::in_dir(dir.path());
+    let store = RedbStore::in_dir_with_wait(dir.path(), Duration::from_secs(3));
     store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await.unwrap();
     let mut child = start("program_writes", dir.path());
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -329,6 +330,7 @@ async fn a_file_that_is_no_store_is_an_error_and_stays_as_it_is() {
     let mut other_format = whole.clone();
     other_format[0] ^= 0xff;
     for (name, bytes) in [
+        ("empty", Vec::new()),
         ("text", b"not a store".to_vec()),
         ("zeros", vec![0; 100_000]),
         ("another database", [b"SQLite format 3\0".to_vec(), vec![1; 8192]].concat()),
@@ -380,6 +382,52 @@ async fn a_damaged_file_never_ends_the_process_and_is_never_removed() {
         store.usage().await.ok();
         assert!(path.exists() && std::fs::metadata(&path).unwrap().len() > 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_a_store_in_use_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RedbStore::in_dir(dir.path());
+    let mut child = start("program_writes", dir.path());
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut acknowledged = Vec::new();
+    while acknowledged.len() < 20 {
+        acknowledged.push(said.next().unwrap().unwrap());
+    }
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("kv.redb");
+    let entries = store.backup(&copy).await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let restored = RedbStore::in_dir(copies.path());
+    let (listed, more) = restored.entries(&plugin(), 100_000).await.unwrap();
+    assert!(!more && entries == listed.len() as u64 && entries > 0, "{entries} of {}", listed.len());
+    // What was set before the copy began, unless the writer has removed it since.
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    let removed = |line: &str| {
+        let key = line.split(' ').nth(1).unwrap_or_default();
+        acknowledged.iter().chain(&rest).any(|other| *other == format!("removing {key}"))
+    };
+    let there: Vec<String> = acknowledged.iter().filter(|line| !removed(line)).cloned().collect();
+    assert!(check_acknowledged(&restored, &there).await > 0, "{there:?}");
+    check_usage(&restored, copies.path()).await;
+    let error = store.backup(&copy).await.unwrap_err().to_string();
+    assert!(error.contains("exists already"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_leaves_no_half_of_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gone = Command::new("true").spawn().unwrap();
+    let left = dir.path().join(format!(".{}-0.tmp", gone.id()));
+    gone.wait().unwrap();
+    // What a process that was killed while it made the store leaves behind.
+    std::fs::File::create(&left).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    let store = RedbStore::in_dir(dir.path());
+    store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await.unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["kv.redb", "kv.wanted"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,10 @@ mod mcp;
 mod openapi;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueHint};
+use toolbay_core::quantity::duration as parse_duration;
 use toolbay_core::vendor::Vendor;
 
 pub(crate) use author::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
@@ -52,6 +54,9 @@ pub(crate) struct SetupArgs {
     /// state directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// How long to wait for other processes that write to the state directory, for instance `5s`.
+    #[arg(long, global = true, value_name = "DURATION", env = "TOOLBAY_STATE_WAIT", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) state_wait: Duration,
     /// Where the audit is: one JSON line for each call and each decision. Default: `audit.jsonl` in the state
     /// directory.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -312,6 +317,12 @@ pub(crate) enum KvCommand {
     },
     /// Show how much each plugin keeps.
     Usage,
+    /// Write a consistent copy to a new file while the store is in use. The copy can replace `kv.redb`.
+    Backup {
+        /// The file, which must not exist.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
 }
 
 /// Which entry.

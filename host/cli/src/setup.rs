@@ -59,8 +59,8 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Re
     let state = state_dir(args)?;
     builder = builder.switches(switches(args)?.load().map_err(|e| Stop::Usage(anyhow!(e)))?);
     builder = match purpose {
-        Purpose::Look => builder.consents(Arc::new(FileConsents::new(&state).read_only())),
-        Purpose::Run => builder.state_dir(&state),
+        Purpose::Look => builder.consents(Arc::new(consents(args)?.read_only())),
+        Purpose::Run => builder.state_dir(&state).state_wait(args.state_wait),
     };
     builder = guard(builder, args)?;
     if purpose == Purpose::Run
@@ -135,7 +135,12 @@ pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf, Stop> {
 
 /// What is switched off.
 pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches, Stop> {
-    Ok(FileSwitches::new(state_dir(args)?))
+    Ok(FileSwitches::new(state_dir(args)?).with_wait(args.state_wait))
+}
+
+/// What was agreed to.
+pub(crate) fn consents(args: &SetupArgs) -> Result<FileConsents, Stop> {
+    Ok(FileConsents::new(state_dir(args)?).with_wait(args.state_wait))
 }
 
 /// Where the audit is.

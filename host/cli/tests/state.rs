@@ -167,3 +167,57 @@ fn files_are_attached_and_saved() {
         assert_eq!(output.status.code(), Some(2), "{wrong}: {output:?}");
     }
 }
+
+/// Commands that write at once, while a server has the state directory open.
+#[test]
+fn commands_that_write_at_once_all_succeed_beside_a_server() {
+    let cli = Cli::new();
+    let mut server = cli.command(&["serve"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let count = json!({"times": 1}).to_string();
+    let running: Vec<_> = (0..60)
+        .map(|n| {
+            let mut command = match n % 3 {
+                0 => cli.command(&["disable", "cap_kv__count", "--reason", &n.to_string()]),
+                1 => cli.command(&["enable", "cap_attachments__list"]),
+                _ => cli.command(&["call", "cap_kv__do", r#"{"op": "increment", "key": "n"}"#]),
+            };
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in running {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    drop(server.stdin.take());
+    server.wait().unwrap();
+    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "20");
+    assert_eq!(cli.run(&["enable", "cap_kv__count"]).status.code(), Some(0));
+    assert_eq!(cli.run(&["call", "cap_kv__count", &count]).status.code(), Some(0));
+}
+
+#[test]
+fn how_long_a_command_waits_is_settable() {
+    let cli = Cli::new();
+    assert_eq!(cli.run(&["disable", "cap_kv__count"]).status.code(), Some(0));
+    let lock = std::fs::File::open(cli.path().join("state/toolbay/switches.lock")).unwrap();
+    lock.lock().unwrap();
+    let (code, _, err) = told(&cli.run(&["enable", "cap_kv__count", "--state-wait", "50ms"]));
+    assert!(code == Some(2) && err.contains("another process has held it for 50ms"), "{code:?} {err}");
+    let mut waiting = cli.command(&["enable", "cap_kv__count"]).spawn().unwrap();
+    assert_eq!(cli.run(&["status", "--state-wait", "50ms"]).status.code(), Some(0), "reading takes no lock");
+    drop(lock);
+    assert!(waiting.wait().unwrap().success());
+}
+
+#[test]
+fn a_copy_of_the_store_is_made_while_it_is_in_use() {
+    let cli = Cli::new();
+    cli.call("cap_kv__do", &json!({"op": "set", "key": "a", "value": "v"}), &[]);
+    let copy = cli.path().join("copy/kv.redb");
+    std::fs::create_dir(cli.path().join("copy")).unwrap();
+    let path = copy.to_str().unwrap();
+    assert_eq!(cli.json(&["kv", "backup", path, "--json"]), json!({"entries": 1}));
+    assert_eq!(cli.run(&["kv", "backup", path]).status.code(), Some(3), "no file is written over");
+    std::fs::rename(&copy, cli.path().join("state/toolbay/kv.redb")).unwrap();
+    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "v");
+}

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
@@ -33,6 +33,7 @@ const MAX_SHOWN: usize = 8;
 pub struct FileConsents {
     dir: PathBuf,
     read_only: bool,
+    wait: Duration,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -46,7 +47,13 @@ impl FileConsents {
     /// Keeps consents in this folder, which is made when the first one is written.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), read_only: false }
+        Self { dir: dir.into(), read_only: false, wait: private::DEFAULT_STATE_WAIT }
+    }
+
+    /// Waits up to `limit` for other processes that write.
+    #[must_use]
+    pub fn with_wait(self, limit: Duration) -> Self {
+        Self { wait: limit, ..self }
     }
 
     /// Judges by the consents that are there and records none: for who only looks at plugins.
@@ -68,10 +75,6 @@ impl FileConsents {
     }
 
     fn load(&self) -> Result<Stored, String> {
-        #[derive(Deserialize)]
-        struct Head {
-            version: u32,
-        }
         let file = self.file();
         let empty = || Stored { version: VERSION, plugins: BTreeMap::new() };
         if !self.dir.exists() {
@@ -79,17 +82,7 @@ impl FileConsents {
         }
         private::check_dir(&self.dir)?;
         let Some(bytes) = private::read(&file, MAX_BYTES)? else { return Ok(empty()) };
-        let broken = |e: serde_json::Error| {
-            format!("`{}` can not be read: {e}; repair it, or take it away to agree anew", file.display())
-        };
-        let Head { version } = serde_json::from_slice(&bytes).map_err(broken)?;
-        if version != VERSION {
-            return Err(format!(
-                "`{}` is of version {version}; this program reads version {VERSION}",
-                file.display()
-            ));
-        }
-        serde_json::from_slice(&bytes).map_err(broken)
+        private::parse_state(&file, &bytes, VERSION, "agree to each plugin anew")
     }
 
     fn store(&self, stored: &Stored) -> Result<(), String> {
@@ -102,7 +95,8 @@ impl FileConsents {
     /// Holds back other writers, of this process and of others, until it is dropped.
     fn lock(&self) -> Result<File, String> {
         private::make_dir(&self.dir)?;
-        private::lock(&self.dir.join("consents.lock"))
+        private::sweep_temporary(&self.dir);
+        private::lock(&self.dir.join("consents.lock"), self.wait)
     }
 }
 
@@ -175,12 +169,12 @@ impl Keeper {
         let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
         let granted = Authority::of(policy, &plugin.id, tools.iter().zip(declared));
         let held = self.judge(policy, plugin, &granted);
-        self.tell_loaded(policy, plugin, tools, granted, held.as_deref().unwrap_or_default());
-        held.map(|lines| held_because(&plugin.id, &lines))
+        self.tell_loaded(policy, plugin, tools, granted, held.as_ref().map_or(&[], Hold::lines));
+        held.map(|held| held.message(&plugin.id))
     }
 
-    /// What a plugin is held for, a line each; `None`: it is not held.
-    fn judge(&self, policy: &Policy, plugin: &Plugin, granted: &Authority) -> Option<Vec<String>> {
+    /// What a plugin is held for; `None`: it is not held.
+    fn judge(&self, policy: &Policy, plugin: &Plugin, granted: &Authority) -> Option<Hold> {
         let store = self.store.as_ref()?;
         // Without lines of the policy there is nothing to agree to. With lines there is, even if this digest declares
         // nothing: the next one may.
@@ -217,10 +211,10 @@ impl Keeper {
                 if let Some(event) = event.filter(|_| written) {
                     self.audit.decided(record(event, plugin, granted.clone()));
                 }
-                held
+                held.map(Hold::NewAuthority)
             }
             Err(_) if pinned => None,
-            Err(problem) => Some(vec![problem]),
+            Err(problem) => Some(Hold::NoConsents([problem])),
         }
     }
 
@@ -264,8 +258,35 @@ fn record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> GrantRecord
     }
 }
 
-/// What is told in place of every call to a plugin that is held.
-fn held_because(id: &PluginId, lines: &[String]) -> String {
+/// Why a plugin is held.
+#[derive(Debug)]
+enum Hold {
+    /// It would get what nobody agreed to: a line for each.
+    NewAuthority(Vec<String>),
+    /// The consents cannot be read or written, for this reason; nothing is wrong with the plugin.
+    NoConsents([String; 1]),
+}
+
+impl Hold {
+    fn lines(&self) -> &[String] {
+        match self {
+            Self::NewAuthority(lines) => lines,
+            Self::NoConsents(problem) => problem,
+        }
+    }
+
+    /// The refusal of every call to the plugin.
+    fn message(&self, id: &PluginId) -> String {
+        match self {
+            Self::NewAuthority(lines) => asks_for_more(id, lines),
+            Self::NoConsents([problem]) => {
+                format!("plugin `{id}` is held because the host cannot use its file of consents: {problem}")
+            }
+        }
+    }
+}
+
+fn asks_for_more(id: &PluginId, lines: &[String]) -> String {
     let mut shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(|line| format!("+ {line}")).collect();
     if lines.len() > MAX_SHOWN {
         shown.push(format!("and {} more", lines.len() - MAX_SHOWN));

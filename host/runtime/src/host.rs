@@ -45,6 +45,7 @@ use crate::loading::LoadListener;
 use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
+use crate::private::DEFAULT_STATE_WAIT;
 use crate::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::resident::{LoadedCode, Resident};
 use crate::spool::FileSpool;
@@ -77,6 +78,7 @@ pub struct HostBuilder {
     cache: Option<PathBuf>,
     cache_bounds: cache::Bounds,
     state: Option<PathBuf>,
+    state_wait: Duration,
     worker: Option<PathBuf>,
     guard: Option<PathBuf>,
     floor: Floor,
@@ -151,6 +153,14 @@ impl HostBuilder {
     #[must_use]
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state = Some(dir.into());
+        self
+    }
+
+    /// Waits up to `limit` for another process that writes to the state directory; 30 seconds by default
+    /// ([`DEFAULT_STATE_WAIT`]). A call still ends at its own deadline.
+    #[must_use]
+    pub fn state_wait(mut self, limit: Duration) -> Self {
+        self.state_wait = limit;
         self
     }
 
@@ -312,8 +322,8 @@ impl HostBuilder {
         let cache = self.cache.as_deref().map(|dir| (dir, self.cache_bounds));
         let engines = Engines::new(self.policy.host(), usual, cache)?;
         let policy = Arc::new(self.policy);
-        let mut services =
-            Services::new(Arc::clone(&policy), self.state.as_deref()).map_err(HostError::Secrets)?;
+        let mut services = Services::new(Arc::clone(&policy), self.state.as_deref(), self.state_wait)
+            .map_err(HostError::Secrets)?;
         services.process.kept = folders.kept();
         services.process.guard = self.guard;
         services.time_and_chance = self.time_and_chance;
@@ -359,7 +369,8 @@ impl HostBuilder {
             folders,
             reads: Arc::new(ReadLog::default()),
         };
-        let in_state = self.state.filter(|_| self.consents.is_none()).map(FileConsents::new);
+        let in_state = self.state.filter(|_| self.consents.is_none());
+        let in_state = in_state.map(|dir| FileConsents::new(dir).with_wait(self.state_wait));
         let consents_file = in_state.as_ref().map(FileConsents::file);
         let in_state = in_state.map(|store| Arc::new(store) as Arc<dyn ConsentStore>);
         let keeper = Arc::new(Keeper { store: self.consents.or(in_state), audit: self.audit });
@@ -385,6 +396,7 @@ impl Host {
             cache: None,
             cache_bounds: cache::Bounds::default(),
             state: None,
+            state_wait: DEFAULT_STATE_WAIT,
             recorded_http: None,
             time_and_chance: TimeAndChance::default(),
             kv: None,

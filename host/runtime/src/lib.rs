@@ -106,6 +106,7 @@ pub use file::MAX_COMPONENT_BYTES;
 pub use host::{Host, HostBuilder, PluginInfo};
 pub use loading::{LoadEvent, LoadListener};
 pub use openapi::OpenApiInfo;
+pub use private::DEFAULT_STATE_WAIT;
 pub use report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange};
 pub use resident::LoadedCode;
 pub use spool::FileSpool;

@@ -7,8 +7,23 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long somebody else may hold a lock; it takes milliseconds.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+use serde::de::DeserializeOwned;
+use toolbay_core::quantity::show_duration;
+
+/// How long a lock in the state directory is waited for, unless the host is told otherwise: longer than two hundred
+/// commands need that write at once on two cores.
+pub const DEFAULT_STATE_WAIT: Duration = Duration::from_secs(30);
+/// First pause between two attempts to take a lock. Each pause is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+/// Longest pause between two attempts: hundreds of processes that wait leave the processor to the one that works.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Age from which a temporary file of a process that is gone is removed. Containers that share the directory do not see
+/// each other's processes; a write takes less than this.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// Age from which any temporary file is removed: process IDs are used again.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// Most entries of a directory that are looked at for temporary files.
+const MAX_SWEPT: usize = 10_000;
 
 /// Makes a folder, and those above it, if it is not there.
 ///
@@ -64,6 +79,47 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
+/// Parses a JSON file of state. `without` says what removing the file does.
+///
+/// # Errors
+/// Says that a newer version of this program wrote the file, or what is wrong with it, and what to do.
+pub(crate) fn parse_state<T: DeserializeOwned>(
+    path: &Path,
+    bytes: &[u8],
+    version: u32,
+    without: &str,
+) -> Result<T, String> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let shown = path.display();
+    let damaged = |e: serde_json::Error| {
+        format!("`{shown}` is damaged: {e}. Restore it from a backup, or remove it to {without}")
+    };
+    let Head { version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
+    check_version(u64::from(found), u64::from(version)).map_err(|problem| format!("`{shown}` {problem}"))?;
+    serde_json::from_slice(bytes).map_err(damaged)
+}
+
+/// Checks the format of a file against the one that this program knows.
+///
+/// # Errors
+/// Says what to do with a file of another format.
+pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
+    match found.cmp(&known) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => Err(format!(
+            "was written by a newer version of Toolbay (format {found}, and this program knows {known}): update \
+             this program, or use another state directory (--state-dir)"
+        )),
+        std::cmp::Ordering::Less => Err(format!(
+            "has the format {found}, which no version of Toolbay wrote; this program knows {known}: restore the file \
+             from a backup"
+        )),
+    }
+}
+
 /// Opens a file for reading; `None` if it is not there.
 ///
 /// # Errors
@@ -109,11 +165,7 @@ fn write_beside(
     parts: &[&[u8]],
     sync: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let unique = format!(".{}-{count}.tmp", std::process::id());
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let temporary = dir.join(unique);
+    let temporary = temporary_beside(path);
     // Left over by a process of the same number that was killed.
     fs::remove_file(&temporary).ok();
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -125,27 +177,83 @@ fn write_beside(
     done
 }
 
+/// Removes temporary files that killed processes left behind in a directory. Blocks.
+pub(crate) fn sweep_temporary(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten().take(MAX_SWEPT) {
+        let name = entry.file_name();
+        let Some(process) = name.to_str().and_then(writer_of) else { continue };
+        let modified =
+            entry.metadata().ok().filter(fs::Metadata::is_file).and_then(|meta| meta.modified().ok());
+        let Some(age) = modified.and_then(|time| time.elapsed().ok()) else { continue };
+        let gone = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
+        if age > ABANDONED || (gone && age > LEFT_BEHIND) {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+/// The process that wrote a temporary file: `.PID-N.tmp`.
+fn writer_of(name: &str) -> Option<rustix::process::Pid> {
+    let (process, count) = name.strip_prefix('.')?.strip_suffix(".tmp")?.split_once('-')?;
+    let numbered = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    rustix::process::Pid::from_raw(process.parse().ok().filter(|_| numbered)?)
+}
+
+/// A path beside another that no one else uses, for a file that is renamed when it is complete.
+pub(crate) fn temporary_beside(path: &Path) -> std::path::PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    dir.join(format!(".{}-{count}.tmp", std::process::id()))
+}
+
+/// Tries until an attempt succeeds or the time is up; tells whether one succeeded. Blocks.
+///
+/// # Errors
+/// The error of an attempt.
+pub(crate) fn wait<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    let end = Instant::now() + limit;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if attempt()? {
+            return Ok(true);
+        }
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// Takes a lock, a file beside what it guards, from other threads and processes, until what is returned is dropped.
 /// Blocks.
 ///
 /// # Errors
-/// When somebody else holds it for long, or it can not be made.
-pub(crate) fn lock(path: &Path) -> Result<File, String> {
+/// When somebody else holds it for longer than `limit`, or it can not be made.
+pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
     let failed = |e: &dyn std::fmt::Display| format!("`{}` can not be locked: {e}", path.display());
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).custom_flags(flags);
     let file = options.open(path).map_err(|e| failed(&e))?;
-    let until = Instant::now() + LOCK_WAIT;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(TryLockError::WouldBlock) => return Err(failed(&"another process holds it")),
-            Err(TryLockError::Error(error)) => return Err(failed(&error)),
-        }
+    let taken = wait(limit, || try_lock(&file)).map_err(|e| failed(&e))?;
+    if taken {
+        return Ok(file);
+    }
+    Err(failed(&format!("another process has held it for {}", show_duration(limit))))
+}
+
+/// Takes the lock of a file if nobody else holds it.
+///
+/// # Errors
+/// When the file system has no locks, or fails.
+pub(crate) fn try_lock(file: &File) -> std::io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -153,6 +261,32 @@ pub(crate) fn lock(path: &Path) -> Result<File, String> {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn temporary_files_of_killed_processes_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let here = std::process::id();
+        let (young, old, very_old) = (0, 60, 7200);
+        for (name, age, stays) in [
+            (format!(".{gone}-0.tmp"), old, false),
+            (format!(".{gone}-1.tmp"), young, true),
+            (format!(".{here}-0.tmp"), old, true),
+            (format!(".{here}-1.tmp"), very_old, false),
+            (format!(".{gone}-x.tmp"), very_old, true),
+            (format!("{gone}-0.tmp"), very_old, true),
+            (".notes.tmp".to_owned(), very_old, true),
+            ("consents.json".to_owned(), very_old, true),
+        ] {
+            let path = dir.path().join(&name);
+            let file = File::create(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+            sweep_temporary(dir.path());
+            assert_eq!(path.exists(), stays, "{name}, {age} s old");
+        }
+    }
 
     #[test]
     fn what_others_can_write_is_not_believed() {

@@ -3,6 +3,7 @@
 //! As with consents: whole or refused, and processes that write at once take turns.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use toolbay_core::registry::Switches;
@@ -18,6 +19,7 @@ const MAX_BYTES: u64 = 4 << 20;
 #[derive(Debug, Clone)]
 pub struct FileSwitches {
     dir: PathBuf,
+    wait: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +33,13 @@ impl FileSwitches {
     /// Keeps switches in this folder, which is made when the first one is set.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), wait: private::DEFAULT_STATE_WAIT }
+    }
+
+    /// Waits up to `limit` for other processes that write.
+    #[must_use]
+    pub fn with_wait(self, limit: Duration) -> Self {
+        Self { wait: limit, ..self }
     }
 
     /// The file, which may not be there yet.
@@ -50,19 +58,7 @@ impl FileSwitches {
             return Ok(Switches::default());
         }
         let Some(bytes) = private::read(&file, MAX_BYTES)? else { return Ok(Switches::default()) };
-        let stored: Stored = serde_json::from_slice(&bytes).map_err(|e| {
-            format!(
-                "`{}` can not be read: {e}; repair it, or take it away to switch everything on",
-                file.display()
-            )
-        })?;
-        if stored.version != VERSION {
-            let found = stored.version;
-            return Err(format!(
-                "`{}` is of version {found}; this program reads version {VERSION}",
-                file.display()
-            ));
-        }
+        let stored: Stored = private::parse_state(&file, &bytes, VERSION, "switch everything on")?;
         Ok(stored.switches)
     }
 
@@ -75,7 +71,8 @@ impl FileSwitches {
         edit: impl FnOnce(&mut Switches) -> Result<T, E>,
     ) -> Result<T, E> {
         private::make_dir(&self.dir)?;
-        let _lock = private::lock(&self.dir.join("switches.lock"))?;
+        private::sweep_temporary(&self.dir);
+        let _lock = private::lock(&self.dir.join("switches.lock"), self.wait)?;
         let mut stored = Stored { version: VERSION, switches: self.load()? };
         let value = edit(&mut stored.switches)?;
         let mut bytes = serde_json::to_vec_pretty(&stored).map_err(|e| e.to_string())?;

@@ -40,7 +40,7 @@ pub(crate) async fn run(
     {
         return Err(Stop::Usage(anyhow!("--tool `{name}`: the plugin has no such tool")));
     }
-    let consents = FileConsents::new(setup::state_dir(args)?);
+    let consents = setup::consents(args)?;
     let known = consents.get(&id).map_err(|e| Stop::Host(anyhow!(e)))?;
     let change = Edit::propose(&file, &host.policy(), &id, &tools, &decision.only, tool)?;
     let granted = authority(&change.policy, &id, &tools);

@@ -16,7 +16,11 @@ use crate::{Stop, Verdict, output, setup};
 pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<Verdict, Stop> {
     let dir = setup::state_dir(args)?;
     // Looking makes no file.
-    let store = if dir.join("kv.redb").exists() { RedbStore::in_dir(&dir) } else { RedbStore::in_memory() };
+    let store = if dir.join("kv.redb").exists() {
+        RedbStore::in_dir_with_wait(&dir, args.state_wait)
+    } else {
+        RedbStore::in_memory()
+    };
     match command {
         KvCommand::List { plugin, limit } => list(&store, &id(&plugin)?, limit, json).await,
         KvCommand::Get(entry) => get(&store, &entry, json).await,
@@ -26,6 +30,11 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
             told(json, &json!({ "removed": removed }), &format!("{removed} entries are removed"))
         }
         KvCommand::Usage => usage(&store, json).await,
+        KvCommand::Backup { file } => {
+            let entries = store.backup(&file).await.map_err(failed)?;
+            let text = format!("{entries} entries are copied to {}", visible(&file.display().to_string()));
+            told(json, &json!({ "entries": entries }), &text)
+        }
     }
 }
 

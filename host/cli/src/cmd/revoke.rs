@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::anyhow;
-use toolbay::{FileConsents, PluginId};
+use toolbay::PluginId;
 use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_core::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay_core::text::visible;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, decision: &DecisionArgs) -> Re
     if !taken.is_empty() {
         file.parse(&without).map_err(Stop::Usage)?;
     }
-    let consents = FileConsents::new(setup::state_dir(args)?);
+    let consents = setup::consents(args)?;
     // A record that can not be read is none that could be forgotten; the lines can be taken out all the same.
     let known = consents.get(&id);
     let mut out = output::out();

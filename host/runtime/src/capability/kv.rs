@@ -2,6 +2,7 @@
 //!
 //! The host says whose entries a call means: the guest names a scope and a key, never a plugin, a session or an agent.
 
+mod backup;
 mod open;
 mod place;
 mod read;
@@ -30,8 +31,8 @@ pub(crate) struct Store(pub(crate) Arc<dyn KvStore>);
 
 impl Store {
     /// The store of a host; without a folder it lives as long as the host.
-    pub(crate) fn new(state_dir: Option<&Path>) -> Self {
-        Self(Arc::new(RedbStore::new(state_dir)))
+    pub(crate) fn new(state_dir: Option<&Path>, wait: Duration) -> Self {
+        Self(Arc::new(RedbStore::new(state_dir, wait)))
     }
 }
 

@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
 use toolbay_core::limits::Limits;
@@ -56,11 +56,16 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Makes what the policy asks for. `state_dir` is where things are kept that outlive the host.
+    /// Makes what the policy asks for. `state_dir` is where things are kept that outlive the host; `state_wait` is how
+    /// long its locks are waited for.
     ///
     /// # Errors
     /// When the values of the secrets can not be searched for.
-    pub(crate) fn new(policy: Arc<Policy>, state_dir: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn new(
+        policy: Arc<Policy>,
+        state_dir: Option<&Path>,
+        state_wait: Duration,
+    ) -> Result<Self, String> {
         let secrets = Arc::new(secrets::Vault::new(&policy));
         Ok(Self {
             http: Arc::new(http::Client::new(&policy)),
@@ -68,7 +73,7 @@ impl Services {
             redactor: secrets::redactor(std::slice::from_ref(&secrets))?,
             secrets,
             earlier: Vec::new(),
-            kv: kv::Store::new(state_dir),
+            kv: kv::Store::new(state_dir, state_wait),
             time_and_chance: clock::TimeAndChance::default(),
             policy,
         })

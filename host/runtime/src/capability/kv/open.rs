@@ -4,7 +4,7 @@
 //! ranges of bytes, which the system releases when a process dies. redb waits for such a lock as long as it takes, so
 //! the waits are bounded here: a process that was stopped while it held one must not stop the others for good.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -16,11 +16,12 @@ use redb::{
     BackendError, Builder, ConcurrencyMode, Database, DatabaseError, Error, ReadableDatabase, StorageBackend,
     StorageError,
 };
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 
 use super::tables;
+use crate::private;
 
-/// How long a lock of another process is waited for.
-const WAIT: Duration = Duration::from_secs(3);
 /// Memory for pages of the file. Small beside a guest's 64 MiB; the system caches the file too.
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -58,6 +59,7 @@ impl Problem {
 pub(super) struct Open {
     pub(super) database: Database,
     file: Option<OpenFile>,
+    wait: Duration,
 }
 
 #[derive(Debug)]
@@ -80,22 +82,39 @@ impl Drop for Turn<'_> {
 }
 
 impl Open {
-    /// Opens the store below a folder, both made if they are not there; without a folder, one in memory.
-    pub(super) fn new(dir: Option<&Path>) -> Result<Self, Problem> {
+    /// Opens the store below a folder, both made if they are not there; without a folder, one in memory. Waits up to
+    /// `wait` for each lock of another process.
+    pub(super) fn new(dir: Option<&Path>, wait: Duration) -> Result<Self, Problem> {
         let Some(dir) = dir else {
             let database =
                 builder(ConcurrencyMode::ExclusiveWriter).create_with_backend(InMemoryBackend::new());
-            let open = Self { database: database.map_err(Error::from)?, file: None };
+            let open = Self { database: database.map_err(Error::from)?, file: None, wait };
             open.prepare(Path::new("memory"))?;
             return Ok(open);
         };
         make_folder(dir)?;
+        private::sweep_temporary(dir);
         let path = dir.join(FILE);
-        let turn = open_file(&dir.join(TURN))?;
-        let identity = identity_of(&open_file(&path)?.metadata().map_err(|e| Problem::new(&path, e))?);
-        let database = open_shared(&path)?;
-        let open = Self { database, file: Some(OpenFile { path: path.clone(), identity, turn }) };
+        if matches!(std::fs::symlink_metadata(&path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            create(&path, wait)?;
+        }
+        let turn = open_file(&dir.join(TURN), Missing::Create)?;
+        let meta = open_file(&path, Missing::Refuse)?.metadata().map_err(|e| Problem::new(&path, e))?;
+        if meta.len() == 0 {
+            return Err(Problem::new(&path, "is empty: something cut it off"));
+        }
+        let database = open_shared(&path, wait)?;
+        let file = Some(OpenFile { path: path.clone(), identity: identity_of(&meta), turn });
+        let open = Self { database, file, wait };
         open.prepare(&path)?;
+        Ok(open)
+    }
+
+    /// Makes a complete store at a path where nothing is.
+    pub(super) fn create_file(path: &Path, wait: Duration) -> Result<Self, Problem> {
+        drop(open_file(path, Missing::Create)?);
+        let open = Self { database: open_shared(path, wait)?, file: None, wait };
+        open.prepare(path)?;
         Ok(open)
     }
 
@@ -129,12 +148,8 @@ impl Open {
     /// Waits behind the processes that wait to write.
     pub(super) fn take_turn(&self) -> Result<Turn<'_>, Problem> {
         let Some(file) = &self.file else { return Ok(Turn(None)) };
-        let attempt = || match file.turn.try_lock() {
-            Ok(()) => Ok(true),
-            Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(BackendError::from(error)),
-        };
-        wait(attempt).map_err(|error| Problem::from(Error::from(error)))?;
+        let attempt = || private::try_lock(&file.turn).map_err(BackendError::from);
+        wait(self.wait, attempt).map_err(|error| Problem::from(Error::from(error)))?;
         Ok(Turn(Some(&file.turn)))
     }
 }
@@ -145,12 +160,27 @@ fn builder(mode: ConcurrencyMode) -> Builder {
     builder
 }
 
-fn open_shared(path: &Path) -> Result<Database, Problem> {
+/// Makes the store at a path. Complete before it is there: a process that is killed leaves no half of one. Another
+/// process may do the same; the first one's file stays.
+fn create(path: &Path, wait: Duration) -> Result<(), Problem> {
+    let temporary = private::temporary_beside(path);
+    let made = Open::create_file(&temporary, wait).map(drop).and_then(|()| {
+        match rustix::fs::renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(Problem::new(path, format!("can not be made: {error}"))),
+        }
+    });
+    std::fs::remove_file(&temporary).ok();
+    made
+}
+
+fn open_shared(path: &Path, wait: Duration) -> Result<Database, Problem> {
     let open = |mode| {
-        let backend = Patient(FileBackend::new(open_file(path)?).map_err(Error::from)?);
+        let file = FileBackend::new(open_file(path, Missing::Refuse)?).map_err(Error::from)?;
+        let backend = Patient { file, wait };
         Ok::<_, Problem>(builder(mode).create_with_backend(backend))
     };
-    let end = Instant::now() + WAIT;
+    let end = Instant::now() + wait;
     let mut mode = ConcurrencyMode::MultiWriter;
     loop {
         match open(mode)? {
@@ -188,12 +218,19 @@ fn make_folder(dir: &Path) -> Result<(), Problem> {
     trusted(&meta).map_err(|problem| Problem::new(dir, problem))
 }
 
-fn open_file(path: &Path) -> Result<File, Problem> {
+/// What opening does where no file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Refuse,
+}
+
+fn open_file(path: &Path, missing: Missing) -> Result<File, Problem> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
+        .create(missing == Missing::Create)
         .truncate(false)
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
@@ -218,61 +255,55 @@ fn trusted(meta: &Metadata) -> Result<(), &'static str> {
 }
 
 /// Tries until the lock is there or the time is up.
-fn wait(mut attempt: impl FnMut() -> Result<bool, BackendError>) -> Result<(), BackendError> {
-    if attempt()? {
+fn wait(limit: Duration, attempt: impl FnMut() -> Result<bool, BackendError>) -> Result<(), BackendError> {
+    if private::wait(limit, attempt)? {
         return Ok(());
-    }
-    let end = Instant::now() + WAIT;
-    let mut pause = Duration::from_micros(20);
-    while Instant::now() < end {
-        std::thread::sleep(pause);
-        if attempt()? {
-            return Ok(());
-        }
-        pause = (pause * 2).min(Duration::from_millis(1));
     }
     Err(BackendError::Io(io::Error::new(io::ErrorKind::TimedOut, "another process holds the file")))
 }
 
 /// A file whose locks are not waited for for ever.
 #[derive(Debug)]
-struct Patient(FileBackend);
+struct Patient {
+    file: FileBackend,
+    wait: Duration,
+}
 
 impl StorageBackend for Patient {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.file.read(offset, out)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.file.write(offset, data)
     }
     fn close(&self) -> io::Result<()> {
-        self.0.close()
+        self.file.close()
     }
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_range(start, end)
+        self.file.try_lock_range(start, end)
     }
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_shared_range(start, end)
+        self.file.try_lock_shared_range(start, end)
     }
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        wait(|| self.0.try_lock_range(start, end))
+        wait(self.wait, || self.file.try_lock_range(start, end))
     }
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        wait(|| self.0.try_lock_shared_range(start, end))
+        wait(self.wait, || self.file.try_lock_shared_range(start, end))
     }
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock_range(start, end)
+        self.file.unlock_range(start, end)
     }
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.query_lock_range(start, end)
+        self.file.query_lock_range(start, end)
     }
 }

@@ -12,11 +12,13 @@ use tokio::sync::{mpsc, oneshot};
 use toolbay_core::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_core::name::PluginId;
 
+use super::backup;
 use super::open::{Open, Problem};
 use super::place::{EntryInfo, EntryKey, live};
 use super::read;
 use super::tables::{Answer, ENTRIES, Now, Operation, Stored};
 use super::writer::{self, Job, QUEUE, Shared, Task, now, tell};
+use crate::private::DEFAULT_STATE_WAIT;
 
 /// State in a redb file, `kv.redb`, which any number of hosts and processes may have open, or in memory.
 ///
@@ -49,17 +51,23 @@ impl RedbStore {
     /// The store in a folder, which is made at the first use if it is not there, for this user only (mode 0700).
     #[must_use]
     pub fn in_dir(dir: &Path) -> Self {
-        Self::new(Some(dir))
+        Self::new(Some(dir), DEFAULT_STATE_WAIT)
+    }
+
+    /// The same, waiting up to `limit` for other processes that write.
+    #[must_use]
+    pub fn in_dir_with_wait(dir: &Path, limit: Duration) -> Self {
+        Self::new(Some(dir), limit)
     }
 
     /// A store that lives as long as this value.
     #[must_use]
     pub fn in_memory() -> Self {
-        Self::new(None)
+        Self::new(None, DEFAULT_STATE_WAIT)
     }
 
-    pub(super) fn new(dir: Option<&Path>) -> Self {
-        Self { shared: Arc::new(Shared::new(dir.map(Path::to_path_buf))), queue: Mutex::default() }
+    pub(super) fn new(dir: Option<&Path>, wait: Duration) -> Self {
+        Self { shared: Arc::new(Shared::new(dir.map(Path::to_path_buf), wait)), queue: Mutex::default() }
     }
 
     /// A plugin's entries, of all scopes, in the order of the file, at most `most`; and whether there are more.
@@ -78,6 +86,23 @@ impl RedbStore {
     pub async fn usage(&self) -> Result<Vec<KvUsage>, KvError> {
         let found = self.look(read::usage).await?;
         Ok(found.into_iter().map(|(plugin, keys, bytes)| KvUsage { plugin, keys, bytes }).collect())
+    }
+
+    /// Writes a consistent copy of the store to a new file while other processes use it; tells how many entries it has.
+    /// The copy serves as a `kv.redb`.
+    ///
+    /// # Errors
+    /// When the store can not be used, the file exists already or it can not be written; a partial copy is removed.
+    pub async fn backup(&self, file: &Path) -> Result<u64, KvError> {
+        let open = self.open().await?;
+        let (reader, file) = (Arc::clone(&self.shared), file.to_path_buf());
+        let copying = tokio::task::spawn_blocking(move || {
+            backup::write(&open, &file, reader.wait).map_err(|problem| match problem {
+                Problem::InUse => tell(&Problem::InUse),
+                Problem::Storage(problem) => KvError::Other(problem),
+            })
+        });
+        copying.await.unwrap_or_else(|_| Err(unexpected()))
     }
 
     /// Removes everything of a plugin; tells how many entries.

@@ -21,9 +21,9 @@ use toolbay_core::kv::{KvError, Quota};
 use super::place::{CLOCK_SLACK_MS, EntryKey, Expiry, live, parse, parse_place, plugin_prefix};
 
 pub(super) const ENTRIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("entries");
-const EXPIRY: TableDefinition<&[u8], u64> = TableDefinition::new("expiry");
+pub(super) const EXPIRY: TableDefinition<&[u8], u64> = TableDefinition::new("expiry");
 pub(super) const USAGE: TableDefinition<&str, (u64, u64)> = TableDefinition::new("usage");
-const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const FORMAT: &str = "format";
 /// Grows when what is stored changes its meaning.
 const VERSION: u64 = 1;
@@ -123,13 +123,12 @@ pub(super) fn version(transaction: &ReadTransaction) -> Stored<Option<u64>> {
     }
 }
 
-/// Says what is wrong with a file of another version.
+/// Checks the format of a file.
+///
+/// # Errors
+/// Says what to do with a file of another format.
 pub(super) fn check_version(found: u64) -> Result<(), String> {
-    if found == VERSION {
-        Ok(())
-    } else {
-        Err(format!("is of version {found}; this toolbay reads {VERSION}"))
-    }
+    crate::private::check_version(found, VERSION)
 }
 
 impl<'t> Tables<'t> {

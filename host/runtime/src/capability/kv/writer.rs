@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redb::{Durability, Error, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
@@ -46,12 +46,14 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) dir: Option<PathBuf>,
+    /// How long a lock of another process is waited for.
+    pub(super) wait: Duration,
     open: RwLock<Option<Arc<Open>>>,
 }
 
 impl Shared {
-    pub(super) fn new(dir: Option<PathBuf>) -> Self {
-        Self { dir, open: RwLock::default() }
+    pub(super) fn new(dir: Option<PathBuf>, wait: Duration) -> Self {
+        Self { dir, wait, open: RwLock::default() }
     }
 
     /// The store, if it is open.
@@ -199,7 +201,7 @@ impl Writer<'_> {
             return Ok(open);
         }
         self.shared.close();
-        let open = Arc::new(Open::new(self.shared.dir.as_deref())?);
+        let open = Arc::new(Open::new(self.shared.dir.as_deref(), self.shared.wait)?);
         self.shared.set(Some(Arc::clone(&open)));
         Ok(open)
     }
@@ -211,7 +213,7 @@ pub(super) fn tell(problem: &Problem) -> KvError {
         Problem::InUse => "the key-value store is in use by another process; try again".to_owned(),
         Problem::Storage(problem) => {
             tracing::error!(
-                "the key-value store can not be used: {problem}; the file is left as it is: if it is broken, move it away and an empty one is made"
+                "the key-value store can not be used: {problem}; the file is left as it is: if it is broken, restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be broken), or move it away and an empty one is made"
             );
             "the key-value store of the host can not be used; its log says why".to_owned()
         }
