@@ -308,7 +308,7 @@ impl Job {
                 task.say(&event.message);
             }
             let Some(to) = &token else { continue };
-            let (progress, total) = meter.next(event.percent);
+            let Some((progress, total)) = meter.next(event.percent) else { continue };
             let mut notification =
                 ProgressNotificationParam::new(to.clone(), progress).with_message(event.message);
             notification.total = total;

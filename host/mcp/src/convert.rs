@@ -111,7 +111,7 @@ fn listed(entry: &Entry, era: Era) -> Tool {
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
     tool.title.clone_from(&def.title);
     tool.annotations = hints(entry);
-    tool.icons = shelf::icons(entry.offers.as_deref(), def.name.bare());
+    tool.icons = shelf::icons(entry.offers.as_deref(), def.bare());
     tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
         Era::Legacy if !legacy::is_object_schema(schema.value()) => {
             Arc::new(legacy::wrap_schema(schema.value()))
