@@ -3,6 +3,7 @@
 
 mod shared;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -363,7 +364,10 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
             u32::from(c)
         )));
     }
-    Ok(untrusted::neutral(&value).into_owned())
+    Ok(match untrusted::neutral(&value) {
+        Cow::Borrowed(_) => value,
+        Cow::Owned(neutral) => neutral,
+    })
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {
