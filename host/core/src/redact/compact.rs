@@ -24,6 +24,8 @@ pub(super) struct View {
 
 /// Most digits of a line of a dump: what stands behind those of sixteen bytes is the column of characters.
 const MAX_DUMPED: usize = 32;
+/// Most bytes between a quote and the `+` behind it.
+const MAX_GAP: usize = 200;
 
 pub(super) const VIEWS: [View; 3] = [
     View { shows: Digits::Base64, walk: base64 },
@@ -50,10 +52,19 @@ impl View {
 
 fn base64(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     for (at, byte) in text.iter().enumerate() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_') || !byte.is_ascii() {
+        let digit = byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_') || !byte.is_ascii();
+        if digit || (*byte == b'+' && !joins(text, at)) {
             take(at, *byte);
         }
     }
+}
+
+/// Whether a `+` stands between two quoted texts, which it joins: then it is no digit.
+fn joins(text: &[u8], at: usize) -> bool {
+    let quote = |byte: Option<&u8>| matches!(byte, Some(b'"' | b'\''));
+    let (before, behind) = (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default());
+    quote(before.iter().rev().take(MAX_GAP).find(|byte| !byte.is_ascii_whitespace()))
+        && quote(behind.iter().take(MAX_GAP).find(|byte| !byte.is_ascii_whitespace()))
 }
 
 fn hex(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
