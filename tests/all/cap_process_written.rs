@@ -94,7 +94,7 @@ async fn a_program_has_no_more_processes_than_it_may() {
     assert_eq!(python(&host, "netpython", fine).await["stdout"], "fine\n");
     for line in [
         "import os, time\nfor _ in range(500):\n if os.fork() == 0: time.sleep(300)\ntime.sleep(300)",
-        "import os\nwhile True:\n try: os.fork()\n except OSError: pass",
+        "import os, time\nfor _ in range(12): os.fork()\ntime.sleep(300)",
         "import threading, time\nfor _ in range(5000): threading.Thread(target=time.sleep, args=(300,)).start()\ntime.sleep(300)",
     ] {
         let said = host

@@ -28,8 +28,10 @@ fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
 }
 
+/// All tools but the host's own.
 fn tools(host: &Host) -> Vec<String> {
-    host.registry().snapshot().tools().map(|entry| entry.def.name.to_string()).collect()
+    let names = host.registry().snapshot();
+    names.tools().map(|entry| entry.def.name.to_string()).filter(|name| name != "read_output").collect()
 }
 
 const SOURCES: &str =
@@ -158,7 +160,7 @@ async fn what_is_offered_is_seen() {
     let tags = tags();
     let prompt = |more: Value| {
         let mut prompt = json!({"name": "p", "description": "A prompt.",
-            "messages": [{"role": "user", "type": "text", "text": "hello"}]});
+            "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]});
         prompt.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"version": 1, "prompts": [prompt]})
     };
@@ -173,7 +175,7 @@ async fn what_is_offered_is_seen() {
     for document in [
         prompt(json!({"title": hidden})),
         prompt(json!({"description": hidden})),
-        prompt(json!({"messages": [{"role": "user", "type": "text", "text": hidden}]})),
+        prompt(json!({"messages": [{"role": "user", "content": {"type": "text", "text": hidden}}]})),
         prompt(json!({"arguments": [{"name": "a", "title": hidden}]})),
         prompt(json!({"arguments": [{"name": "a", "description": hidden}]})),
         prompt(json!({"arguments": [{"name": "a", "values": [hidden]}]})),
