@@ -265,6 +265,13 @@ pub(crate) fn abandoned() -> CallToolResult {
     failed(Fault::new(FaultKind::Cancelled, "the call was cancelled"))
 }
 
+/// The answer to a call that was cancelled because the server ends.
+pub(crate) fn cut_off() -> CallToolResult {
+    let text =
+        "the server is shutting down and cancelled the call before it ended; its effects up to then remain";
+    failed(Fault::new(FaultKind::Cancelled, text))
+}
+
 fn failed(fault: Fault) -> CallToolResult {
     let mut meta = MetaObject::new();
     let mut result = refusal(Failure::Fault(fault), &mut meta);
