@@ -106,6 +106,9 @@ async fn files_outside_of_the_grants_are_out_of_reach() {
         // What the tool may write is not run.
         "cp /bin/echo out/run && chmod 755 out/run && out/run".to_owned(),
         "printf '#!/bin/sh\\necho run' > both/run; both/run".to_owned(),
+        "cp /bin/echo both/run; chmod 755 both/run; rm both/run.gone; exec 9< both/run; mv both/run both/run.gone; \
+         rm both/run.gone; exec /proc/self/fd/9 run".to_owned(),
+        "cp /bin/echo /dev/shm/toolbay-run && /dev/shm/toolbay-run".to_owned(),
     ] {
         let said = sh(&host, &line).await;
         assert!(said["code"].as_i64().is_some_and(|code| code != 0), "{line}: {said}");

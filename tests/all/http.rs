@@ -284,6 +284,33 @@ async fn at_the_end_what_runs_is_answered_and_nothing_new_begins() {
 }
 
 #[tokio::test]
+async fn at_the_end_what_is_cut_off_is_answered_with_an_error() {
+    let loaded = CancellationToken::new();
+    let host = TestHost::empty("[serve.limits]\ndrain_grace = \"200ms\"\n");
+    host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
+    let mut desk = Desk::of(host, FetchKeys::never(), Some(loaded)).await;
+    let places = desk.host.host.free_places();
+    let sleep = json!({"name": "s__sleep", "arguments": {}});
+    let mut running = desk.modern("tools/call", sleep.clone()).open().await;
+    let id = desk.begin().await;
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sleep});
+    let mut in_session = desk.post(&call).session(&id).open().await;
+    // Plugins are still being loaded, and this may be one of them; the list waits for all of them.
+    let mut early = desk.modern("tools/call", json!({"name": "p__later", "arguments": {}})).open().await;
+    let mut list = desk.modern("tools/list", json!({})).open().await;
+    desk.until_running(2, places).await;
+    desk.until("all are being answered", |desk| desk.http.counts().connections >= 4).await;
+    desk.ends.drain.cancel();
+    for wire in [&mut running, &mut in_session, &mut early] {
+        let answer = wire.answer().await.json();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(answer["result"]["isError"] == true && text.contains("shutting down"), "{answer}");
+    }
+    assert_eq!(list.answer().await.status, 503);
+    tokio::time::timeout(HANGS, &mut desk.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn while_it_is_told_to_end_it_says_so_and_at_once_means_at_once() {
     let mut desk = Desk::new("[serve.limits]\ndrain_delay = \"60m\"\n").await;
     let places = desk.host.host.free_places();

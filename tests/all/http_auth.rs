@@ -275,7 +275,7 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
 }
 
 #[tokio::test]
-async fn who_tries_many_wrong_tokens_has_to_wait_and_its_neighbours_have_not() {
+async fn who_tries_many_wrong_tokens_has_to_wait_and_a_valid_token_never_has() {
     let policy = "[serve]\ntokens = \"tokens.toml\"\n[serve.limits]\nauth_failures_per_minute = 5\n";
     let host = TestHost::built(policy, |builder, root| {
         write(&root.join("tokens.toml"), &[("a", "token-a", ""), ("b", "token-b", "")]);
@@ -297,7 +297,34 @@ async fn who_tries_many_wrong_tokens_has_to_wait_and_its_neighbours_have_not() {
     assert!((5..=8).contains(&refused), "{statuses:?}");
     assert_eq!(statuses.last(), Some(&429));
     assert_eq!(ask("token-a").send().await.status, 200, "it was let in before");
-    assert_eq!(ask("token-b").send().await.status, 429, "nobody knows it yet");
+    assert_eq!(ask("token-b").send().await.status, 200, "it is seen for the first time");
     // Whoever shows none is told what is needed, as before.
     assert_eq!(desk.modern("tools/list", json!({})).send().await.status, 401);
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_says_whose_wrong_token_it_was() {
+    for (proxies, believed) in [("\"127.0.0.0/8\"", true), ("\"192.0.2.1\"", false), ("", false)] {
+        let policy = format!(
+            "[serve]\ntokens = \"tokens.toml\"\ntrusted_proxies = [{proxies}]\n[serve.limits]\nauth_failures_per_minute = 3\n"
+        );
+        let host = TestHost::built(&policy, |builder, root| {
+            write(&root.join("tokens.toml"), &[("a", "token-a", "")]);
+            builder
+        });
+        let desk = Desk::of(host, FetchKeys::never(), None).await;
+        let ask = async |token: &str, header: &str, value: &str| {
+            let ask = desk.modern("tools/list", json!({})).bearer(token).header(header, value);
+            ask.send().await.status
+        };
+        // What a client claims itself stands to the left of what the proxy saw.
+        for n in 0..10 {
+            ask("guess", "x-forwarded-for", &format!("198.51.100.{n}, 203.0.113.5")).await;
+        }
+        assert_eq!(ask("guess", "x-forwarded-for", "203.0.113.5").await, 429);
+        let other = if believed { 401 } else { 429 };
+        assert_eq!(ask("guess", "x-forwarded-for", "203.0.113.6").await, other, "{proxies}");
+        assert_eq!(ask("guess", "forwarded", "for=\"[2001:db8::1]:80\"").await, other, "{proxies}");
+        assert_eq!(ask("token-a", "x-forwarded-for", "203.0.113.5").await, 200);
+    }
 }

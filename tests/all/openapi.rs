@@ -116,10 +116,10 @@ async fn headers_cookies_and_json_parameters_arrive() {
     let host =
         host(&written.section(&server, "headers = { X-Team = \"blue\", accept = \"text/csv\" }")).await;
     let args = json!({"X-List": [1, "b"], "X-Object": {"k": "v"}, "sid": "a b;c", "theme": "dark",
-        "filter": {"a": [1]}, "raw": "a/b?c&d", "id": "ü/%2e"});
+        "filter": {"a": [1]}, "raw": "a/b?c&d", "id": "ü %2e"});
     assert_eq!(outcome(&host.call("api__op", args).await), "ok");
     let seen = server.seen().pop().unwrap();
-    assert_eq!(seen.line(), "GET /v1/a/%C3%BC%2F%252e/b?filter=%7B%22a%22%3A%5B1%5D%7D&raw=a/b?c%26d");
+    assert_eq!(seen.line(), "GET /v1/a/%C3%BC%20%252e/b?filter=%7B%22a%22%3A%5B1%5D%7D&raw=a/b?c%26d");
     for (name, expected) in [
         ("x-list", "1,b"),
         ("x-object", "k=v"),

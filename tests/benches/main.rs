@@ -37,6 +37,7 @@ mod protocol;
 mod registry;
 mod scale;
 mod summary;
+mod unread;
 
 /// Each by its name, in the order in which they run.
 const ALL: &[(&str, fn())] = &[
@@ -44,6 +45,7 @@ const ALL: &[(&str, fn())] = &[
     ("native", native::run),
     ("batch", batch::run),
     ("fairness", fairness::run),
+    ("unread", unread::run),
     ("cancel", cancel::run),
     ("metering", metering::run),
     ("lean", lean::run),

@@ -28,21 +28,22 @@ mod switch;
 pub(crate) use grant::declared;
 pub(crate) use log::LiveCalls;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::CommandFactory;
+use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
 use toolbay_core::registry::Entry;
 
 use crate::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
-use crate::setup;
-use crate::{Stop, Verdict, approval, author};
+use crate::output::styled;
+use crate::{Stop, Verdict, approval, author, setup, stderr};
 
-/// Runs the command.
-pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
+/// Runs the command. `hangup`: the SIGHUPs that came since the process began, which a server takes.
+pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
     setup::start_log(&args.setup.log)?;
     let setup = &args.setup;
     match args.command {
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Stop> {
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
-        Command::Serve { lazy, http } => serve::run(setup, lazy, &http).await,
+        Command::Serve { lazy, http } => serve::run(setup, lazy, &http, hangup).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,
@@ -163,9 +164,7 @@ fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool, Stop> {
     if decision.yes {
         return Ok(true);
     }
-    let mut out = anstream::stderr();
-    write!(out, "{question} [y/N] ")?;
-    out.flush()?;
+    stderr::prompt(&styled(&format!("{question} [y/N] ")));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

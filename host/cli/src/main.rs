@@ -14,10 +14,12 @@ mod policy_file;
 mod progress;
 mod servers;
 mod setup;
+mod stderr;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Why the command ends without having done its work.
 #[derive(Debug)]
@@ -44,7 +46,9 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
-    // No commands of ours: how the host starts this program again (`setup::host`).
+    let _flush = stderr::FlushGuard;
+    stderr::report_panics();
+    // Internal entry points: the host re-executes this binary as a worker (`setup::host`).
     let mut args = std::env::args_os().skip(1);
     let (first, alone) = (args.next(), args.next().is_none());
     let helper = first.filter(|_| alone).and_then(|first| {
@@ -56,13 +60,20 @@ fn main() -> ExitCode {
     if let Some(done) = helper {
         return done.map_or_else(|error| stop(&Stop::Host(error)), |()| ExitCode::SUCCESS);
     }
-    let args = args::Args::parse();
-    raise_file_limit();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return stop(&Stop::Host(error.into())),
     };
-    let verdict = runtime.block_on(cmd::run(args));
+    let hangup = {
+        let _entered = runtime.enter();
+        early_hangup()
+    };
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return explain_usage(&error),
+    };
+    raise_file_limit();
+    let verdict = runtime.block_on(run(args, hangup));
     // A guest's file operation may still hang in a blocking thread; the process does not wait for it.
     runtime.shutdown_background();
     match verdict {
@@ -70,6 +81,36 @@ fn main() -> ExitCode {
         Ok(Verdict::Bad) => ExitCode::from(1),
         Err(reason) => stop(&reason),
     }
+}
+
+/// Takes over SIGHUP before anything else happens if this is a server: a supervisor may ask for a reload right after the
+/// start, and the default of the signal would end the process. Whether it is one is guessed from the words alone,
+/// because to parse them takes milliseconds.
+fn early_hangup() -> Option<Signal> {
+    let is_server = std::env::args_os().skip(1).any(|arg| arg == "serve");
+    is_server.then(|| signal(SignalKind::hangup()).ok()).flatten()
+}
+
+async fn run(args: args::Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
+    match (&args.command, hangup) {
+        (args::Command::Serve { .. }, hangup) => cmd::run(args, hangup).await,
+        // No server, though a word says `serve`: SIGHUP ends it as any other command.
+        (_, Some(mut hangup)) => tokio::select! {
+            verdict = cmd::run(args, None) => verdict,
+            _ = hangup.recv() => Ok(Verdict::Bad),
+        },
+        (_, None) => cmd::run(args, None).await,
+    }
+}
+
+/// Writes what clap has to say: help to stdout, errors to stderr.
+fn explain_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        stderr::prompt(&output::styled(&error.render().ansi().to_string()));
+    } else if let Err(problem) = error.print() {
+        return stop(&Stop::Host(problem.into()));
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 /// Takes all file descriptors this process may have: every call may hold as many as `handles` allows.
@@ -87,7 +128,7 @@ fn stop(reason: &Stop) -> ExitCode {
             output::complain(&format!("{error:#}"));
             ExitCode::from(2)
         }
-        // Whoever reads our output has heard enough.
+        // The reader closed the pipe; that is not an error.
         Stop::Host(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
         Stop::Host(error) => {
             output::complain(&format!("the host failed: {error:#}"));

@@ -5,13 +5,16 @@
 
 use std::io::{IsTerminal, Write};
 
-use anstream::AutoStream;
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use serde_json::{Value, json};
 use toolbay_core::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
-use toolbay_core::text::visible;
+use toolbay_core::text::{visible, visible_json};
+
+use crate::stderr;
 
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
@@ -37,14 +40,32 @@ pub(crate) fn out() -> AutoStream<std::io::StdoutLock<'static>> {
     anstream::stdout().lock()
 }
 
+/// Writes a value as JSON for people and programs: what a terminal would obey or nobody would see stands there escaped.
+pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+    out.write_all(visible_json(&serde_json::to_string_pretty(value)?).as_bytes())
+}
+
+/// The same on one line.
+pub(crate) fn json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+    out.write_all(visible_json(&serde_json::to_string(value)?).as_bytes())
+}
+
 /// Says on stderr what is wrong. That stderr may be closed is no reason to fail.
 pub(crate) fn complain(text: &str) {
-    writeln!(anstream::stderr(), "{WRONG}toolbay:{WRONG:#} {}", visible(text)).ok();
+    stderr::message(&styled(&format!("{WRONG}toolbay:{WRONG:#} {}", visible(text))));
 }
 
 /// Says on stderr what goes on.
 pub(crate) fn note(text: &str) {
-    writeln!(anstream::stderr(), "{DIM}toolbay: {text}{DIM:#}").ok();
+    stderr::message(&styled(&format!("{DIM}toolbay: {}{DIM:#}", visible(text))));
+}
+
+/// A text for stderr; its colours vanish as those of [`out`] do.
+pub(crate) fn styled(text: &str) -> String {
+    match AutoStream::choice(&std::io::stderr()) {
+        ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => text.to_owned(),
+    }
 }
 
 /// Prints a result for a person, or for the next command in a pipe.

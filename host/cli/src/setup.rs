@@ -11,7 +11,7 @@ use toolbay::core::reach;
 use toolbay::{FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched};
 
 use crate::args::SetupArgs;
-use crate::{Stop, output, progress};
+use crate::{Stop, output, progress, stderr};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
 pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
@@ -20,7 +20,7 @@ pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
         .map_err(|e| Stop::Usage(anyhow!("--log `{filter}`: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(stderr::log_writer())
         .with_ansi(output::stderr_is_terminal())
         .try_init()
         .map_err(|e| Stop::Host(anyhow!(e)))

@@ -214,6 +214,39 @@ fn who_says_it_twice_does_not_wait() {
 }
 
 #[test]
+fn a_call_that_a_drain_cuts_off_is_answered_with_an_error() {
+    let desk = Desk::new("[serve.limits]\ndrain_grace = \"300ms\"\n");
+    let mut server = desk.serve();
+    assert_eq!(server.echoes("none"), 200);
+    let running = server.call("s__sleep", &json!({"ms": 25_000}), "none");
+    // Two connections on the threads of one server: what comes later may be answered first, so it is asked what runs.
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("TERM");
+    let (status, body) = read(running);
+    assert_eq!(status, 200, "{body}");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["result"]["isError"], json!(true), "{body}");
+    assert!(body["result"]["content"][0]["text"].as_str().unwrap().contains("shutting down"), "{body}");
+    assert_eq!(server.ended(), 0);
+}
+
+#[test]
+fn idle_connections_do_not_use_up_the_descriptors() {
+    // Without a word from the server they would stay for an hour.
+    let desk = Desk::new("[serve.limits]\nidle_timeout = \"60m\"\n");
+    let mut command = desk.prepare(Command::new("sh"));
+    let program = env!("CARGO_BIN_EXE_toolbay");
+    command.args(["-c", &format!("ulimit -n 256; exec {program} serve --http 127.0.0.1:0")]);
+    let server = Server::start(command);
+    let idle: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    for _ in 0..20 {
+        assert_eq!(server.get("/healthz").0, 200);
+    }
+    assert_eq!(server.echoes("none"), 200, "a call has descriptors, too");
+    drop(idle);
+}
+
+#[test]
 fn an_address_of_others_needs_a_word_in_the_policy() {
     let desk = Desk::new("");
     for address in ["0.0.0.0:0", "[::]:0"] {

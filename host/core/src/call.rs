@@ -14,7 +14,9 @@ use crate::limits::Usage;
 use crate::permission::Approver;
 use crate::redact::Redactor;
 use crate::session::Session;
+use crate::text;
 use crate::tool::ToolDef;
+use crate::untrusted;
 
 /// Characters that the results of one batch may have together, unless the turn says otherwise (the seed's default).
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
@@ -251,13 +253,15 @@ impl CallContext {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner).more
     }
 
-    /// Passes a progress event on; its message is cut to [`MAX_PROGRESS`] characters. Whoever runs a tool bounds how many
+    /// Passes a progress event on; what is not seen in its message is spelt out, and it is cut to [`MAX_PROGRESS`] characters. Whoever runs a tool bounds how many
     /// there are.
     pub fn progress(&self, message: &str, percent: Option<f32>, audience: Audience) {
         let Some(sink) = &self.turn.progress else { return };
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
         // Before it is cut: half a secret is one, too.
-        let message = self.redactor.start(message, MAX_PROGRESS).0.chars().take(MAX_PROGRESS).collect();
+        let message = self.redactor.start(message, MAX_PROGRESS).0;
+        let message = untrusted::neutral(&text::visible(&message)).chars().take(MAX_PROGRESS).collect();
+        let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
         sink.progress(Progress { call_id, tool, message, percent, audience });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | name | rule | why |
 //! |---|---|---|
-//! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end | the first `__` of a joined name always is the seam |
+//! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end, not `mcp` | the first `__` of a joined name always is the seam, and no source can form the names of an MCP server's tools |
 //! | tool name | `[A-Za-z0-9_-]{1,48}` | the contract (`types.wit`, `tool-def.name`) |
 //! | qualified | `<plugin>__<tool>`, `mcp__<server>__<tool>`, at most 64 | the narrowest of the clients and vendors that read it |
 //!
@@ -24,6 +24,9 @@ pub const MAX_TOOL: usize = 48;
 pub const SEAM: &str = "__";
 /// Stands before the name of an MCP server.
 pub const MCP: &str = "mcp__";
+/// The id that nothing can have, in any case of its letters: joined with a tool's name it would be the name of another
+/// source's tool.
+const RESERVED: &str = "mcp";
 
 /// Longest name that another MCP server may give a tool, in bytes: twice what the protocol recommends.
 pub const MAX_FOREIGN: usize = 256;
@@ -75,6 +78,8 @@ impl PluginId {
             "contains `__`, which separates plugin and tool"
         } else if id.ends_with('_') {
             "ends with `_`, which would blur the `__` before the tool"
+        } else if id.eq_ignore_ascii_case(RESERVED) {
+            "is reserved: the names of all tools of MCP servers begin with `mcp__`"
         } else {
             return Ok(Self(id.into()));
         };
@@ -193,11 +198,23 @@ impl QualifiedName {
         &self.0
     }
 
-    /// The part behind the plugin, or all of it.
+    /// The part behind the plugin or the MCP server, or all of it.
     #[must_use]
     pub fn bare(&self) -> &str {
-        self.0.split_once(SEAM).map_or(&self.0, |(_, tool)| tool)
+        split(&self.0).map_or(&self.0, |(_, tool)| tool)
     }
+}
+
+/// Splits a qualified name into what stands before the tool's own name, `PLUGIN` or `mcp__SERVER`, and that name; `None`:
+/// nothing stands before it. This is the only place that takes a qualified name apart.
+#[must_use]
+pub fn split(qualified: &str) -> Option<(&str, &str)> {
+    let of_server = qualified.strip_prefix(MCP).and_then(|rest| rest.split_once(SEAM));
+    let split = match of_server {
+        Some((server, tool)) => (qualified.get(..MCP.len() + server.len())?, tool),
+        None => qualified.split_once(SEAM)?,
+    };
+    (!split.0.is_empty()).then_some(split)
 }
 
 macro_rules! text_name {
@@ -230,7 +247,9 @@ mod tests {
         for good in ["a", "text", "read-file-reducer", "A1_b-c", "0"] {
             assert!(PluginId::new(good).is_ok(), "{good}");
         }
-        for bad in ["", "_a", "-a", "a__b", "a_", "a b", "a.b", "ä", "a\n", &"x".repeat(62)] {
+        for bad in
+            ["", "_a", "-a", "a__b", "a_", "a b", "a.b", "ä", "a\n", "mcp", "MCP", "Mcp", &"x".repeat(62)]
+        {
             assert!(PluginId::new(bad).is_err(), "{bad:?}");
         }
     }
@@ -253,6 +272,15 @@ mod tests {
         assert_eq!(join("a", "_b").bare(), "_b");
         assert_eq!(join("gh", "a__b").bare(), "a__b");
         assert!(PluginId::new("a_").is_err(), "`a_` and `b` would join to the same name as `a` and `_b`");
+        for (name, parts) in [
+            ("mcp__gh__a__b", Some(("mcp__gh", "a__b"))),
+            ("p__a__b", Some(("p", "a__b"))),
+            ("mcp__gh", Some(("mcp", "gh"))),
+            ("__a", None),
+            ("a", None),
+        ] {
+            assert_eq!(split(name), parts, "{name}");
+        }
     }
 
     #[test]

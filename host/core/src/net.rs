@@ -26,8 +26,8 @@ use std::path::Path;
 use url::Url;
 
 use crate::rule::Rule;
-pub use path::PathPattern;
 use path::RequestPath;
+pub use path::{PathPattern, is_ambiguous};
 
 /// One line of a `net` list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -70,7 +70,7 @@ pub struct Reduction {
 impl std::fmt::Display for Reduction {
     /// As the policy would write it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.tool.split_once(name::SEAM) {
+        match name::split(&self.tool) {
             Some((_, bare)) if bare == self.reducer => f.write_str(&self.tool),
             _ => write!(f, "{} = {}", self.tool, self.reducer),
         }
@@ -214,8 +214,29 @@ impl Policy {
                 self.check_variable(&table, rule)?;
             }
         }
+        self.check_sources()?;
         self.check_servers()?;
         Ok(())
+    }
+
+    /// The section of another source that has taken a plugin's id, whatever the case of its letters: `[mcp.github]`. What
+    /// the operator says of that source must not be said of a file that somebody named after it.
+    #[must_use]
+    pub fn source_named(&self, id: &PluginId) -> Option<String> {
+        let servers = self.servers.keys().map(|name| ("mcp", name));
+        let services = self.openapi.keys().map(|name| ("openapi", name));
+        servers
+            .chain(services)
+            .find(|(_, name)| name.as_str().eq_ignore_ascii_case(id.as_str()))
+            .map(|(kind, name)| format!("[{kind}.{name}]"))
+    }
+
+    /// Two sources of one name could be mistaken for each other.
+    fn check_sources(&self) -> Result<(), String> {
+        let taken = self.plugins.keys().find_map(|id| Some((id, self.source_named(id)?)));
+        taken.map_or(Ok(()), |(id, table)| {
+            Err(format!("[plugins.{id}]: {table} has this name; give one of the two another name"))
+        })
     }
 
     /// A variable that holds a secret is not to reach guests in the clear by another way.

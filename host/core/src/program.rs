@@ -32,6 +32,23 @@ use pattern::Pattern;
 /// Stands for any program.
 const ANY: &str = "*";
 
+/// Processes that a program and all it starts may be at once, unless the policy says otherwise: a parallel build has some
+/// dozens, a browser about a hundred.
+pub const DEFAULT_PROCESSES: u64 = 256;
+/// Most that a policy can say: as many as a kernel counts.
+const MAX_PROCESSES: u64 = 4 << 20;
+
+/// Reads `processes` of a section.
+///
+/// # Errors
+/// It is zero, or more than a kernel counts.
+pub fn processes(written: Option<u64>) -> Result<u64, String> {
+    match written.unwrap_or(DEFAULT_PROCESSES) {
+        most @ 1..=MAX_PROCESSES => Ok(most),
+        _ => Err(format!("`processes` is at least 1 and at most {MAX_PROCESSES}")),
+    }
+}
+
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1000;
 /// Most patterns between `&` in a declaration: each is compared with each of another line.
@@ -169,6 +186,8 @@ pub struct Program {
     pub timeout: Option<Duration>,
     /// Bytes of address space of each of its processes.
     pub memory_bytes: Option<u64>,
+    /// Processes that it and all it starts may be at once.
+    pub processes: u64,
     /// Folders and files that it may read besides those of the tool.
     pub read: Vec<Reach>,
     /// Folders and files that it may write besides those of the tool.

@@ -27,6 +27,16 @@ pub fn asked(schema: &Schema) -> Option<Schema> {
     Some(Schema::accepted_before(value))
 }
 
+/// The schema without the argument for the reason.
+#[must_use]
+pub fn without(schema: &Schema) -> Value {
+    let mut value = schema.value().clone();
+    if let Some(properties) = value.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_remove(NAME);
+    }
+    value
+}
+
 fn names_it(value: &Value) -> bool {
     match value {
         Value::String(text) => text == NAME,

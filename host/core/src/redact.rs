@@ -7,11 +7,12 @@
 //! | verbatim | as it is |
 //! | base64, both alphabets, with and without padding, also inside a longer text that was encoded | the digits that depend on the value alone, in each of the three alignments |
 //! | hexadecimal, both cases | as digits |
+//! | both of these with line breaks, blanks, colons, prefixes and the like between the digits, and dumps of bytes | the text is reduced to its digits and searched |
 //! | percent-encoded, both cases, and as a form (`+` for a space) | the text is decoded and searched |
 //! | JSON-escaped | the text is decoded and searched |
 //! | HTML-escaped | the text is decoded and searched |
 //!
-//! The last three in part or in full, once or twice over.
+//! Those that are decoded in part or in full, once or twice over.
 //!
 //! JSON texts stay JSON: strings are searched after decoding, a number that holds a value becomes a string, and a text
 //! in which a value spans several tokens is replaced whole.
@@ -34,8 +35,10 @@ use zeroize::Zeroizing;
 use crate::content::{BlockBody, ContentBlock, ResourceBody, ToolError, ToolOutput};
 use crate::json;
 
+mod compact;
 mod decode;
 
+use compact::{Digits, VIEWS};
 use decode::{ENCODINGS, Encoding};
 
 /// Shortest value that is searched for, in bytes.
@@ -51,6 +54,8 @@ struct Patterns {
     forms: AhoCorasick,
     /// The name behind each form.
     names: Vec<Arc<str>>,
+    /// The digits of which each form is, if it is of such.
+    digits: Vec<Option<Digits>>,
     /// The most bytes that one of the values takes in any form.
     reach: usize,
 }
@@ -80,13 +85,15 @@ impl Redactor {
     /// # Errors
     /// When the values are more than [`MAX_BYTES`], or no automaton can be made of them.
     pub fn new<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
-        let (mut forms, mut names, mut bytes, mut longest) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut forms, mut names, mut digits) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut longest) = (0, 0);
         for (name, value) in values.into_iter().filter(|(_, value)| value.len() >= MIN_BYTES) {
             bytes += value.len();
             longest = longest.max(value.len());
             let name: Arc<str> = name.into();
-            for form in forms_of(value) {
+            for (form, of) in forms_of(value) {
                 forms.push(form);
+                digits.push(of);
                 names.push(Arc::clone(&name));
             }
         }
@@ -100,7 +107,7 @@ impl Redactor {
         }
         let made = AhoCorasick::new(&forms);
         let forms = made.map_err(|e| format!("no search for the values of secrets could be made: {e}"))?;
-        Ok(Self(Some(Arc::new(Patterns { forms, names, reach: reach(longest) }))))
+        Ok(Self(Some(Arc::new(Patterns { forms, names, digits, reach: reach(longest) }))))
     }
 
     /// Whether there is nothing to look for.
@@ -180,13 +187,13 @@ impl Redactor {
     pub fn json(&self, raw: Box<RawValue>) -> Box<RawValue> {
         let Some(patterns) = &self.0 else { return raw };
         let text = raw.get();
-        let plain = !text.contains(['\\', '%', '+', '&']) && !patterns.forms.is_match(text);
+        let plain = !text.contains(['\\', '%', '+', '&']) && !patterns.has_any(text);
         if plain {
             return raw;
         }
         let clean = self.tokens(text);
         // A value may look like JSON itself, and a key may now stand twice.
-        let sound = !patterns.forms.is_match(&clean) && json::check(&clean).is_ok();
+        let sound = !patterns.has_any(&clean) && json::check(&clean).is_ok();
         let clean = if sound { clean } else { r#"{"redacted":"[secret]"}"#.to_owned() };
         RawValue::from_string(clean).unwrap_or_default()
     }
@@ -283,6 +290,11 @@ impl Redactor {
 }
 
 impl Patterns {
+    /// Whether a value stands in a text, as it is or as digits.
+    fn has_any(&self, text: &str) -> bool {
+        !self.search(text.as_bytes(), &|_| true).is_empty()
+    }
+
     /// All places, in the order of their beginnings.
     fn find(&self, text: &[u8], which: impl Fn(&str) -> bool) -> Vec<Found<'_>> {
         let mut all = self.search(text, &which);
@@ -301,10 +313,42 @@ impl Patterns {
     /// The places of the forms in a text; those that overlap are one. Every hit is looked at: one value may be equal to
     /// another, contain it or begin with it, and of those that cover each other any may be the one that is asked for.
     fn search<'a>(&'a self, text: &[u8], which: &impl Fn(&str) -> bool) -> Vec<Found<'a>> {
+        let mut found = self.hits(text, None, which);
+        let direct = found.len();
+        for view in &VIEWS {
+            let digits = view.digits(text);
+            if digits.len() == text.len() && view.shows == Digits::Base64 {
+                continue;
+            }
+            let there = self.hits(&digits, Some(view.shows), which);
+            let ranges: Vec<Range<usize>> = there.iter().map(|one| one.at.clone()).collect();
+            if !ranges.is_empty() {
+                let originals = view.originals(text, &ranges);
+                found.extend(there.into_iter().zip(originals).map(|(one, at)| Found { at, ..one }));
+            }
+        }
+        if found.len() > direct {
+            found.sort_by_key(|one| (one.at.start, std::cmp::Reverse(one.at.end)));
+            found = merge(found);
+        }
+        found
+    }
+
+    /// The places of the forms in a text as it is, of all or of those of one kind of digits.
+    fn hits<'a>(
+        &'a self,
+        text: &[u8],
+        digits: Option<Digits>,
+        which: &impl Fn(&str) -> bool,
+    ) -> Vec<Found<'a>> {
         let mut found: Vec<Found<'a>> = Vec::new();
         // Hits come in the order of their ends.
         for hit in self.forms.find_overlapping_iter(text) {
-            let Some(name) = self.names.get(hit.pattern().as_usize()).filter(|name| which(name)) else {
+            let form = hit.pattern().as_usize();
+            if digits.is_some() && self.digits.get(form).copied().flatten() != digits {
+                continue;
+            }
+            let Some(name) = self.names.get(form).filter(|name| which(name)) else {
                 continue;
             };
             let mut one = Found { at: hit.range(), name };
@@ -364,10 +408,13 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
+/// A form of a value, and the digits of which it is.
+type Form = (Zeroizing<Vec<u8>>, Option<Digits>);
+
 /// The forms of a value that are searched for as they are.
-fn forms_of(value: &str) -> Vec<Zeroizing<Vec<u8>>> {
+fn forms_of(value: &str) -> Vec<Form> {
     let bytes = value.as_bytes();
-    let mut forms = vec![bytes.to_vec()];
+    let mut forms = Vec::new();
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         // On its own, with its last digit and with padding; and inside of something.
         let alone = engine.encode(bytes);
@@ -383,11 +430,12 @@ fn forms_of(value: &str) -> Vec<Zeroizing<Vec<u8>>> {
         }
     }
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    forms.push(hex.to_uppercase().into_bytes());
-    forms.push(hex.into_bytes());
-    forms.sort();
-    forms.dedup();
-    forms.into_iter().map(Zeroizing::new).collect()
+    let hex = [hex.to_uppercase(), hex].map(|hex| (Zeroizing::new(hex.into_bytes()), Some(Digits::Hex)));
+    let base64 = forms.into_iter().map(|form| (Zeroizing::new(form), Some(Digits::Base64)));
+    let mut forms: Vec<Form> = base64.chain(hex).chain([(Zeroizing::new(bytes.to_vec()), None)]).collect();
+    forms.sort_by(|one, other| one.0.cmp(&other.0));
+    forms.dedup_by(|one, other| one.0 == other.0);
+    forms
 }
 
 #[cfg(test)]

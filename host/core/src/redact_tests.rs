@@ -91,6 +91,81 @@ fn every_spelling_is_found_wherever_it_stands() {
     }
 }
 
+/// What stands between digits where people and programs write them in lines and groups.
+fn with_separators(value: &str) -> Vec<String> {
+    let hex = |byte: u8| format!("{byte:02x}");
+    let mut all: Vec<String> = [" ", ":", "-", ", ", "\n", "\r\n    ", " : ", "\t", "."]
+        .iter()
+        .map(|between| value.bytes().map(hex).collect::<Vec<_>>().join(between))
+        .collect();
+    all.push(value.bytes().map(|b| format!("0x{b:02x}, ")).collect());
+    all.push(value.bytes().map(|b| format!("\\x{b:02X}")).collect());
+    all.push(
+        value
+            .bytes()
+            .zip(0..)
+            .map(|(b, n)| if n % 2 == 0 { format!("{b:02x}") } else { format!("{b:02X}") })
+            .collect(),
+    );
+    let words: Vec<String> =
+        value.as_bytes().chunks(2).map(|two| two.iter().map(|b| hex(*b)).collect()).collect();
+    all.push(words.join(" "));
+    for (offset, group, bar) in [("08", 2, ""), ("8", 1, "|")] {
+        let line = |(n, line): (usize, &[u8])| {
+            let groups: Vec<String> =
+                line.chunks(group).map(|bytes| bytes.iter().map(|b| hex(*b)).collect()).collect();
+            let offset = if offset == "08" { format!("{:08x}:", n * 16) } else { format!("{:08x} ", n * 16) };
+            let seen: String =
+                line.iter().map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '.' }).collect();
+            format!("{offset} {}  {bar}{seen}{bar}\n", groups.join(" "))
+        };
+        all.push(value.as_bytes().chunks(16).enumerate().map(line).collect());
+    }
+    for engine in
+        [base64::engine::general_purpose::STANDARD, base64::engine::general_purpose::URL_SAFE_NO_PAD]
+    {
+        let digits = engine.encode(format!("user:{value}"));
+        for (width, between) in
+            [(4, "\n"), (8, "\r\n"), (16, "\n    "), (5, "\" +\n \""), (7, "\n> "), (6, "=\r\n"), (1, " ")]
+        {
+            let lines: Vec<String> = digits
+                .as_bytes()
+                .chunks(width)
+                .map(|line| String::from_utf8(line.to_vec()).unwrap())
+                .collect();
+            all.push(lines.join(between));
+        }
+    }
+    all
+}
+
+#[test]
+fn digits_are_found_whatever_stands_between_them() {
+    let redactor = redactor();
+    for spelling in with_separators(VALUE) {
+        for (before, after) in [("", ""), ("all: ", " that"), ("ä ", "\n")] {
+            let text = format!("{before}{spelling}{after}");
+            let clean = redactor.text(&text);
+            assert!(clean.contains("[secret KEY]"), "{text} -> {clean}");
+            assert!(
+                clean.starts_with(before.trim_end()) && clean.len() < 120 + before.len(),
+                "{text} -> {clean}"
+            );
+            let structured = json!({ "a": [text.clone()] }).to_string();
+            let clean = redactor.json(raw(&structured));
+            assert!(clean.get().contains("[secret KEY]"), "{structured} -> {clean}");
+            let escaped = escaped(&text);
+            assert!(redactor.text(&escaped).contains("[secret KEY]"), "{escaped}");
+        }
+    }
+    let bytes: Vec<String> = VALUE.bytes().map(|b| format!("{b:02x}")).collect();
+    let clean = redactor.json(raw(&json!({ "bytes": bytes }).to_string()));
+    assert!(clean.get().contains("[secret"), "{clean}");
+    for text in ["12 34 56 78 90 1", "deadbeef: cafe babe", "00000000: 7333 6372  s3cr", "s3cr3t / +Value"] {
+        assert!(matches!(redactor.text(text), Cow::Borrowed(_)), "{text}");
+    }
+}
+
 #[test]
 fn around_a_value_everything_stays() {
     let redactor = redactor();

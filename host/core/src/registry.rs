@@ -97,6 +97,7 @@ impl Registry {
             let before = draft.drop_tools(is_own);
             let reducers = draft.drop_reducers_of(plugin);
             draft.add(bundle, OnCollision::Throw)?;
+            draft.catalog.foreign_in(plugin).map_or(Ok(()), Err)?;
             draft.changed = true;
             let source = format!("plugin:{plugin}");
             let now: Vec<_> = draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();

@@ -129,7 +129,7 @@ impl Index {
             self.words.entry(word).or_default().push(Posting { tool, weight, in_name });
         }
         self.keys.entry(key(def.name.as_str())).or_default().push(tool);
-        self.bare.entry(key(def.name.bare())).or_default().push(tool);
+        self.bare.entry(key(def.bare())).or_default().push(tool);
         self.tools.push(Indexed { name: def.name.as_str().to_owned(), length });
     }
 }
@@ -294,7 +294,7 @@ pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
         .map(|name| {
-            let bare = name.split_once("__").map_or(0.0, |(_, bare)| likeness(&wanted, &key(bare)));
+            let bare = crate::name::split(name).map_or(0.0, |(_, bare)| likeness(&wanted, &key(bare)));
             (likeness(&wanted, &key(name)).max(bare), name)
         })
         .filter(|(likeness, _)| *likeness >= 0.5)

@@ -3,6 +3,7 @@
 //! Only what the operator wrote, checked; whoever listens reads the files that it names and enforces the numbers. With
 //! nothing written, a server listens on loopback addresses only, for whoever can reach them.
 
+use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +40,10 @@ pub struct Serve {
     pub tokens: Option<PathBuf>,
     /// Serves everybody, also on an address that others can reach.
     pub anonymous: bool,
+    /// Reverse proxies, as addresses or networks: only they are believed when they say for which client they send a
+    /// request (`Forwarded`, `X-Forwarded-For`).
+    #[serde(deserialize_with = "read_proxies")]
+    pub trusted_proxies: Vec<IpNet>,
     /// Tokens of an authorization server.
     pub oauth: Option<OAuth>,
     /// How much each may take.
@@ -93,6 +98,24 @@ fn all_algorithms() -> BTreeSet<Algorithm> {
 fn networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
     let texts: Vec<String> = Vec::deserialize(input)?;
     Rule::parse_list(&texts, Path::new("/")).map_err(|e| D::Error::custom(format!("`net_private`: {e}")))
+}
+
+fn read_proxies<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(input)?;
+    texts.iter().map(|text| read_proxy(text).map_err(D::Error::custom)).collect()
+}
+
+fn read_proxy(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
+        let shown: String = text.chars().take(MAX_ENTRY).collect();
+        format!("`trusted_proxies` has `{shown}`: write an address, `10.0.0.7`, or a network, `10.0.0.0/8`")
+    })?;
+    if network.prefix_len() == 0 {
+        return Err(format!(
+            "`trusted_proxies` has `{network}`: every client could claim any address. Write the networks of the proxies"
+        ));
+    }
+    Ok(network.trunc())
 }
 
 fn default_leeway() -> Duration {
@@ -423,6 +446,17 @@ mod tests {
         assert_eq!(serve.public_url.as_deref(), Some("https://tools.example.com"));
         assert_eq!(serve.tokens.as_deref(), Some(Path::new("/etc/toolbay/tokens.toml")));
         assert!(serve.asks_who() && !Serve::default().asks_who());
+    }
+
+    #[test]
+    fn proxies_are_addresses_or_networks_and_never_everybody() {
+        let serve = read("trusted_proxies = ['10.0.0.7', '192.168.1.9/16', '2001:db8::/32', '::1']").unwrap();
+        let shown: Vec<String> = serve.trusted_proxies.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.7/32", "192.168.0.0/16", "2001:db8::/32", "::1/128"]);
+        for wrong in ["proxy.example", "10.0.0.0/33", "10.0.0", "", "0.0.0.0/0", "::/0"] {
+            let error = read(&format!("trusted_proxies = ['{wrong}']")).unwrap_err();
+            assert!(error.contains("`trusted_proxies`"), "{error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::canonical;
 use crate::capability::Capability;
-use crate::name::{MCP, PluginId, QualifiedName, SEAM};
+use crate::name::{self, PluginId, QualifiedName};
 use crate::schema::Schema;
 use crate::wildcard::text_matches;
 
@@ -76,20 +76,12 @@ impl ToolDef {
     /// nothing does.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        let name = self.name.as_str();
-        let own = self.bare().len() + SEAM.len();
-        name.len().checked_sub(own).and_then(|end| name.get(..end)).filter(|namespace| !namespace.is_empty())
+        name::split(self.name.as_str()).map(|(namespace, _)| namespace)
     }
 
     /// The tool's own name: what its plugin or its MCP server calls it.
     #[must_use]
     pub fn bare(&self) -> &str {
-        if let ToolSource::Mcp { server, .. } = &*self.source
-            && let Some(rest) = self.name.as_str().strip_prefix(MCP)
-            && let Some(bare) = rest.strip_prefix(&**server).and_then(|rest| rest.strip_prefix(SEAM))
-        {
-            return bare;
-        }
         self.name.bare()
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Inside, each token becomes [`STRIPPED`], and the bracket of each tag that reads like the mark's own, whatever its
-//! case, its blanks or its alphabet, becomes `&lt;`. All else stays as it is. Text that carries this very mark already
+//! case, its blanks or its alphabet, becomes `&lt;`. Tags, joiners and variation selectors that mean nothing where they
+//! stand are spelt out ([`text::unsmuggled`]): they can carry a text that people do not see. All else stays as it is. Text that carries this very mark already
 //! is not marked twice; a mark with other names in it is only text.
 
 mod fold;
@@ -56,10 +57,14 @@ impl Mark {
         text.strip_prefix(&*self.open).and_then(|rest| rest.strip_suffix(CLOSE)).unwrap_or(text)
     }
 
-    /// What is inside of the mark, neutral, if `text` carries it already; else the whole text, neutral.
+    /// What is inside of the mark, neutral, if `text` carries it already; else the whole text, neutral. What carries another
+    /// text unseen is spelt out.
     #[must_use]
     pub fn body<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        neutral(self.inside(text))
+        match text::unsmuggled(self.inside(text)) {
+            Cow::Borrowed(text) => neutral(text),
+            Cow::Owned(text) => Cow::Owned(neutral(&text).into_owned()),
+        }
     }
 
     /// The text as it goes out, in at most `budget` characters. `total` is how long the whole of it is, and `rest` how

@@ -1,18 +1,20 @@
-//! The words of others in the definition of a tool: descriptions, titles, the texts of schemas. A model reads them beside
-//! what its operator tells it, so they are taken as data: without the values of secrets, without what is not seen, without
-//! what chat templates obey, and not without end.
+//! The words of others in the definition of a tool: descriptions, titles, the texts of schemas, whether a plugin, another
+//! MCP server or an OpenAPI document brings them. A model reads them beside what its operator tells it, so they are taken
+//! as data: without the values of secrets, without what is not seen ([`text::hidden`]), without what chat templates obey,
+//! and not without end.
 //!
 //! | text | what becomes of it |
 //! |---|---|
 //! | `title`, `description`, `$comment` | made neutral, and cut |
-//! | values: `enum`, `const`, `default`, `examples`, `pattern`, and every keyword that is not known | kept as they are, or the keyword is left out: another value would be a lie. Who runs the tool checks it by himself |
+//! | `pattern` and the names under `patternProperties` | what is not seen is written as the escape that matches it |
+//! | values: `enum`, `const`, `default`, `examples`, and every keyword that is not known | kept as they are, or the keyword is left out: another value would be a lie. Who runs the tool still checks it |
 //! | names of arguments and definitions | kept as they are, or the schema is refused: an argument of another name is another argument |
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::text::{is_hidden, one_line};
+use crate::text::{first_hidden, hidden, one_line, seen};
 use crate::untrusted;
 
 /// Longest description or title in a schema, in characters.
@@ -23,7 +25,7 @@ const MAX_SHOWN: usize = 100;
 /// Keywords that are read by people and models, and by no validator.
 const SAID: [&str; 3] = ["title", "description", "$comment"];
 /// Keywords with schemas by name.
-const NAMED: [&str; 5] = ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
+const NAMED: [&str; 4] = ["properties", "dependentSchemas", "$defs", "definitions"];
 /// Keywords with names of arguments in them.
 const NAMES: [&str; 2] = ["required", "dependentRequired"];
 /// Keywords with a schema, or a list of schemas.
@@ -58,7 +60,7 @@ pub fn redacting<F: for<'t> Fn(&'t str) -> Cow<'t, str>>(redact: F) -> F {
 #[must_use]
 pub fn text(text: &str, most: usize, redact: Redact<'_>) -> String {
     let text = redact(text);
-    let seen: String = text.chars().filter(|c| !is_hidden(*c) || matches!(c, '\n' | '\t')).collect();
+    let seen = seen(&text);
     let neutral = untrusted::neutral(&seen);
     let neutral = neutral.trim();
     let mut cut: String = neutral.chars().take(most).collect();
@@ -73,6 +75,12 @@ pub fn text(text: &str, most: usize, redact: Redact<'_>) -> String {
 pub fn label(text: &str, most: usize, redact: Redact<'_>) -> String {
     let line = one_line(&redact(text), most);
     untrusted::neutral(&line).into_owned()
+}
+
+/// Keeps everything: where the words are the operator's own plugin's, which knows no secret when it is asked for them.
+#[must_use]
+pub fn whole(text: &str) -> Cow<'_, str> {
+    Cow::Borrowed(text)
 }
 
 /// Makes the texts of a schema data; see the table above. Returns how many keywords were left out.
@@ -95,7 +103,8 @@ impl Cleaner<'_> {
         let map = match schema {
             Value::Object(map) => map,
             Value::Array(all) => return all.iter_mut().try_for_each(|one| self.node(one)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Ok(()),
+            Value::String(text) => return self.name(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => return Ok(()),
         };
         let mut problem = None;
         map.retain(|key, value| match self.keyword(key, value) {
@@ -115,7 +124,20 @@ impl Cleaner<'_> {
     fn keyword(&mut self, key: &str, value: &mut Value) -> Result<bool, String> {
         match (key, value) {
             (key, Value::String(said)) if SAID.contains(&key) => {
-                *said = text(said, MAX_SCHEMA_TEXT, self.redact);
+                if !self.fits(said) || said.chars().nth(MAX_SCHEMA_TEXT).is_some() {
+                    *said = text(said, MAX_SCHEMA_TEXT, self.redact);
+                }
+                Ok(true)
+            }
+            ("pattern", Value::String(pattern)) if !self.fits(pattern) => {
+                let shown = spelt(pattern).filter(|shown| self.fits(shown));
+                let kept = shown.is_some();
+                *pattern = shown.unwrap_or_default();
+                Ok(kept)
+            }
+            ("patternProperties", Value::Object(named)) => {
+                self.patterns(named)?;
+                named.values_mut().try_for_each(|inner| self.node(inner))?;
                 Ok(true)
             }
             (key, Value::Object(named)) if NAMED.contains(&key) => {
@@ -141,6 +163,22 @@ impl Cleaner<'_> {
         }
     }
 
+    /// Spells out what is not seen in patterns that stand for names.
+    fn patterns(&self, named: &mut Map<String, Value>) -> Result<(), String> {
+        if named.keys().all(|name| self.fits(name)) {
+            return Ok(());
+        }
+        for (name, schema) in std::mem::take(named) {
+            let shown = if self.fits(&name) { Some(name.clone()) } else { spelt(&name) };
+            let shown = shown.unwrap_or_else(|| name.clone());
+            self.name(&shown)?;
+            if named.insert(shown, schema).is_some() {
+                return Err(format!("two patterns in it read as `{}`", label(&name, MAX_SHOWN, self.redact)));
+            }
+        }
+        Ok(())
+    }
+
     fn name(&self, name: &str) -> Result<(), String> {
         if self.fits(name) {
             return Ok(());
@@ -151,11 +189,31 @@ impl Cleaner<'_> {
 
     /// Whether a text can stand as it is.
     fn fits(&self, text: &str) -> bool {
-        let seen = |c: char| !is_hidden(c) || matches!(c, '\n' | '\r' | '\t');
-        text.chars().all(seen)
+        first_hidden(text).is_none()
             && matches!(untrusted::neutral(text), Cow::Borrowed(_))
             && matches!((self.redact)(text), Cow::Borrowed(_))
     }
+}
+
+/// A pattern that matches the same, with what is not seen written as an escape of ECMA-262; `None`: where a backslash
+/// stands before such a character, it would mean something else.
+fn spelt(pattern: &str) -> Option<String> {
+    let (mut out, mut done) = (String::new(), 0);
+    for (at, c) in hidden(pattern) {
+        let before = pattern.get(done..at)?;
+        let escapes = before.len() - before.trim_end_matches('\\').len();
+        if escapes % 2 == 1 {
+            return None;
+        }
+        out.push_str(before);
+        match u32::from(c) {
+            code @ ..=0xffff => out.push_str(&format!("\\u{code:04x}")),
+            code => out.push_str(&format!("\\u{{{code:x}}}")),
+        }
+        done = at + c.len_utf8();
+    }
+    out.push_str(pattern.get(done..)?);
+    Some(out)
 }
 
 /// Goes through all texts of a value, keys included.
@@ -197,7 +255,7 @@ mod tests {
             "required": ["plain"],
             "$defs": {"d": {"items": {"$comment": "hunter22"}}},
         });
-        assert_eq!(schema(&mut one, &redact), Ok(4));
+        assert_eq!(schema(&mut one, &redact), Ok(3));
         let all = one.to_string();
         for bad in ["<|", "</untrusted>", "hunter22", "\u{200b}", "\u{202e}", "x-odd"] {
             assert!(!all.contains(bad), "{bad}: {all}");
@@ -206,7 +264,7 @@ mod tests {
             one["properties"]["plain"],
             json!({"type": "string", "enum": ["a", "b"], "default": "a\r\n"})
         );
-        assert_eq!(one["properties"]["obeyed"], json!({"minLength": 1}));
+        assert_eq!(one["properties"]["obeyed"], json!({"minLength": 1, "pattern": "^\\u202e$"}));
         assert_eq!(one["x-fine"], json!({"deep": ["fine"]}));
         assert_eq!(one["description"], "ab [secret T]");
         let long = one["properties"]["description"]["description"].as_str().unwrap();
@@ -223,6 +281,33 @@ mod tests {
         ] {
             let why = schema(&mut bad, &redact).unwrap_err();
             assert!(!why.contains("hunter22") && !why.contains("<|") && !why.contains('\u{200b}'), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_matches_what_it_did() {
+        let mut one = json!({
+            "pattern": "^[^\u{0}\u{e0041}]+$",
+            "patternProperties": {"^\u{200b}": {"description": "a\u{e0041}"}, "^x": {}},
+            "items": {"pattern": "\\\u{200b}", "type": "string"},
+        });
+        assert_eq!(schema(&mut one, &whole), Ok(1));
+        let expected = json!({
+            "pattern": "^[^\\u0000\\u{e0041}]+$",
+            "patternProperties": {"^\\u200b": {"description": "a"}, "^x": {}},
+            "items": {"type": "string"},
+        });
+        assert_eq!(one, expected);
+        let long = "x".repeat(200);
+        for mut bad in [
+            json!({"allOf": ["a\u{e0041}"]}),
+            json!({"patternProperties": {"\u{200b}": {}, "\\u200b": {}}}),
+            json!({"properties": {long + "\u{e0041}": {}}}),
+        ] {
+            assert_eq!(
+                schema(&mut bad, &whole).unwrap_err().chars().find(|c| crate::text::is_hidden(*c)),
+                None
+            );
         }
     }
 

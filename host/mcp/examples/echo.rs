@@ -16,7 +16,7 @@ use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::view::{Entry, Filter};
-use toolbay_mcp::{CancellationToken, Options, Server};
+use toolbay_mcp::{Ends, Options, Server};
 
 #[derive(Debug)]
 enum Native {
@@ -63,5 +63,5 @@ async fn main() -> anyhow::Result<()> {
     registry.register(Bundle { tools, reducers: vec![] }).context("two tools of one name")?;
     let pipeline = Pipeline::new(Arc::new(LogAudit));
     let server = Server::new(Arc::new(registry), pipeline, Filter::default(), Options::default());
-    toolbay_mcp::serve_stdio(server, CancellationToken::new()).await
+    toolbay_mcp::serve_stdio(server, Ends::default()).await
 }

@@ -111,11 +111,6 @@ impl Auth {
         }
     }
 
-    /// Whether a client must say who it is.
-    pub(crate) fn asks_who(&self) -> bool {
-        self.nobody_asked.is_none()
-    }
-
     /// Who sent a request with these headers to the endpoint of a profile; where nobody is asked, they have the name
     /// `anonymous`.
     ///

@@ -19,6 +19,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
 use toolbay_core::canonical;
 use toolbay_core::capability::CapabilityKind;
+use toolbay_core::fault::FaultKind;
+use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tags;
 use toolbay_core::view::{Entry, View};
@@ -82,7 +84,10 @@ impl Caller {
     ) -> Result<CallToolResponse, ErrorData> {
         let version = context.protocol_version();
         let era = Era::of(version.as_ref());
-        self.server.callable(&request.name).await;
+        tokio::select! {
+            () = self.server.callable(&request.name) => {}
+            () = self.server.cut_off().cancelled() => return Ok(signed(convert::cut_off(), era)),
+        }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options().max_in_flight;
             tracing::warn!(most, "a call was refused: too many in flight");
@@ -247,7 +252,14 @@ impl Job {
                 CallToolResponse::InputRequired(required)
             });
         }
+        let is_cut_off = server.cut_off().is_cancelled();
         let mut result = match delivered {
+            Some(Delivered { result: Err(Failure::Fault(fault)), .. })
+                if is_cut_off && fault.kind == FaultKind::Cancelled =>
+            {
+                convert::cut_off()
+            }
+            None if is_cut_off => convert::cut_off(),
             None => convert::abandoned(),
             Some(Delivered { result: Err(_), .. }) if self.asker.missing().is_some() => {
                 let wanted = self.asker.missing().unwrap_or_default();
@@ -265,6 +277,7 @@ impl Job {
             tokio::select! {
                 () = self.cancel.cancelled() => {}
                 () = self.standing_over() => {}
+                () = self.caller.server.cut_off().cancelled() => {}
             }
             self.cancel.cancel();
             tokio::time::sleep(CANCEL_GRACE).await;
@@ -308,7 +321,7 @@ impl Job {
                 task.say(&event.message);
             }
             let Some(to) = &token else { continue };
-            let (progress, total) = meter.next(event.percent);
+            let Some((progress, total)) = meter.next(event.percent) else { continue };
             let mut notification =
                 ProgressNotificationParam::new(to.clone(), progress).with_message(event.message);
             notification.total = total;

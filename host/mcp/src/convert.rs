@@ -111,7 +111,7 @@ fn listed(entry: &Entry, era: Era) -> Tool {
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
     tool.title.clone_from(&def.title);
     tool.annotations = hints(entry);
-    tool.icons = shelf::icons(entry.offers.as_deref(), def.name.bare());
+    tool.icons = shelf::icons(entry.offers.as_deref(), def.bare());
     tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
         Era::Legacy if !legacy::is_object_schema(schema.value()) => {
             Arc::new(legacy::wrap_schema(schema.value()))
@@ -263,6 +263,13 @@ pub(crate) fn busy(most: usize) -> CallToolResult {
 /// The answer to a call that did not end after it was cancelled.
 pub(crate) fn abandoned() -> CallToolResult {
     failed(Fault::new(FaultKind::Cancelled, "the call was cancelled"))
+}
+
+/// The answer to a call that was cancelled because the server ends.
+pub(crate) fn cut_off() -> CallToolResult {
+    let text =
+        "the server is shutting down and cancelled the call before it ended; its effects up to then remain";
+    failed(Fault::new(FaultKind::Cancelled, text))
 }
 
 fn failed(fault: Fault) -> CallToolResult {

@@ -20,6 +20,7 @@ mod connections;
 mod endpoints;
 mod failures;
 mod files;
+mod forwarded;
 mod front;
 mod line;
 mod names;
@@ -63,10 +64,10 @@ pub struct Http {
     state: Arc<State>,
 }
 
-/// When a server over HTTP ends.
+/// When a server ends.
 #[derive(Debug, Clone, Default)]
 pub struct Ends {
-    /// Begins the end: the server says that it is not ready, and lets requests end.
+    /// Begins the end: the server takes nothing more in, over HTTP says that it is not ready, and lets requests end.
     pub drain: CancellationToken,
     /// Ends everything at once.
     pub stop: CancellationToken,
@@ -128,7 +129,8 @@ impl Http {
         let auth = Auth::read(&serve, &fetch, None)?;
         let settings = Settings { names: Names::new(&serve, &listens), auth, serve };
         let state = State {
-            server,
+            // Its calls are waited for and cut off when this server ends, not another of the same tools.
+            server: server.apart(),
             listens,
             settings: ArcSwap::from_pointee(settings),
             fetch,
@@ -192,6 +194,15 @@ impl Http {
             sessions: self.state.sessions.count(),
             stateless: self.state.sessions.stateless.count(),
         }
+    }
+
+    /// How many connections the process can hold, if that is less than the policy allows: half of the descriptors it may
+    /// have.
+    #[must_use]
+    pub fn connection_cap(&self) -> Option<usize> {
+        let settings = self.state.settings.load();
+        let most = self.state.connections.most(&settings.serve.limits);
+        (u64::try_from(most).unwrap_or(u64::MAX) < settings.serve.limits.connections.into()).then_some(most)
     }
 
     /// Serves until the end ([`Ends`]) has come, and all requests have ended or their time is over.

@@ -34,13 +34,13 @@
 //! ```
 //! use std::sync::Arc;
 //! use toolbay_core::{audit::LogAudit, pipeline::Pipeline, registry::Registry, view::Filter};
-//! use toolbay_mcp::{CancellationToken, Options, Server};
+//! use toolbay_mcp::{Ends, Options, Server};
 //!
 //! # async fn serve() -> anyhow::Result<()> {
 //! let registry = Arc::new(Registry::default());
 //! let pipeline = Pipeline::new(Arc::new(LogAudit));
 //! let server = Server::new(registry, pipeline, Filter::default(), Options::default());
-//! toolbay_mcp::serve_stdio(server, CancellationToken::new()).await
+//! toolbay_mcp::serve_stdio(server, Ends::default()).await
 //! # }
 //! ```
 //!

@@ -35,8 +35,11 @@ impl ProgressSink for Queue {
     }
 }
 
-/// Turns percentages as a guest gives them into numbers that always grow, as MCP demands: `percent` of 100 where
-/// there is one, a count where there is none.
+/// The total of percentages.
+const TOTAL: f64 = 100.0;
+
+/// Turns percentages as a guest gives them into numbers that always grow, as MCP demands, and never past their total:
+/// `percent` of 100 where there is one, a count where there is none.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     last: f64,
@@ -44,16 +47,25 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Returns `progress` and `total` of the next event.
-    pub(crate) fn next(&mut self, percent: Option<f32>) -> (f64, Option<f64>) {
-        let percent = percent.map(f64::from).filter(|p| (0.0..=100.0).contains(p));
-        self.percent |= percent.is_some();
-        self.last = match percent {
+    /// Returns `progress` and `total` of the next event; `None`: no number is left for it, since all is done.
+    pub(crate) fn next(&mut self, percent: Option<f32>) -> Option<(f64, Option<f64>)> {
+        let percent = percent.map(f64::from).filter(|p| p.is_finite()).map(|p| p.clamp(0.0, TOTAL));
+        // What was counted past the total can not become a percentage any more.
+        self.percent |= percent.is_some() && self.last < TOTAL;
+        if !self.percent {
+            self.last += 1.0;
+            return Some((self.last, None));
+        }
+        let next = match percent {
             Some(percent) if percent > self.last => percent,
-            _ if self.percent => self.last + NUDGE,
-            _ => self.last + 1.0,
+            // Half of what is left, where that is less.
+            _ => self.last + NUDGE.min((TOTAL - self.last) / 2.0),
         };
-        (self.last, (self.percent && self.last < 101.0).then_some(100.0))
+        if next <= self.last {
+            return None;
+        }
+        self.last = next;
+        Some((next, Some(TOTAL)))
     }
 }
 
@@ -67,13 +79,26 @@ mod tests {
             vec![None, None, Some(50.0), Some(20.0), None, Some(100.0), Some(100.0)],
             vec![Some(f32::NAN), Some(-1.0), Some(1e9), None],
             vec![Some(0.0), Some(0.0), Some(100.0)],
+            [vec![Some(99.999)], vec![None; 100]].concat(),
+            [vec![None; 150], vec![Some(50.0), Some(100.0), None]].concat(),
         ] {
             let mut meter = Meter::default();
-            let numbers: Vec<f64> = events.iter().map(|percent| meter.next(*percent).0).collect();
-            assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+            let all: Vec<_> = events.iter().filter_map(|percent| meter.next(*percent)).collect();
+            assert!(all.is_sorted_by(|one, next| one.0 < next.0), "{all:?}");
+            assert!(
+                all.iter().all(|(progress, total)| total.is_none_or(|total| *progress <= total)),
+                "{all:?}"
+            );
+            // Once it is said, the total stays.
+            assert!(all.iter().skip_while(|one| one.1.is_none()).all(|one| one.1 == Some(TOTAL)), "{all:?}");
         }
         let mut meter = Meter::default();
-        assert_eq!(meter.next(None), (1.0, None));
-        assert_eq!(meter.next(Some(50.0)), (50.0, Some(100.0)));
+        assert_eq!(meter.next(None), Some((1.0, None)));
+        assert_eq!(meter.next(Some(50.0)), Some((50.0, Some(100.0))));
+        assert_eq!(meter.next(Some(100.0)), Some((100.0, Some(100.0))));
+        assert_eq!(
+            (meter.next(None), meter.next(Some(100.0)), meter.next(Some(f32::MAX))),
+            (None, None, None)
+        );
     }
 }

@@ -94,6 +94,8 @@ struct Shared {
     handed: Arc<Handed>,
     /// The calls that run, whether or not somebody still waits for their answers.
     calls: TaskTracker,
+    /// Fires when calls that still run are cancelled because the server ends; they are answered with an error.
+    cut_off: CancellationToken,
     /// Fires when the tools are there.
     loaded: CancellationToken,
 }
@@ -109,9 +111,22 @@ impl Server {
         let calls = TaskTracker::new();
         // It takes more all the same; so it can be waited for at any time.
         calls.close();
-        let shared =
-            Shared { registry, pipeline, filter, options, changes, seals, tasks, handed, calls, loaded };
-        Self { shared: Arc::new(shared) }
+        let cut_off = CancellationToken::new();
+        Self {
+            shared: Arc::new(Shared {
+                registry,
+                pipeline,
+                filter,
+                options,
+                changes,
+                seals,
+                tasks,
+                handed,
+                calls,
+                cut_off,
+                loaded,
+            }),
+        }
     }
 
     /// The same, but what is asked of tools waits until `loaded` fires: clients are greeted while plugins are loaded.
@@ -165,11 +180,16 @@ impl Server {
         view.find(tool).is_ok_and(|entry| entry.def.source.plugin().is_some() && !calls_others(entry))
     }
 
-    /// The same, whose calls are waited for apart.
-    pub(crate) fn apart(&self) -> Self {
-        let calls = TaskTracker::new();
+    /// The same, whose calls are waited for and cut off apart.
+    pub(crate) fn apart(self) -> Self {
+        let (calls, cut_off) = (TaskTracker::new(), CancellationToken::new());
         calls.close();
-        Self { shared: Arc::new(Shared { calls, ..Shared::clone(&self.shared) }) }
+        Self { shared: Arc::new(Shared { calls, cut_off, ..Shared::clone(&self.shared) }) }
+    }
+
+    /// Fires when calls that still run are cancelled because the server ends.
+    pub(crate) fn cut_off(&self) -> &CancellationToken {
+        &self.shared.cut_off
     }
 
     /// Says that a call runs, until what is returned is dropped.

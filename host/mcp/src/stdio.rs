@@ -4,6 +4,7 @@
 //! in how many are not answered yet, so that a client which never reads is not read any more either. Notifications
 //! before the first request are dropped: rmcp would end the connection.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::Ends;
 use crate::lines::{Line, Lines};
 use crate::linger::{self, Lingering};
 use crate::lists::Lists;
@@ -40,10 +42,14 @@ const MAX_OTHERS: usize = 256;
 /// Bytes of answers that wait in the pipe at most; what Linux allows everybody.
 const PIPE: usize = 1 << 20;
 
+/// How long calls go on after the last message of the client. rmcp closes the transport after 5 s, and a cancelled call
+/// may take a second to end: its answer must be out by then.
+const CALL_GRACE: Duration = Duration::from_millis(3800);
 /// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Serves one client over stdin and stdout. See [`serve`].
+/// Serves one client over stdin and stdout. See [`serve`]; when `ends.drain` fires, nothing more is read, as if the client
+/// had closed its end.
 ///
 /// The client has a thread for itself; calls that take their time go on in the runtime this is called in. Must run inside
 /// a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a thread sits in a blocking
@@ -51,10 +57,10 @@ const END_WAIT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// See [`serve`]; or when there is no thread for it.
-pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve_stdio(server: Server, ends: Ends) -> anyhow::Result<()> {
     // Whoever does not wait any more ends it.
-    let cancel = cancel.child_token();
-    let _at_the_end = cancel.clone().drop_guard();
+    let ends = Ends { stop: ends.stop.child_token(), ..ends };
+    let _at_the_end = ends.stop.clone().drop_guard();
     let (tell, told) = oneshot::channel();
     let main = Handle::current();
     let alone = linger::runtime().enable_all().build().context("no runtime for stdin and stdout")?;
@@ -63,7 +69,7 @@ pub async fn serve_stdio(server: Server, cancel: CancellationToken) -> anyhow::R
             widen(std::io::stdout());
             let (reader, writer) = stdio_pipes();
             let (reader, writer) = Lingering::pair(reader, writer);
-            serve_with(server, reader, writer, cancel, Some(main)).await
+            serve_with(server, reader, writer, ends, Some(main)).await
         });
         // A read of stdin may never end.
         alone.shutdown_background();
@@ -84,8 +90,8 @@ fn widen(pipe: impl std::os::fd::AsFd) {
 
 /// Serves one client until it closes its end, or `cancel` fires.
 ///
-/// When the client closes its end, calls in flight have five seconds to be answered; when `cancel` fires, they are
-/// cancelled and have two. What is cut off is cancelled and recorded before this returns.
+/// When the client closes its end, calls in flight go on for 3.8 seconds; what still runs then is cancelled, answered
+/// with an error and recorded before this returns. When `cancel` fires, calls are cancelled at once.
 ///
 /// # Errors
 /// When the client's first message is none of MCP, or writing fails before the first answer.
@@ -99,7 +105,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_with(server, reader, writer, cancel, None).await
+    serve_with(server, reader, writer, Ends { stop: cancel, ..Ends::default() }, None).await
 }
 
 /// The same; calls that take their time go on in the runtime `main`, where this is a thread of its own.
@@ -107,7 +113,7 @@ async fn serve_with<R, W>(
     server: Server,
     reader: R,
     writer: W,
-    cancel: CancellationToken,
+    ends: Ends,
     main: Option<Handle>,
 ) -> anyhow::Result<()>
 where
@@ -131,15 +137,25 @@ where
         asked,
         refusing: None,
         begun: false,
-        closed,
+        drain: ends.drain,
+        closed: closed.clone(),
     };
-    let running = match connection.serve_with_ct(transport, cancel.child_token()).await {
+    let running = match connection.serve_with_ct(transport, ends.stop.child_token()).await {
         Ok(running) => running,
         // It left before it said anything.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
         Err(error) => return Err(error).context("the client did not begin as MCP clients do"),
     };
-    let ended = running.waiting().await;
+    let cut_off = async {
+        closed.cancelled().await;
+        tokio::time::sleep(CALL_GRACE).await;
+        server.cut_off().cancel();
+        std::future::pending::<Infallible>().await
+    };
+    let ended = tokio::select! {
+        ended = running.waiting() => ended,
+        never = cut_off => match never {},
+    };
     drop(at_the_end);
     if tokio::time::timeout(END_WAIT, server.rests()).await.is_err() {
         tracing::warn!("a call did not end with its connection");
@@ -161,7 +177,9 @@ struct Wire<R, W> {
     refusing: Option<BoxFuture<'static, io::Result<()>>>,
     /// Whether the request came that settles the era.
     begun: bool,
-    /// Fires when the client has hung up: an open subscription would hold the process for seconds.
+    /// Fires when nothing more is to be read.
+    drain: CancellationToken,
+    /// Fires when nothing more comes: an open subscription would hold the process for seconds.
     closed: CancellationToken,
 }
 
@@ -226,6 +244,30 @@ where
             _ => Ok(self.begun),
         }
     }
+
+    /// The next message that rmcp is to understand; `None` at the end.
+    async fn receive_admitted(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            if let Some(refusing) = &mut self.refusing {
+                let sent = refusing.await;
+                self.refusing = None;
+                sent.ok()?;
+            }
+            let bad = match self.next().await? {
+                Ok(message) => match self.admit(&message) {
+                    Ok(true) => return Some(message),
+                    Ok(false) => continue,
+                    Err(bad) => bad,
+                },
+                Err(bad) => bad,
+            };
+            if let Bad::Answer(answer) = bad {
+                let (error, id) = *answer;
+                let refusal = ServerJsonRpcMessage::error(error, id);
+                self.refusing = Some(Box::pin(self.out.send(refusal)));
+            }
+        }
+    }
 }
 
 impl<R, W> Transport<RoleServer> for Wire<R, W>
@@ -253,25 +295,14 @@ where
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        loop {
-            if let Some(refusing) = &mut self.refusing {
-                let sent = refusing.await;
-                self.refusing = None;
-                sent.ok()?;
+        let drain = self.drain.clone();
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => {
+                self.closed.cancel();
+                None
             }
-            let bad = match self.next().await? {
-                Ok(message) => match self.admit(&message) {
-                    Ok(true) => return Some(message),
-                    Ok(false) => continue,
-                    Err(bad) => bad,
-                },
-                Err(bad) => bad,
-            };
-            if let Bad::Answer(answer) = bad {
-                let (error, id) = *answer;
-                let refusal = ServerJsonRpcMessage::error(error, id);
-                self.refusing = Some(Box::pin(self.out.send(refusal)));
-            }
+            message = self.receive_admitted() => message,
         }
     }
 

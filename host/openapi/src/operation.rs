@@ -80,6 +80,13 @@ impl Operation {
         &self.plan.spoken
     }
 
+    /// The same operation, whose values in the path may have slashes in them, which are encoded.
+    #[must_use]
+    pub fn with_encoded_slashes(mut self, allowed: bool) -> Self {
+        self.plan.encoded_slashes = allowed;
+        self
+    }
+
     /// Whether its requests may change something.
     #[must_use]
     pub fn changes(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::content::{ErrorCode, ToolError};
+use toolbay_core::net::is_ambiguous;
 
 use crate::body::Body;
 use crate::exchange::Request;
@@ -38,8 +39,13 @@ pub(crate) struct Plan {
     pub(crate) reserved: Arc<[Fixed]>,
     /// Method and path as the document has them.
     pub(crate) spoken: String,
+    /// Whether a value of the path may have slashes in it, encoded ones: the operator knows how the service reads them.
+    pub(crate) encoded_slashes: bool,
 }
 
+/// What is wrong with a value that a server could take for more than one segment, or for a step up.
+const AMBIGUOUS: &str = "has a slash, a backslash, a step `.` or `..` or a control character in it, encoded or not, which some servers \
+                         read as another path; the operator can let slashes through with `encoded_slashes`";
 /// Most bytes of a URL and of all header fields of a request: more than servers take.
 const MAX_HEAD: usize = 32 << 10;
 
@@ -161,11 +167,11 @@ impl Plan {
     }
 
     fn path(&self, raw: &BTreeMap<String, &RawValue>, args: &Value) -> Result<String, ToolError> {
-        let mut path = String::new();
+        let mut path = Segments::default();
         for piece in &self.path {
             let name = match piece {
                 Piece::Text(text) => {
-                    path += text;
+                    path.push(text, false);
                     continue;
                 }
                 Piece::Parameter(name) => name,
@@ -180,18 +186,26 @@ impl Plan {
             if text.is_empty() {
                 return Err(invalid(parameter, "is empty, and would make another path"));
             }
-            path += &text;
+            if !self.takes(&text) {
+                return Err(invalid(parameter, AMBIGUOUS));
+            }
+            path.push(&text, true);
         }
-        // What a URL would read as a step up or aside, whichever values it was put together from.
-        let step = |segment: &str| {
-            let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
-            matches!(decoded.split(';').next(), Some("." | ".."))
-        };
-        if path.split('/').any(step) {
-            let text = "a value of the path is `.` or `..`, and would make another path";
-            return Err(ToolError::new(ErrorCode::InputInvalid, text));
+        // Values that are sound alone may not be so together.
+        if path.0.iter().any(|(segment, of_values)| *of_values && !self.takes(segment)) {
+            return Err(ToolError::new(ErrorCode::InputInvalid, format!("a value of the path {AMBIGUOUS}")));
         }
-        Ok(path)
+        Ok(path.0.into_iter().map(|(segment, _)| segment).collect::<Vec<_>>().join("/"))
+    }
+
+    /// Whether a server can read a segment with values in it as that segment only.
+    fn takes(&self, segment: &str) -> bool {
+        if !is_ambiguous(segment) {
+            return true;
+        }
+        let decoded = percent_encoding::percent_decode_str(segment).decode_utf8();
+        self.encoded_slashes
+            && decoded.is_ok_and(|text| text.split('/').all(|part| !part.is_empty() && !is_ambiguous(part)))
     }
 
     fn body(
@@ -205,6 +219,29 @@ impl Plan {
         })?;
         headers.push(("Content-Type".to_owned(), media));
         Ok(Some(bytes))
+    }
+}
+
+/// The segments of a path, each with whether values stand in it.
+struct Segments(Vec<(String, bool)>);
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self(vec![(String::new(), false)])
+    }
+}
+
+impl Segments {
+    fn push(&mut self, text: &str, of_values: bool) {
+        for (n, part) in text.split('/').enumerate() {
+            if n > 0 {
+                self.0.push((String::new(), false));
+            }
+            if let Some((segment, known)) = self.0.last_mut() {
+                segment.push_str(part);
+                *known |= of_values;
+            }
+        }
     }
 }
 
@@ -279,9 +316,9 @@ mod tests {
 
     #[test]
     fn every_value_goes_to_its_place() {
-        let args = json!({"id": "a/b", "more": 7, "q": "x&y", "X-H": "h", "c": "a; b", "j": {"k": 1}});
+        let args = json!({"id": "a b", "more": 7, "q": "x&y", "X-H": "h", "c": "a; b", "j": {"k": 1}});
         let request = plan("/pets/{id}.json/{more}").request("{}", &args).unwrap();
-        assert_eq!(request.url, "https://a.example/v1/pets/a%2Fb.json/7?q=x%26y&j=%7B%22k%22%3A1%7D");
+        assert_eq!(request.url, "https://a.example/v1/pets/a%20b.json/7?q=x%26y&j=%7B%22k%22%3A1%7D");
         let headers: Vec<_> = request.headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(headers, [("Accept", "*/*"), ("X-H", "h"), ("Cookie", "c=a%3B%20b")]);
     }
@@ -290,8 +327,17 @@ mod tests {
     fn what_would_make_another_request_is_refused() {
         for (template, args, part) in [
             ("/pets/{id}", json!({"id": ""}), "is empty"),
-            ("/pets/{id}", json!({"id": ".."}), "`.` or `..`"),
-            ("/pets/{id}{more}", json!({"id": ".", "more": "."}), "`.` or `..`"),
+            ("/pets/{id}", json!({"id": ".."}), "another path"),
+            ("/pets/{id}{more}", json!({"id": ".", "more": "."}), "another path"),
+            ("/pets/{id}", json!({"id": "../admin"}), "another path"),
+            ("/pets/{id}", json!({"id": "a/b"}), "another path"),
+            ("/pets/{id}", json!({"id": "a\\b"}), "another path"),
+            ("/pets/{id}", json!({"id": "%2e%2e"}), "another path"),
+            ("/pets/{id}", json!({"id": "%252F"}), "another path"),
+            ("/pets/{id}", json!({"id": "..;x"}), "another path"),
+            ("/pets/{id}", json!({"id": "a\nb"}), "another path"),
+            ("/pets/{id}", json!({"id": ["..", "a/b"]}), "another path"),
+            ("/pets/{id}", json!({"id": {"a": "x/../y"}}), "another path"),
             ("/pets/{id}", json!({}), "needs `id`"),
             ("/pets/{id}", json!({"id": null}), "needs `id`"),
             ("/pets", json!({"X-H": "a\r\nEvil: x"}), "no header field"),
@@ -300,6 +346,12 @@ mod tests {
             let error = plan(template).request("{}", &args).unwrap_err();
             assert_eq!(error.code, ErrorCode::InputInvalid);
             assert!(error.message.contains(part), "{args}: {}", error.message);
+        }
+        let slashes = Plan { encoded_slashes: true, ..plan("/files/{id}") };
+        let url = slashes.request("{}", &json!({"id": "src/main.rs"})).unwrap().url;
+        assert_eq!(url, "https://a.example/v1/files/src%2Fmain.rs");
+        for bad in ["../x", "a/../b", "a//b", "/a", "a/", "a\\b", "a/%2e%2e/b", "a/..;/b"] {
+            assert!(slashes.request("{}", &json!({"id": bad})).is_err(), "{bad}");
         }
         for template in
             ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"]
@@ -320,7 +372,7 @@ mod tests {
         let glued =
             Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
-        assert!(error.message.contains("`.` or `..`"), "{}", error.message);
+        assert!(error.message.contains("another path"), "{}", error.message);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 use toolbay_core::schema::Schema;
-use toolbay_core::text::is_hidden;
+use toolbay_core::text::seen;
 
 use crate::document::{Document, Version};
 use crate::name;
@@ -318,8 +318,9 @@ fn short(value: &Value, most: usize) -> Option<Value> {
 
 /// A text for people and models: without what they do not see, and not longer than that.
 pub(crate) fn plain(text: &str, most: usize) -> String {
-    let seen = text.chars().filter(|c| !is_hidden(*c) || matches!(c, '\n' | '\t'));
-    let mut out: String = seen.take(most + 1).collect();
+    // What is hidden counts as well, so that no more of a long text is looked at than is kept.
+    let end = text.char_indices().nth(most + 1).map_or(text.len(), |(at, _)| at);
+    let mut out = seen(text.get(..end).unwrap_or_default()).into_owned();
     if let Some((end, _)) = out.char_indices().nth(most) {
         out.truncate(end);
         out.push('…');

@@ -189,6 +189,7 @@ impl Site<'_> {
             credentials: Vec::new(),
             reserved: Arc::default(),
             spoken: one_line(&format!("{} {}", self.method, self.path), 200),
+            encoded_slashes: false,
         };
         Ok((plan, schema))
     }

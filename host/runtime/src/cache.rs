@@ -33,7 +33,7 @@ use index::MAX_INDEX;
 pub(crate) use index::{Hashed, Index};
 
 /// Grows when what is stored changes its meaning.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 /// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
 

@@ -3,6 +3,7 @@
 
 mod shared;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use toolbay_core::json;
 use toolbay_core::name::{PluginId, QualifiedName, ToolName};
 use toolbay_core::offer::Document;
 use toolbay_core::schema::Schema;
-use toolbay_core::text::{is_hidden, one_line};
+use toolbay_core::text::{first_hidden, one_line};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_core::{untrusted, wording};
 
 use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
@@ -94,6 +96,9 @@ pub(crate) struct ToolDescription {
     description: String,
     #[serde(with = "schema")]
     input_schema: Schema,
+    /// What arguments have to match, where a model is shown less of it.
+    #[serde(with = "schema::option")]
+    pub(crate) checked_schema: Option<Schema>,
     #[serde(with = "schema::option")]
     output_schema: Option<Schema>,
     toolset: Option<String>,
@@ -187,10 +192,17 @@ fn says_reusable(text: &str) -> bool {
 
 /// The schema of the settings, within the bounds of those of arguments.
 fn settings_schema(text: &str) -> Result<Value, LoadError> {
-    match Schema::input(text) {
-        Ok(schema) => Ok(schema.value().clone()),
-        Err(error) => Err(bad(format!("about.config-schema: {error}"))),
-    }
+    let of_settings = |error: String| bad(format!("about.config-schema: {error}"));
+    let schema = Schema::input(text).map_err(|error| of_settings(error.to_string()))?;
+    let shown = shown(&schema).map_err(of_settings)?;
+    Ok(shown.unwrap_or(schema).value().clone())
+}
+
+/// A schema as people and models are to see it, if that is another one ([`wording`]).
+fn shown(schema: &Schema) -> Result<Option<Schema>, String> {
+    let mut value = schema.value().clone();
+    wording::schema(&mut value, &wording::whole)?;
+    Ok((value != *schema.value()).then(|| Schema::accepted_before(value)))
 }
 
 impl ReducerDescription {
@@ -225,15 +237,21 @@ impl ToolDescription {
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
             return Err(bad(format!("has more than {MAX_LIST} tags or capabilities")));
         }
-        let input_schema = Schema::input(&def.input_schema)?;
-        let output_schema = def.output_schema.map(|schema| Schema::output(&schema)).transpose()?;
+        let written = Schema::input(&def.input_schema)?;
+        let (input_schema, checked_schema) =
+            match shown(&written).map_err(|why| bad(format!("its input schema: {why}")))? {
+                Some(shown) => (shown, Some(written)),
+                None => (written, None),
+            };
+        let output_schema = def.output_schema.map(|schema| output_schema(&schema)).transpose()?;
         Ok(Self {
             name: def.name,
             title: def.title.map(|t| label("title", t)).transpose()?,
             description,
             input_schema,
+            checked_schema,
             output_schema,
-            toolset: def.toolset.map(|t| label("toolset", t)).transpose()?,
+            toolset: def.toolset.map(toolset).transpose()?,
             tags: def.tags.into_iter().map(|t| label("tag", t)).collect::<Result<_, _>>()?,
             traits: traits(def.traits),
             max_result_chars: def.max_result_chars,
@@ -269,6 +287,13 @@ impl ToolDescription {
         };
         Ok((name, def))
     }
+}
+
+/// The schema of results. What is left out of it is not checked either: it is the plugin's own promise.
+fn output_schema(text: &str) -> Result<Schema, LoadError> {
+    let schema = Schema::output(text)?;
+    let shown = shown(&schema).map_err(|why| bad(format!("its output schema: {why}")))?;
+    Ok(shown.unwrap_or(schema))
 }
 
 /// Schemas as they are stored. What comes back was checked before it was stored.
@@ -314,19 +339,35 @@ fn label(what: &str, value: String) -> Result<String, LoadError> {
     text(what, value, MAX_LABEL)
 }
 
-/// A text that people and models read: bounded, and without control characters that a terminal would obey.
+/// A toolset. Those of services and of MCP servers are named after them, and are theirs.
+fn toolset(name: String) -> Result<String, LoadError> {
+    let name = label("toolset", name)?;
+    let folded = name.to_ascii_lowercase();
+    match ["openapi:", "mcp:"].into_iter().find(|prefix| folded.starts_with(prefix)) {
+        Some(prefix) => {
+            Err(bad(format!("toolset `{name}` begins with `{prefix}`, as those of other sources do")))
+        }
+        None => Ok(name),
+    }
+}
+
+/// A text that people and models read: bounded, without what a terminal would obey or nobody would see, and without what
+/// chat templates obey.
 fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     let count = value.chars().count();
     if count > most {
         return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
     }
-    if let Some(c) = value.chars().find(|c| is_hidden(*c) && !matches!(c, '\n' | '\t' | '\r')) {
+    if let Some(c) = first_hidden(&value) {
         return Err(bad(format!(
-            "{what} holds the character U+{:04X}, which a terminal obeys",
+            "{what} holds the character U+{:04X}, which a terminal obeys or nobody sees",
             u32::from(c)
         )));
     }
-    Ok(value)
+    Ok(match untrusted::neutral(&value) {
+        Cow::Borrowed(_) => value,
+        Cow::Owned(neutral) => neutral,
+    })
 }
 
 fn meta(source: &str) -> Result<Value, LoadError> {

@@ -18,7 +18,7 @@ use toolbay_core::name::PluginId;
 use crate::cache::{Hashed, Index};
 use crate::digest::Digest;
 use crate::error::{HostError, LoadError};
-use crate::file::Stamp;
+use crate::file::{PendingChange, Stamp};
 use crate::installed::{Outcome, Slot};
 use crate::loader::{Candidate, Loader, candidates};
 
@@ -54,7 +54,7 @@ pub(crate) struct Directory {
     pub(crate) slots: Vec<Slot>,
     known: BTreeMap<Key, Known>,
     /// Files that have changed, as they were when they were seen first; `None`: gone.
-    moving: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    moving: BTreeMap<OsString, PendingChange>,
     /// Whether files were read since its index was made.
     unsaved: bool,
 }
@@ -294,17 +294,14 @@ impl Directory {
     }
 }
 
-/// Whether a file has been the same for a while.
+/// Whether a file that is not as it was is to be read.
 fn settled(
-    moving: &mut BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    moving: &mut BTreeMap<OsString, PendingChange>,
     name: &OsString,
     stamp: Option<Stamp>,
     time: Duration,
     now: Instant,
 ) -> bool {
-    let seen = moving.entry(name.clone()).or_insert((stamp, now));
-    if seen.0 != stamp {
-        *seen = (stamp, now);
-    }
-    now.saturating_duration_since(seen.1) >= time
+    let change = moving.entry(name.clone()).or_insert_with(|| PendingChange::new(stamp, now));
+    change.is_due(stamp, time, now)
 }

@@ -75,6 +75,16 @@ pub enum LoadError {
     /// The file's name gives no plugin id.
     #[error("{0}; name it otherwise, or give it an id in the policy: [plugins.ID] file = …")]
     Id(#[from] NameError),
+    /// The policy gives its id to another source.
+    #[error(
+        "plugin id `{id}` is the name of {table} in the policy; name the file otherwise, or give it an id in the policy: [plugins.ID] file = …"
+    )]
+    Reserved {
+        /// The id.
+        id: PluginId,
+        /// The section that has the name.
+        table: String,
+    },
     /// Two files for one id.
     #[error("plugin id `{0}` is already taken by another file")]
     DuplicateId(PluginId),

@@ -4,7 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::LoadError;
 use crate::foreign;
@@ -17,6 +17,37 @@ const MAX_MANIFEST_BYTES: u64 = toolbay_core::manifest::MAX_BYTES as u64;
 /// How long a file must have been as it is before its stamp alone says what is in it. A change within the same tick of the
 /// clock leaves the stamp as it is, and the coarsest clock of a file system ticks every two seconds.
 const STANDS: Duration = Duration::from_secs(3);
+
+/// How long a file may go on changing before it is read all the same: with the pause between two looks it is read within
+/// two seconds. What is read may be a part of what is being written; it is read again when the file changes again.
+const MAX_UNSETTLED: Duration = Duration::from_millis(1500);
+
+/// A file that is not as it was when it was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingChange {
+    /// What it was at the last look; `None`: it was not there.
+    stamp: Option<Stamp>,
+    /// Since when it is that.
+    since: Instant,
+    /// When it was first seen changed.
+    began: Instant,
+}
+
+impl PendingChange {
+    pub(crate) fn new(stamp: Option<Stamp>, now: Instant) -> Self {
+        Self { stamp, since: now, began: now }
+    }
+
+    /// Whether it is time to read the file, which is `stamp` now: it has been the same for `settle`, or it is there and
+    /// has been changing for longer than anybody should wait.
+    pub(crate) fn is_due(&mut self, stamp: Option<Stamp>, settle: Duration, now: Instant) -> bool {
+        if self.stamp != stamp {
+            (self.stamp, self.since) = (stamp, now);
+        }
+        now.saturating_duration_since(self.since) >= settle
+            || (stamp.is_some() && now.saturating_duration_since(self.began) >= settle.max(MAX_UNSETTLED))
+    }
+}
 
 /// Which file it is and when it changed last. As long as it is the same, so is the content, but for writers that hide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +209,28 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<One>), LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_never_settles_is_read_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Stamp::of(dir.path()).unwrap();
+        let stamp = |size: u64| Some(Stamp { file: One { size, ..first.file }, ..first });
+        let (start, settle) = (Instant::now(), Duration::from_millis(300));
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut change = PendingChange::new(stamp(0), start);
+        // It changes at each look.
+        let due = (1..100).find(|n| change.is_due(stamp(*n), settle, at(n * 150)));
+        assert_eq!(due.map(|n| n * 150), Some(1500));
+        let mut change = PendingChange::new(stamp(0), start);
+        assert!(!change.is_due(stamp(0), settle, at(299)) && change.is_due(stamp(0), settle, at(300)));
+        // One that comes and goes is gone only once it stays away.
+        let mut change = PendingChange::new(None, start);
+        let there = |n: u64| stamp(1).filter(|_| n % 2 == 1);
+        assert_eq!((1..100).find(|n| change.is_due(there(*n), settle, at(n * 150))), Some(11));
+        let mut change = PendingChange::new(stamp(0), start);
+        let due = (1..100).find(|n| change.is_due(stamp(*n), Duration::from_secs(3), at(n * 150)));
+        assert_eq!(due.map(|n| n * 150), Some(3000));
+    }
 
     #[test]
     fn a_stamp_stands_once_it_is_old() {

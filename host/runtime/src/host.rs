@@ -511,7 +511,7 @@ impl Host {
             return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));
         }
         let plugin = &loaded.plugins.get(entry.def.source.plugin()?)?.plugin;
-        let name = ToolName::new(entry.def.name.bare()).ok()?;
+        let name = ToolName::new(entry.def.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
         explain::explain(&self.policy(), plugin, entry, &name, profile, view.why_not(entry))
     }

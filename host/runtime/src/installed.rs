@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use toolbay_core::event::Event;
-use toolbay_core::name::{PluginId, SEAM};
+use toolbay_core::name::{self, PluginId};
 use toolbay_core::policy::Policy;
 use toolbay_core::registry::{Bundle, Registry};
 
@@ -324,7 +324,7 @@ impl Found {
         let slots = self.directories.iter().flat_map(|(_, slots)| slots).filter(|_| self.reading);
         let unread = slots.filter(|slot| slot.outcome.is_none()).filter_map(|slot| slot.id.as_ref().ok());
         let tools = unread.flat_map(|id| policy.reduces(id)).map(|wish| &wish.tool);
-        tools.filter_map(|tool| tool.split_once(SEAM)).map(|(plugin, _)| plugin.to_owned()).collect()
+        tools.filter_map(|tool| name::split(tool)).map(|(plugin, _)| plugin.to_owned()).collect()
     }
 
     /// What was taken out by hand is remembered for as long as a directory offers it.

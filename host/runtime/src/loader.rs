@@ -104,7 +104,7 @@ impl Loader {
 
     /// Makes a plugin of what a file holds, if the cache knows it. Blocks.
     pub(crate) fn known(&self, origin: &Origin, asked: &Asked) -> Result<Option<Arc<Plugin>>, LoadError> {
-        self.check_pin(&origin.id, &origin.digest)?;
+        self.check_id(&origin.id, &origin.digest)?;
         let (digest, metering) = (&origin.digest, self.metering(&origin.id));
         let Some(cache) = &self.shared.engine(metering)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
@@ -127,12 +127,15 @@ impl Loader {
         }
         let given = Some(Given(bytes.as_slice().into()));
         let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None, given };
-        self.check_pin(&origin.id, &origin.digest)?;
+        self.check_id(&origin.id, &origin.digest)?;
         self.compile(Contents { origin, bytes }).await
     }
 
-    /// Whether the operator pinned the plugin to other bytes.
-    fn check_pin(&self, id: &PluginId, digest: &Digest) -> Result<(), LoadError> {
+    /// Whether the operator gave the id to another source, or pinned the plugin to other bytes.
+    fn check_id(&self, id: &PluginId, digest: &Digest) -> Result<(), LoadError> {
+        if let Some(table) = self.services.policy.source_named(id) {
+            return Err(LoadError::Reserved { id: id.clone(), table });
+        }
         match self.services.policy.pinned_sha256(id) {
             Some(pinned) if pinned != digest.as_str() => {
                 Err(LoadError::Digest { found: digest.to_string(), pinned: pinned.to_owned() })
@@ -179,7 +182,7 @@ impl Loader {
         plugin: &Arc<Plugin>,
         mut warn: impl FnMut(String),
     ) -> Result<(Bundle, Option<String>), LoadError> {
-        self.check_pin(&plugin.id, &plugin.digest)?;
+        self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
         let config: BTreeMap<_, _> = policy
             .config(id)
@@ -196,6 +199,7 @@ impl Loader {
         let source = plugin.source();
         let define = |tool: &ToolDescription| tool.define(id, &source);
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
+        self.check_tags(defined.iter().map(|(_, def)| def))?;
         let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
         for (_, def) in &defined {
             portable::findings(def).into_iter().filter(|one| one.loses).for_each(|one| warn(one.text));
@@ -211,8 +215,7 @@ impl Loader {
         let reusable = plugin.descriptor.about.as_ref().is_some_and(|about| about.reusable);
         let reuse = settings::reuse(policy, id, reusable, &mut warn);
         let mut bundle = Bundle::default();
-        let entries = plugin.descriptor.tools.iter().map(|tool| tool.entry.clone());
-        for ((name, def), entry) in defined.into_iter().zip(entries) {
+        for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
@@ -234,7 +237,7 @@ impl Loader {
                 limits: Arc::new(limits),
                 granted,
                 config: Arc::clone(&config),
-                entry,
+                entry: described.entry.clone(),
                 reuse,
             };
             let asks = policy.asks_reason(Some((id, &invoker.name)));
@@ -252,6 +255,7 @@ impl Loader {
                 cache: policy.cache(id, &name),
                 delivery,
                 offers: offers.clone(),
+                unasked: described.checked_schema.clone(),
                 ..entry
             };
             bundle.tools.push(if asks { entry.asking_reason() } else { entry });
@@ -342,6 +346,21 @@ impl Loader {
         }
     }
 
+    /// A label that begins with the name of a service is that service's: `pets.read`.
+    fn check_tags<'a>(&self, tools: impl Iterator<Item = &'a ToolDef>) -> Result<(), LoadError> {
+        let policy = &self.services.policy;
+        let of_service = |tag: &&String| {
+            let name = tag.split_once('.').map(|(name, _)| name);
+            name.is_some_and(|name| policy.openapi().any(|one| one.name.as_str().eq_ignore_ascii_case(name)))
+        };
+        match tools.flat_map(|def| &def.tags).find(of_service) {
+            Some(tag) => Err(LoadError::Metadata(format!(
+                "its tag `{tag}` begins with the name of a service of the policy ([openapi.NAME]), as that service's do"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// A plugin reduces its own tools; others' only where the operator wrote their qualified names under `reduce`.
     fn bind_reducers(&self, plugin: &Arc<Plugin>, bundle: &mut Bundle, mut warn: impl FnMut(String)) {
         let (id, granted) = (&plugin.id, self.services.policy.reduces(&plugin.id));
@@ -354,7 +373,7 @@ impl Loader {
                 .tools
                 .iter()
                 .map(|t| &t.def.name)
-                .find(|n| n.as_str() == declared || n.bare() == declared);
+                .find(|name| name.as_str() == declared || name.bare() == declared);
             let own = own.map(|name| name.as_str().to_owned());
             let others = granted.iter().filter(|wish| takes(declared, wish)).map(|wish| wish.tool.clone());
             let targets: BTreeSet<String> = own.into_iter().chain(others).collect();

@@ -18,7 +18,7 @@ use toolbay_core::floor::Keep;
 use toolbay_core::policy::Policy;
 
 use crate::directory::{Directory, Look};
-use crate::file::Stamp;
+use crate::file::{PendingChange, Stamp};
 use crate::host::Host;
 use crate::inotify::{Hints, Place};
 use crate::installed::Why;
@@ -32,7 +32,7 @@ const LEAST_POLL: Duration = Duration::from_millis(100);
 pub struct WatchOptions {
     /// How long a file must have been the same before it is read: 300 ms by default, 10 ms at least. Too short, and a
     /// file that is being written is loaded in part, and again once it is whole; a file that is renamed into place is
-    /// whole at once.
+    /// whole at once. A file that changes more often than that is read after 1.5 s, or this time if it is longer.
     pub settle: Duration,
     /// How often is looked without a hint: every 2 s by default, 100 ms at least. On network file systems, and for
     /// files behind links, this is how long a change can go unnoticed.
@@ -52,8 +52,8 @@ pub struct Watched {
     file: PathBuf,
     /// What it was when it was read.
     stamp: Option<Stamp>,
-    /// What it is now, and since when.
-    moving: Option<(Option<Stamp>, Instant)>,
+    /// What it is now, if that is not what was read.
+    moving: Option<PendingChange>,
     then: Then,
 }
 
@@ -106,11 +106,8 @@ impl Watched {
             return (anew && now.is_some(), false);
         }
         let time = Instant::now();
-        let seen = self.moving.get_or_insert((now, time));
-        if seen.0 != now {
-            *seen = (now, time);
-        }
-        if !anew && time.saturating_duration_since(seen.1) < settle {
+        let change = self.moving.get_or_insert_with(|| PendingChange::new(now, time));
+        if !change.is_due(now, settle, time) && !anew {
             return (false, true);
         }
         (self.stamp, self.moving) = (now, None);

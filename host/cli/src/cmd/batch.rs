@@ -44,11 +44,11 @@ pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
             "cost_usd": pipeline::cost_usd(&results),
             "results": shown.collect::<Vec<_>>(),
         });
-        serde_json::to_writer_pretty(&mut out, &all).map_err(std::io::Error::from)?;
+        output::json(&mut out, &all)?;
         writeln!(out)?;
     } else {
         for result in shown {
-            serde_json::to_writer(&mut out, &result).map_err(std::io::Error::from)?;
+            output::json_line(&mut out, &result)?;
             writeln!(out)?;
         }
     }

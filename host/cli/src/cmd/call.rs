@@ -29,8 +29,7 @@ pub(crate) async fn run(
     };
     if run.json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &output::result_json(&delivered))
-            .map_err(std::io::Error::from)?;
+        output::json(&mut out, &output::result_json(&delivered))?;
         writeln!(out)?;
     } else {
         output::result(&delivered)?;

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> R
     let report = Report::of(&read(args, old).await?, &read(args, new).await?);
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
+        output::json(&mut out, &report)?;
         writeln!(out)?;
     } else {
         report.show()?;
@@ -77,7 +77,7 @@ async fn read(args: &SetupArgs, plugin: &str) -> Result<Version, Stop> {
     let mut tools = BTreeMap::new();
     for entry in super::tools(&host, &id) {
         // Without the plugin's id, which is the file's name and may be another one.
-        let name = entry.def.name.bare().to_owned();
+        let name = entry.def.bare().to_owned();
         for wish in &entry.def.capabilities {
             let key = (wish.kind.as_str().to_owned(), wish.target.clone());
             wishes.entry(key).or_default().insert(name.clone());

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
     let settings = host.plugin(id.as_str()).and_then(|info| info.about?.config_schema);
     let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
     let tools = super::tools(&host, &id);
-    let tools = tools.iter().map(|entry| (entry.def.name.bare().to_owned(), page(entry)));
+    let tools = tools.iter().map(|entry| (entry.def.bare().to_owned(), page(entry)));
     let pages = settings.into_iter().chain(tools);
     let Some(folder) = out else {
         for (_, page) in pages {
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
 /// The page of a tool. Writing to a `String` does not fail.
 fn page(entry: &Entry) -> String {
     let def = &entry.def;
-    let mut page = format!("# {}\n\n", def.name.bare());
+    let mut page = format!("# {}\n\n", def.bare());
     if let Some(title) = &def.title {
         write!(page, "**{}**\n\n", line(title)).ok();
     }

@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verd
     };
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &explanation).map_err(std::io::Error::from)?;
+        output::json(&mut out, &explanation)?;
         writeln!(out)?;
     } else {
         show(&explanation)?;

@@ -97,7 +97,7 @@ type Tools = Vec<(ToolName, std::sync::Arc<Entry>)>;
 
 fn named_tools(host: &Host, id: &PluginId) -> Tools {
     let tools = super::tools(host, id).into_iter();
-    tools.filter_map(|entry| Some((ToolName::new(entry.def.name.bare()).ok()?, entry))).collect()
+    tools.filter_map(|entry| Some((ToolName::new(entry.def.bare()).ok()?, entry))).collect()
 }
 
 fn authority(policy: &Policy, id: &PluginId, tools: &Tools) -> Authority {

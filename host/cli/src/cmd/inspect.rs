@@ -26,8 +26,7 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Ve
     let parts = parts(&info);
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &as_json(&host, &info, &parts))
-            .map_err(std::io::Error::from)?;
+        output::json(&mut out, &as_json(&host, &info, &parts))?;
         writeln!(out)?;
     } else {
         show(&host, &info, &parts)?;

@@ -150,7 +150,7 @@ fn told(json: bool, value: &Value, text: &str) -> Result<Verdict, Stop> {
 
 fn print_json(value: &Value) -> Result<Verdict, Stop> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    output::json(&mut out, value)?;
     writeln!(out)?;
     Ok(Verdict::Good)
 }

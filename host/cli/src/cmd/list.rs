@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
         let definitions: Vec<Value> =
             entries.iter().map(|entry| definition(entry, view.why_not(entry).as_deref())).collect();
         let mut out = BufWriter::new(output::out());
-        serde_json::to_writer_pretty(&mut out, &definitions).map_err(std::io::Error::from)?;
+        output::json(&mut out, &definitions)?;
         writeln!(out)?;
         out.flush()?;
         return Ok(Verdict::Good);

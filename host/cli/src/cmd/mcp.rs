@@ -33,7 +33,7 @@ fn list(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let mut out = output::out();
     if json {
         let all: Vec<Value> = policy.mcp_servers().map(|server| described(server)).collect();
-        serde_json::to_writer_pretty(&mut out, &all).map_err(std::io::Error::from)?;
+        output::json(&mut out, &all)?;
         writeln!(out)?;
         return Ok(Verdict::Good);
     }
@@ -139,7 +139,7 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict, Stop
     if json {
         let names: Vec<&str> = tools.iter().map(|entry| entry.def.name.as_str()).collect();
         let shown = json!({"server": status, "tools": names});
-        serde_json::to_writer_pretty(&mut out, &shown).map_err(std::io::Error::from)?;
+        output::json(&mut out, &shown)?;
         writeln!(out)?;
     } else {
         let style = if ready { GOOD } else { WRONG };

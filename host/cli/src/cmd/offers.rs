@@ -108,7 +108,7 @@ fn print(mut rows: Vec<Row<'_>>, json: bool) -> Result<Verdict, Stop> {
     let mut out = output::out();
     if json {
         let values: Vec<Value> = rows.into_iter().map(|row| row.value).collect();
-        serde_json::to_writer_pretty(&mut out, &values).map_err(std::io::Error::from)?;
+        output::json(&mut out, &values)?;
         writeln!(out)?;
         return Ok(Verdict::Good);
     }

@@ -36,7 +36,7 @@ async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<Verdict, St
     let all = if refresh { host.refresh_openapi().await } else { host.load_openapi().await };
     let mut out = output::out();
     if json {
-        serde_json::to_writer_pretty(&mut out, &all).map_err(std::io::Error::from)?;
+        output::json(&mut out, &all)?;
         writeln!(out)?;
     } else if all.is_empty() {
         output::note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
@@ -74,7 +74,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<
     let info = planned.info;
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &info).map_err(std::io::Error::from)?;
+        output::json(&mut out, &info)?;
         writeln!(out)?;
     } else {
         show(&info)?;

@@ -31,9 +31,9 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict
     let mut out = std::io::stdout().lock();
     if asked.report {
         let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.not_strict});
-        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
+        output::json(&mut out, &report)?;
     } else {
-        serde_json::to_writer_pretty(&mut out, &made.tools).map_err(std::io::Error::from)?;
+        output::json(&mut out, &made.tools)?;
         tell(&made);
     }
     writeln!(out)?;

@@ -21,7 +21,7 @@ pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool)
     let hits = discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
     if json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &discovery::found(&hits)).map_err(std::io::Error::from)?;
+        output::json(&mut out, &discovery::found(&hits))?;
         writeln!(out)?;
     } else {
         show(&hits)?;

@@ -17,13 +17,19 @@ use toolbay_mcp::{Bridge, Options, Server};
 use crate::args::SetupArgs;
 use crate::output;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, servers};
+use crate::{Stop, Verdict, servers, stderr};
 
 /// What the client may tell the model of a list that has nearly nothing in it.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
                     tool_describe, call them with tool_call.";
 
-pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Result<Verdict, Stop> {
+pub(crate) async fn run(
+    args: &SetupArgs,
+    lazy: bool,
+    places: &[String],
+    hangup: Option<Signal>,
+) -> Result<Verdict, Stop> {
+    stderr::serve();
     // Before they are read: what changes from here on is noticed.
     let mut watched: Vec<Watched> =
         setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
@@ -54,15 +60,15 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
         Ok::<Watch, Stop>(host.watch(&setup::plugin_place(args)?, options).await)
     };
     if places.is_empty() {
-        let cancel = CancellationToken::new();
-        let ends = Ends { drain: cancel.clone(), stop: cancel.clone() };
-        let served = serve(toolbay_mcp::serve_stdio(server, cancel), loading, &ends, &later).await;
+        let ends = Ends::default();
+        let serving = toolbay_mcp::serve_stdio(server, ends.clone());
+        let served = serve(serving, loading, &ends, &later, hangup).await;
         close(follow, &bridge).await;
         served?.map_err(Stop::Host)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
-        let served = serve(listening.run(), loading, &ends, &later).await;
+        let served = serve(listening.run(), loading, &ends, &later, hangup).await;
         close(follow, &bridge).await;
         served?;
     }
@@ -83,21 +89,34 @@ async fn serve<T>(
     loading: impl Future<Output = Result<Watch, Stop>>,
     ends: &Ends,
     later: &http::Later,
+    hangup: Option<Signal>,
 ) -> Result<T, Stop> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
-    let mut signals = Signals::new();
-    let mut watch = None;
+    let mut signals = Signals::new(hangup);
+    let mut watch: Option<Watch> = None;
+    let mut reload = false;
     loop {
         let loaded = watch.is_some();
         tokio::select! {
             ended = &mut serving => return Ok(ended),
             made = &mut loading, if !loaded => watch = Some(made?),
-            () = signals.next(watch.as_ref(), later) => {
-                // Whoever says it twice does not want to wait.
-                let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
-                end.cancel();
+            asked = signals.next() => match asked {
+                SignalRequest::Reload => {
+                    later.reload_files();
+                    reload = true;
+                }
+                SignalRequest::End => {
+                    // Whoever says it twice does not want to wait.
+                    let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
+                    end.cancel();
+                }
             }
+        }
+        // What was asked for while plugins were loaded is done afterwards.
+        if let Some(watch) = watch.as_ref().filter(|_| reload) {
+            watch.reload();
+            reload = false;
         }
     }
 }
@@ -180,36 +199,38 @@ fn longest_line(host: &Host) -> usize {
     line.max(Options::default().max_line_bytes)
 }
 
+/// What a signal asks a server for.
+#[derive(Debug, Clone, Copy)]
+enum SignalRequest {
+    /// To read everything anew: SIGHUP.
+    Reload,
+    /// To end: SIGINT, SIGTERM.
+    End,
+}
+
 /// The signals that mean something to a server.
 struct Signals(Option<[Signal; 3]>);
 
 impl Signals {
-    fn new() -> Self {
-        let signals =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-        let (Ok(interrupt), Ok(terminate), Ok(hangup)) = signals else {
-            tracing::error!("signals can not be waited for; the server ends when its input does");
+    /// With the SIGHUPs that came since the process began.
+    fn new(hangup: Option<Signal>) -> Self {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let (Ok(interrupt), Ok(terminate), Some(hangup)) = (interrupt, terminate, hangup) else {
+            tracing::error!("signals cannot be received; the server ends when its input does");
             return Self(None);
         };
         Self(Some([interrupt, terminate, hangup]))
     }
 
-    /// Waits for a signal that ends the server. SIGHUP reads everything anew.
-    async fn next(&mut self, watch: Option<&Watch>, later: &http::Later) {
+    /// Waits for the next one.
+    async fn next(&mut self) -> SignalRequest {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;
         };
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => return,
-                _ = terminate.recv() => return,
-                _ = hangup.recv() => {
-                    later.reload_files();
-                    if let Some(watch) = watch {
-                        watch.reload();
-                    }
-                }
-            }
+        tokio::select! {
+            _ = interrupt.recv() => SignalRequest::End,
+            _ = terminate.recv() => SignalRequest::End,
+            _ = hangup.recv() => SignalRequest::Reload,
         }
     }
 }

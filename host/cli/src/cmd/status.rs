@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use toolbay::LoadedCode;
-use toolbay_core::name::{SEAM, ToolName};
+use toolbay_core::name::{self, ToolName};
 use toolbay_core::policy::Policy;
 use toolbay_core::quantity;
 use toolbay_core::registry::{Flags, ToolStatus};
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let tools: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
     let mut out = output::out();
     if json {
-        serde_json::to_writer_pretty(&mut out, &tools).map_err(std::io::Error::from)?;
+        output::json(&mut out, &tools)?;
         writeln!(out)?;
         return Ok(Verdict::Good);
     }
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
 fn uncounted<'a>(policy: &Policy, tools: &'a [ToolStatus]) -> Vec<&'a str> {
     let is_free = |tool: &&ToolStatus| {
         let ToolSource::Plugin { id, .. } = &*tool.source else { return false };
-        let bare = tool.name.split_once(SEAM).and_then(|(_, bare)| ToolName::new(bare).ok());
+        let bare = name::split(&tool.name).and_then(|(_, bare)| ToolName::new(bare).ok());
         policy.limits(id, bare.as_ref()).fuel.is_none()
     };
     tools.iter().filter(is_free).map(|tool| tool.name.as_str()).collect()

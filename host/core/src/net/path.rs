@@ -149,7 +149,7 @@ pub(super) fn checked(path: &str) -> Result<Vec<String>, String> {
         return Err(format!("the path has more than {MAX_SEGMENTS} segments"));
     }
     for segment in &segments {
-        if ambiguous(segment) {
+        if is_ambiguous(segment) {
             return Err(
                 "the path has an encoded slash, a backslash, a step up or a control character: no path pattern is matched against that"
                     .to_owned(),
@@ -160,7 +160,8 @@ pub(super) fn checked(path: &str) -> Result<Vec<String>, String> {
 }
 
 /// Whether a segment could be more than one, or `..`, once decoded, however often a server decodes it.
-fn ambiguous(segment: &str) -> bool {
+#[must_use]
+pub fn is_ambiguous(segment: &str) -> bool {
     let mut text = segment.as_bytes().to_vec();
     for _ in 0..4 {
         if text.iter().any(|b| matches!(b, b'/' | b'\\') || b.is_ascii_control()) {

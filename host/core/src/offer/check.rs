@@ -9,7 +9,7 @@ use super::{
     Resource, Template, VERSION,
 };
 use crate::name::ToolName;
-use crate::text::{is_hidden, one_line};
+use crate::text::{first_hidden, one_line};
 
 /// Kinds of pictures that run nothing: SVG may hold a script.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
@@ -125,7 +125,7 @@ fn resource(resource: &Resource) -> Checked {
     resource.description.as_deref().map_or(Ok(()), |it| text("description", it, MAX_DESCRIPTION))?;
     mime(resource.mime_type.as_deref())?;
     match (&resource.text, &resource.blob) {
-        (Some(_), None) => Ok(()),
+        (Some(text), None) => plain("its text", text),
         (None, Some(blob)) => base64(blob),
         (Some(_), Some(_)) | (None, None) => Err("it has one of `text` and `blob`".to_owned()),
     }
@@ -145,6 +145,7 @@ fn template(template: &Template) -> Checked {
     if let Some(argument) = template.arguments.iter().find(|argument| !known(&argument.name)) {
         return Err(format!("its path has no gap `{{{}}}`", argument.name));
     }
+    plain("its text", &template.text)?;
     known_gaps(&template.text, known)
 }
 
@@ -210,7 +211,7 @@ fn text(what: &str, value: &str, most: usize) -> Checked {
 
 /// Without what a terminal obeys or a reader does not see.
 fn plain(what: &str, value: &str) -> Checked {
-    match value.chars().find(|c| is_hidden(*c) && !matches!(c, '\n' | '\t' | '\r')) {
+    match first_hidden(value) {
         Some(c) => Err(format!("{what} holds the character U+{:04X}, which is not seen", u32::from(c))),
         None => Ok(()),
     }

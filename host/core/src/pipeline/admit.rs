@@ -33,7 +33,7 @@ impl Way {
         }
         let mut text = if args.trim().is_empty() { "{}".to_owned() } else { args };
         let mut parsed = json::parse(&text).map_err(|e| invalid(entry, &not_json(&text, &e)))?;
-        if entry.unasked.is_some() {
+        if entry.asks_reason() {
             self.reason = reason::take(&mut parsed, &mut text).or(self.reason.take());
         }
         let (call, args) = canonical::sha256_of_call(entry.def.name.as_str(), &parsed);

@@ -1,6 +1,7 @@
 //! The last step: the texts of a result as the caller gets them. Bytes are taken out where that is wanted, what others
 //! wrote is marked, what is too long is cut, and what was taken away is kept for the session.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Batch;
@@ -12,6 +13,7 @@ use crate::delivery::Rules;
 use crate::invoke::Failure;
 use crate::read_output;
 use crate::spool::{Spool, Spooled, SpooledText};
+use crate::text;
 use crate::tool::ToolSource;
 use crate::untrusted::{self, Mark};
 use crate::view::View;
@@ -87,18 +89,22 @@ impl<'a> Outgoing<'a> {
         if matches!(result, Err(Failure::Host(_))) {
             self.mark = None;
         }
+        let failed = result.is_err();
         let text = match &mut result {
             Ok(output) => &mut output.value,
             Err(Failure::Refused(error)) => &mut error.message,
             Err(Failure::Fault(fault)) => &mut fault.message,
             Err(Failure::Host(message)) => message,
         };
+        if failed && let Cow::Owned(shown) = text::visible(text) {
+            *text = shown;
+        }
         self.cut_from = self.main(text).await;
         match &mut result {
             Ok(output) => self.blocks(output).await,
             Err(Failure::Refused(error)) => {
                 if let Some(subject) = &mut error.subject {
-                    self.neutralise(subject);
+                    self.clean(subject);
                     if let Some((end, _)) = subject.char_indices().nth(MAX_SUBJECT) {
                         subject.truncate(end);
                     }
@@ -240,28 +246,34 @@ impl<'a> Outgoing<'a> {
 
     fn stripped(&self, text: &str) -> Option<String> {
         match self.rules.strip_blobs.then(|| blobs::stripped(text))? {
-            std::borrow::Cow::Borrowed(_) => None,
-            std::borrow::Cow::Owned(stripped) => Some(stripped),
+            Cow::Borrowed(_) => None,
+            Cow::Owned(stripped) => Some(stripped),
         }
     }
 
-    fn neutralise(&self, text: &mut String) {
-        if self.mark.is_some() {
-            *text = untrusted::neutral(text).into_owned();
+    /// Cleans what is said beside a result's content: nothing in it is to arrive unseen.
+    fn clean(&self, text: &mut String) {
+        if let Cow::Owned(shown) = text::visible(text) {
+            *text = shown;
+        }
+        if self.mark.is_some()
+            && let Cow::Owned(neutral) = untrusted::neutral(text)
+        {
+            *text = neutral;
         }
     }
 
     fn labels(&self, block: &mut ContentBlock) {
         match &mut block.body {
             BlockBody::Link(ResourceLink { uri, name, title, description, mime_type, .. }) => {
-                [uri, name].into_iter().for_each(|text| self.neutralise(text));
-                [title, description, mime_type].into_iter().flatten().for_each(|text| self.neutralise(text));
+                [uri, name].into_iter().for_each(|text| self.clean(text));
+                [title, description, mime_type].into_iter().flatten().for_each(|text| self.clean(text));
             }
             BlockBody::Embedded(EmbeddedResource { uri, mime_type, .. }) => {
-                self.neutralise(uri);
-                mime_type.iter_mut().for_each(|text| self.neutralise(text));
+                self.clean(uri);
+                mime_type.iter_mut().for_each(|text| self.clean(text));
             }
-            BlockBody::Image(blob) | BlockBody::Audio(blob) => self.neutralise(&mut blob.mime_type),
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => self.clean(&mut blob.mime_type),
             BlockBody::Text(_) => {}
         }
     }

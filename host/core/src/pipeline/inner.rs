@@ -18,6 +18,7 @@ use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::content::{ErrorCode, ToolError};
 use crate::invoke::BoxFuture;
 use crate::invoke::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
+use crate::reason;
 use crate::session::TurnCount;
 use crate::view::{Entry, View};
 
@@ -191,11 +192,12 @@ async fn member(
 }
 
 fn callable(entry: &Entry) -> Callable {
-    let schema = entry.unasked.as_ref().unwrap_or(&entry.def.input_schema);
+    let schema = &entry.def.input_schema;
+    let schema = if entry.asks_reason() { reason::without(schema) } else { schema.value().clone() };
     Callable {
         name: entry.def.name.as_str().to_owned(),
         description: entry.def.description.clone(),
-        input_schema: schema.value().to_string(),
+        input_schema: schema.to_string(),
         output_schema: entry.def.output_schema.as_ref().map(|schema| schema.value().to_string()),
     }
 }

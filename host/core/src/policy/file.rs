@@ -211,6 +211,7 @@ struct ProgramSection {
     cwd: Option<String>,
     timeout: Option<String>,
     memory: Option<String>,
+    processes: Option<u64>,
     #[serde(default)]
     read: Vec<String>,
     #[serde(default)]
@@ -318,7 +319,7 @@ impl Reduction {
             Some((tool, reducer)) => (tool.trim(), Some(reducer.trim())),
             None => (entry, None),
         };
-        let Some((_, bare)) = tool.split_once(name::SEAM) else {
+        let Some((_, bare)) = name::split(tool) else {
             return Err(format!("`reduce` names `{entry}`: write the qualified name, `PLUGIN__{entry}`"));
         };
         match reducer.unwrap_or(bare) {
@@ -444,6 +445,7 @@ impl ProgramSection {
                 .map(quantity::bytes)
                 .transpose()
                 .map_err(|e| format!("`memory`: {e}"))?,
+            processes: program::processes(self.processes)?,
             read: list("read", &self.read)?,
             write: list("write", &self.write)?,
             execute: list("execute", &self.execute)?,

@@ -72,6 +72,7 @@ pub struct OpenApi {
     pub net_private: Vec<IpNet>,
     /// Tools with a section of their own.
     pub tools: BTreeMap<ToolName, OpenApiTool>,
+    encoded_slashes: bool,
     limits: LimitsPatch,
     serial: bool,
     results: Delivery,
@@ -89,6 +90,7 @@ pub struct OpenApiTool {
     pub cache: Option<Duration>,
     /// The built-in reducer for its results; `none` for none.
     pub reduce: Option<String>,
+    encoded_slashes: Option<bool>,
     limits: LimitsPatch,
     serial: Option<bool>,
     results: Delivery,
@@ -205,6 +207,12 @@ impl OpenApi {
     pub fn reducer(&self, tool: &ToolName) -> Option<&str> {
         let own = self.tools.get(tool).and_then(|tool| tool.reduce.as_deref());
         own.or(self.reduce.as_deref()).filter(|name| *name != "none")
+    }
+
+    /// Whether values in the paths of a tool's requests may have slashes in them.
+    #[must_use]
+    pub fn encoded_slashes(&self, tool: &ToolName) -> bool {
+        self.tools.get(tool).and_then(|tool| tool.encoded_slashes).unwrap_or(self.encoded_slashes)
     }
 
     /// The lane of a tool whose calls run one after the other.
@@ -326,7 +334,7 @@ impl Policy {
                 Some(permission::Rule {
                     tool: Some(format!("{name}{SEAM}{tool}")),
                     tag: None,
-                    source: None,
+                    source: Some(format!("openapi:{name}")),
                     args: BTreeMap::new(),
                     action: section.permission?,
                     reason: Some(format!("`permission` of [openapi.{name}.tools.{tool}]")),
@@ -342,12 +350,6 @@ impl Policy {
             if let Some(name) = service.named_secrets().find(|name| !self.secrets.contains_key(*name)) {
                 return Err(format!(
                     "[openapi.{}]: it names the secret `{name}`, and there is no [secrets.{name:?}]",
-                    service.name
-                ));
-            }
-            if self.plugins.contains_key(&service.name) {
-                return Err(format!(
-                    "[openapi.{0}]: [plugins.{0}] has this name, and tools of both would begin with it",
                     service.name
                 ));
             }

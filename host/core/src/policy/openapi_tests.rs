@@ -157,7 +157,7 @@ fn what_can_not_be_read_is_refused_with_the_place() {
     for (lines, part) in [
         ("[openapi.a]", "document"),
         ("[openapi.1a]\ndocument = \"a\"", "begins with a letter"),
-        ("[openapi.mcp]\ndocument = \"a\"", "not `mcp`"),
+        ("[openapi.mcp]\ndocument = \"a\"", "is reserved"),
         (&format!("[openapi.{long}]\ndocument = \"a\""), "at most 24"),
         ("[openapi.a__b]\ndocument = \"a\"", "__"),
         ("[openapi.a]\ndocument = \"a\"\nserver = \"/v1\"", "`server`"),
@@ -178,7 +178,7 @@ fn what_can_not_be_read_is_refused_with_the_place() {
         ("[openapi.a]\ndocument = \"a\"\nnet_private = [\"everything\"]", "`net_private`"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\npermission = \"allow\"", "permission"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\nlimits = { concurrency = 1 }", "whole plugin"),
-        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[plugins.a] has this name"),
+        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[openapi.a] has this name"),
     ] {
         let error = read(lines).map(|_| ()).unwrap_err();
         assert!(error.contains(part), "{lines}: {error}");

@@ -19,7 +19,7 @@ use crate::mcp_server::{
 use crate::name::PluginId;
 use crate::net::Target;
 use crate::permission::Action;
-use crate::program::{Program, Sandbox};
+use crate::program::{self, Program, Sandbox};
 use crate::quantity;
 use crate::reach::{self, Reach};
 use crate::rule::Rule;
@@ -51,6 +51,7 @@ pub(super) struct ServerSection {
     execute: Vec<String>,
     network: Option<bool>,
     memory: Option<String>,
+    processes: Option<u64>,
     sandbox: Option<CageSection>,
     url: Option<String>,
     #[serde(default)]
@@ -225,6 +226,7 @@ impl ServerSection {
                 cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
                 timeout: None,
                 memory_bytes: memory.map_err(|e| format!("`memory`: {e}"))?,
+                processes: program::processes(self.processes)?,
                 read: folders("fs_read", &self.fs_read, workspace)?,
                 write: folders("fs_write", &self.fs_write, workspace)?,
                 execute: folders("execute", &self.execute, workspace)?,
@@ -253,6 +255,7 @@ impl ServerSection {
                 ("execute", !self.execute.is_empty()),
                 ("network", self.network.is_some()),
                 ("memory", self.memory.is_some()),
+                ("processes", self.processes.is_some()),
                 ("sandbox", self.sandbox.is_some()),
             ],
         )?;

@@ -75,7 +75,8 @@ pub struct Entry {
     pub cache: Option<Duration>,
     /// How its results are given out; what it leaves open the host decides.
     pub delivery: Delivery,
-    /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too.
+    /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too, or one
+    /// without values that are not seen.
     pub unasked: Option<Schema>,
     /// What becomes of it where its name is taken; `None`: whoever brings it decides.
     pub on_collision: Option<OnCollision>,
@@ -160,9 +161,19 @@ impl Entry {
     pub fn asking_reason(mut self) -> Self {
         if let Some(shown) = reason::asked(&self.def.input_schema) {
             let def = Arc::make_mut(&mut self.def);
-            self.unasked = Some(std::mem::replace(&mut def.input_schema, shown));
+            let plain = std::mem::replace(&mut def.input_schema, shown);
+            self.unasked.get_or_insert(plain);
         }
         self
+    }
+
+    /// Whether its callers are asked for the reason of each call.
+    #[must_use]
+    pub fn asks_reason(&self) -> bool {
+        let named = |schema: &Schema| {
+            schema.value().pointer("/properties").is_some_and(|all| all.get(reason::NAME).is_some())
+        };
+        self.unasked.as_ref().is_some_and(|plain| named(&self.def.input_schema) && !named(plain))
     }
 
     /// The same tool with what its grants let it do, which is what its tags are derived from.
@@ -320,6 +331,14 @@ pub enum Collision {
     Tool {
         /// The name.
         name: String,
+        /// Who has it.
+        owner: String,
+    },
+    /// Another source has tools under the plugin's id.
+    #[error("its tools would begin with `{namespace}__`, as tools of {owner} do")]
+    Namespace {
+        /// What the names begin with.
+        namespace: String,
         /// Who has it.
         owner: String,
     },

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Registry;
@@ -13,7 +14,7 @@ use super::draft::Draft;
 use super::entry::{Bundle, Collision, Entry, ReducerEntry};
 use crate::diff::SourceDiff;
 use crate::event::Event;
-use crate::name::PluginId;
+use crate::name::{PluginId, SEAM};
 use crate::policy::Profile;
 
 /// The profiles of a policy by name.
@@ -153,7 +154,8 @@ impl Catalog {
                     true,
                 ),
             };
-            match self.add_part(&part) {
+            // What stays was there before whatever else came under its id.
+            match self.add_part(&part, (!keep).then_some(&placed.plugin)) {
                 Ok(()) => {
                     placed.choice = Some(index);
                     return (placed, Some(part), keep);
@@ -164,8 +166,17 @@ impl Catalog {
         (placed, None, false)
     }
 
-    /// Puts all of it in, or nothing.
-    fn add_part(&mut self, part: &Part) -> Result<(), Collision> {
+    /// Another source's tools that stand under a plugin's id, as native ones of that namespace do.
+    pub(super) fn foreign_in(&self, plugin: &PluginId) -> Option<Collision> {
+        let start = format!("{plugin}{SEAM}");
+        let from = (Bound::Included(start.as_str()), Bound::Unbounded);
+        let mut there = self.tools.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
+        let (_, there) = there.find(|(_, entry)| entry.def.source.plugin() != Some(plugin))?;
+        Some(Collision::Namespace { namespace: plugin.to_string(), owner: there.owner() })
+    }
+
+    /// Puts all of it in, or nothing; a plugin that is new, only where no other source is under its id.
+    fn add_part(&mut self, part: &Part, new: Option<&PluginId>) -> Result<(), Collision> {
         let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for entry in &part.tools {
             let name = entry.def.name.as_str();
@@ -179,6 +190,9 @@ impl Catalog {
             if let Some(there) = there.or_else(|| (!targets.insert(target)).then_some(reducer)) {
                 return Err(Collision::with_reducer(there));
             }
+        }
+        if let Some(foreign) = new.and_then(|plugin| self.foreign_in(plugin)) {
+            return Err(foreign);
         }
         for entry in &part.tools {
             self.tools.insert(entry.def.name.as_str().into(), Arc::clone(entry));
@@ -219,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::event::Events;
-    use crate::testing::{plugin_tool, reducer};
+    use crate::testing::{native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {
         PluginId::new(text).unwrap()
@@ -291,6 +305,11 @@ mod tests {
         assert_eq!((placed[0].choice, placed[1].choice), (Some(0), None), "{placed:?}");
         assert!(matches!(placed[1].refused.as_slice(), [Collision::Reducer { .. }]));
         assert_eq!(names(&registry), ["p__a"], "a plugin is in whole or not at all");
+        registry.register(native_tool("math__add")).unwrap();
+        let placed = registry.update(&[], vec![put("math", "sub", &[])], None);
+        assert!(matches!(placed[0].refused.as_slice(), [Collision::Namespace { .. }]), "{placed:?}");
+        assert!(registry.install(&id("math"), bundle("math", "sub", &[])).is_err());
+        registry.unregister("math__add");
         let step = Step {
             plugin: id("p"),
             choices: vec![

@@ -1,6 +1,7 @@
 //! Connections: taken in, served, and ended in order.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolbay_core::serve::ServeLimits;
@@ -22,14 +24,20 @@ use super::route::{self, Source};
 use super::socket::{Patience, Patient};
 use super::threads::Threads;
 
-/// How long the next connection waits when one could not be taken in, for want of descriptors for instance.
+/// How long the next connection waits when one could not be taken in.
 const BREATH: Duration = Duration::from_millis(50);
+/// The same, when idle connections were closed for it.
+const SHED_WAIT: Duration = Duration::from_millis(5);
+/// How often a lack of descriptors is logged.
+const SHORTAGE_LOG: Duration = Duration::from_secs(10);
 /// How often sessions are looked for that are too old; more often where they are to end soon.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Never more often than that.
 const MIN_SWEEP: Duration = Duration::from_millis(100);
 /// How long the end of everything may take: calls that are ended then have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
+/// How long calls that were cut off have to end and to be answered.
+const CUT_OFF_WAIT: Duration = Duration::from_secs(3);
 /// Largest piece of a connection that is held while it is read or written, in bytes; grows only for what needs it.
 const MAX_BUFFER: usize = 64 << 10;
 /// What is said to a connection for which there is no place.
@@ -65,6 +73,9 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
         tasks.close();
         if tokio::time::timeout(limits.drain_grace, ended(&state, &tasks)).await.is_err() {
             tracing::warn!("requests did not end in time and are cut off");
+            state.server.cut_off().cancel();
+            // Who does not read the answer in time gets none.
+            drop(tokio::time::timeout(CUT_OFF_WAIT, ended(&state, &tasks)).await);
         }
     };
     tokio::select! {
@@ -107,9 +118,16 @@ struct Taking {
 
 impl Taking {
     async fn accept(&self, listener: &TcpListener) {
+        let mut shortage = Shortage::default();
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => self.take(stream, address),
+                Err(error) if lacks_descriptors(&error) => {
+                    let closed = self.state.connections.shed();
+                    shortage.log(&error, closed);
+                    // They are closed by their own threads.
+                    tokio::time::sleep(if closed > 0 { SHED_WAIT } else { BREATH }).await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken in");
                     tokio::time::sleep(BREATH).await;
@@ -136,7 +154,8 @@ impl Taking {
         let closing = self.closing.clone();
         self.threads.serve(stream, &self.tasks, move |stream, lingers| async move {
             let stop = state.ends.stop.clone();
-            let serving = serve(stream, place, state, &settings.serve.limits, closing, lingers);
+            let source = Source::of(address.ip(), &place.connection);
+            let serving = serve(stream, place, source, state, &settings.serve.limits, closing, lingers);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -146,10 +165,39 @@ impl Taking {
     }
 }
 
+/// What is logged while descriptors are lacking.
+#[derive(Debug, Default)]
+struct Shortage {
+    logged: Option<Instant>,
+    /// Idle connections that were closed since then.
+    closed: usize,
+}
+
+impl Shortage {
+    /// Counts connections that were closed, and logs them from time to time.
+    fn log(&mut self, error: &io::Error, closed: usize) {
+        self.closed = self.closed.saturating_add(closed);
+        if self.logged.is_some_and(|at| at.elapsed() < SHORTAGE_LOG) {
+            return;
+        }
+        self.logged = Some(Instant::now());
+        let closed = std::mem::take(&mut self.closed);
+        tracing::error!(%error, closed, "no descriptor is left for a connection; idle connections were closed");
+    }
+}
+
+/// Whether a connection could not be taken in because the process or the system has no descriptor or memory left for it.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    lacks.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// Serves one connection until it ends, has to go, or everything ends.
 fn serve(
     stream: TcpStream,
     place: Place,
+    source: Source,
     state: Arc<State>,
     limits: &ServeLimits,
     closing: CancellationToken,
@@ -157,7 +205,6 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
     let gone = connection.gone.clone();
-    let source = Source::of(&connection);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(source.clone());

@@ -74,6 +74,11 @@ pub(super) fn full(full: Full) -> Response<Body> {
     later(status, text, SOON)
 }
 
+/// The server ends before it could answer.
+pub(super) fn cut_off() -> Response<Body> {
+    later(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down and did not answer in time", SOON)
+}
+
 /// What the request stood on was taken away while it was answered, or has expired.
 pub(super) fn over() -> Response<Body> {
     let text =

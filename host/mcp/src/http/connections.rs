@@ -4,6 +4,10 @@
 //! goes that has been idle longest: who holds many open loses them, and who has something to ask is answered. Idle is one
 //! that has no request and to which nothing is written; one that uploads or reads slowly is not, and has deadlines of its
 //! own.
+//!
+//! Each connection is also a descriptor of the process, of which calls, files and other servers need theirs. Therefore
+//! connections take at most half of what the process may have, whatever the policy allows, and when the process runs out of
+//! them all the same, idle connections are closed first.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,9 +22,15 @@ use toolbay_core::serve::ServeLimits;
 /// How long a connection on which nothing is worked may stay when the server ends: what was answered goes out first.
 const SETTLING: Duration = Duration::from_millis(500);
 
+/// Idle connections that are closed at once when the process has no descriptor left: enough for the next few connections
+/// and calls, few enough that most clients notice nothing.
+const SHED: usize = 16;
+
 /// The open connections.
 #[derive(Debug)]
 pub(super) struct Connections {
+    /// How many the process can hold at all.
+    capacity: usize,
     open: Mutex<Open>,
     start: Instant,
 }
@@ -68,8 +78,26 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Connections {
+    /// For as many as this process may have descriptors for.
     pub(super) fn new() -> Self {
-        Self { open: Mutex::default(), start: Instant::now() }
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let half = descriptors.and_then(|most| usize::try_from(most / 2).ok());
+        Self::with_capacity(half.unwrap_or(usize::MAX))
+    }
+
+    fn with_capacity(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), open: Mutex::default(), start: Instant::now() }
+    }
+
+    /// How many there may be under these limits.
+    pub(super) fn most(&self, limits: &ServeLimits) -> usize {
+        usize::try_from(limits.connections).unwrap_or(usize::MAX).min(self.capacity)
+    }
+
+    /// Closes some of the connections that have been idle longest; returns how many.
+    pub(super) fn shed(&self) -> usize {
+        let mut open = self.lock();
+        (0..SHED).map_while(|_| open.make_room(None)).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -87,7 +115,7 @@ impl Connections {
         if open.of_peer.get(&peer).is_some_and(|count| *count >= limits.connections_per_peer) {
             open.make_room(Some(peer))?;
         }
-        if open.all.len() >= usize::try_from(limits.connections).unwrap_or(usize::MAX) {
+        if open.all.len() >= self.most(limits) {
             open.make_room(None)?;
         }
         let id = open.next;
@@ -131,11 +159,6 @@ impl Open {
 }
 
 impl Connection {
-    /// Whose it is.
-    pub(super) fn peer(&self) -> IpAddr {
-        self.peer
-    }
-
     /// Waits until no request of it is worked on; at the end, who still writes one is not waited for.
     pub(super) async fn is_settled(&self) {
         loop {
@@ -222,5 +245,22 @@ mod tests {
         drop((working, busy, a, c, d, e));
         assert_eq!(connections.count(), 0);
         assert!(connections.lock().of_peer.is_empty());
+    }
+
+    #[test]
+    fn descriptors_bound_connections_whatever_the_policy_says() {
+        let (peer, limits) = (IpAddr::from([127, 0, 0, 1]), limits(1000, 1000));
+        let connections = Arc::new(Connections::with_capacity(40));
+        let places: Vec<Place> = (0..41).map_while(|_| connections.enter(peer, &limits)).collect();
+        assert_eq!((places.len(), connections.count(), connections.most(&limits)), (41, 40, 40));
+        assert!(places[0].connection.gone.is_cancelled() && !places[1].connection.gone.is_cancelled());
+        let working: Vec<Busy> = places[1..20].iter().map(|place| place.connection.work()).collect();
+        assert_eq!(
+            (connections.shed(), connections.shed(), connections.shed()),
+            (16, 5, 0),
+            "what works stays"
+        );
+        assert_eq!(connections.count(), working.len());
+        assert!(Connections::new().capacity < usize::MAX / 2 || cfg!(not(target_os = "linux")));
     }
 }

@@ -15,6 +15,9 @@ use super::Http;
 
 /// How often is looked at them. A file is read when it was the same for two looks: one that is being written is not.
 const LOOK: Duration = Duration::from_millis(500);
+/// After so many looks files are read though they go on changing: a token that is taken out stops working within two
+/// seconds.
+const MAX_UNSETTLED: u32 = 3;
 /// After so many looks what failed is tried again though nothing changed.
 const AGAIN: u32 = 20;
 
@@ -27,6 +30,8 @@ pub(super) struct Files {
     seen: Vec<(PathBuf, Option<Stamp>)>,
     /// What they are now, if that was another at the last look.
     moving: Option<Vec<(PathBuf, Option<Stamp>)>>,
+    /// Looks in a row at which they were another than at the last one.
+    unsettled: u32,
     /// Why the policy could not be followed.
     problem: Option<String>,
     looks: u32,
@@ -105,8 +110,12 @@ impl Http {
         files.looks = files.looks.wrapping_add(1);
         if changed && files.moving.as_ref() != Some(&now) {
             files.moving = Some(now);
-            return None;
+            files.unsettled = files.unsettled.saturating_add(1);
+            if files.unsettled < MAX_UNSETTLED {
+                return None;
+            }
         }
+        files.unsettled = 0;
         let before = files.problem.clone();
         if !changed && (before.is_none() || !files.looks.is_multiple_of(AGAIN)) {
             files.moving = None;

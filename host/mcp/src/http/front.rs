@@ -1,11 +1,13 @@
 //! The way of one request to whoever answers it, and of the response back.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{AUTHORIZATION, ORIGIN};
+use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
@@ -13,32 +15,41 @@ use rmcp::model::ErrorCode;
 use super::ask::Asks;
 use super::body::{self, Holding};
 use super::clients::{Client, Kind};
+use super::connections::network;
 use super::endpoints::Endpoint;
+use super::route::Source;
 use super::{Settings, State, answer, route};
 use crate::auth::{self, Caller, Refusal, Standing};
 
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
 
+/// How long a request that is cut off may take to answer: a cancelled call has a second to end.
+const OWN_ANSWER: Duration = Duration::from_millis(1500);
+
 type Answer = Box<Response<Body>>;
 
 /// Serves one request to an endpoint.
 pub(super) async fn serve(state: &Arc<State>, profile: Option<&str>, request: Request) -> Response<Body> {
     let settings = state.settings.load_full();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let Some(source) = parts.extensions.remove::<Source>() else {
+        return answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the request belongs to no connection");
+    };
+    let client = source.client_address(&parts.headers, &settings.serve);
     let named = settings.names.host(&parts.uri, &parts.headers);
     let named = named.and_then(|host| Ok((host, settings.names.origin(&parts.headers)?)));
     let (host, page) = match named {
         Ok(named) => named,
         Err(problem) => {
-            tracing::warn!(problem, "a request was refused");
+            tracing::warn!(%client, problem, "a request was refused");
             return answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
         }
     };
     let mut response = if parts.method == Method::OPTIONS && parts.headers.contains_key(ORIGIN) {
         answer::preflight()
     } else {
-        let front = Front { state, settings: &settings, profile, host: &host };
+        let front = Front { state, settings: &settings, source, client, profile, host: &host };
         front.answer(parts, body).await.unwrap_or_else(|refusal| *refusal)
     };
     answer::for_page(&mut response, page.as_deref());
@@ -89,19 +100,19 @@ fn base(settings: &Settings, host: &str) -> String {
 struct Front<'a> {
     state: &'a Arc<State>,
     settings: &'a Arc<Settings>,
+    source: Source,
+    /// The address of its client.
+    client: IpAddr,
     profile: Option<&'a str>,
     host: &'a str,
 }
 
 impl Front<'_> {
-    async fn answer(&self, mut parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
+    async fn answer(&self, parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
         let limits = &self.settings.serve.limits;
         check_method(&parts.method)?;
-        let from = parts.extensions.remove::<route::Source>().ok_or_else(|| {
-            Box::new(answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the request came from nowhere"))
-        })?;
-        let working = from.connection.work();
-        let caller = self.caller(&parts.headers, &from).await?;
+        let working = self.source.connection.work();
+        let caller = self.caller(&parts.headers).await?;
         let Endpoint { server, gone } = self.endpoint()?;
         let standing = caller.standing(gone);
         let client = self.client(&caller)?;
@@ -136,6 +147,7 @@ impl Front<'_> {
                 biased;
                 response = &mut answering => response?,
                 () = standing.over() => return Err(Box::new(answer::over())),
+                () = self.cut_off() => return Err(Box::new(answer::cut_off())),
             }
         };
         // What was ended for that may have answered first.
@@ -147,23 +159,18 @@ impl Front<'_> {
     }
 
     /// Who it is; may they do this?
-    async fn caller(&self, headers: &HeaderMap, from: &route::Source) -> Result<Caller, Answer> {
-        let (auth, failures, peer) = (&self.settings.auth, &self.state.failures, from.peer);
-        let token = headers.get(AUTHORIZATION).filter(|_| auth.asks_who()).map(|value| value.as_bytes());
-        if let Some(token) = token {
-            failures.check(peer, token).map_err(|early| {
+    async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Answer> {
+        let auth = &self.settings.auth;
+        let anonymous = self.source.anonymous(self.client);
+        let caller = auth.caller(headers, &anonymous, self.profile).await;
+        // The token first: a valid one is let in, however many wrong ones came from this address.
+        if let Err(Refusal::Unknown { presented: true }) = &caller {
+            let counted = self.state.failures.count(network(self.client), &self.settings.serve.limits);
+            counted.map_err(|early| {
                 let text = "too many wrong tokens from this address; to allow more: [serve.limits] \
                             auth_failures_per_minute = …";
                 Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
             })?;
-        }
-        let caller = auth.caller(headers, &from.anonymous, self.profile).await;
-        match (&caller, token) {
-            (Ok(_), Some(token)) => failures.was_let_in(token),
-            (Err(Refusal::Unknown { .. }), Some(token)) => {
-                failures.was_refused(peer, token, &self.settings.serve.limits);
-            }
-            (Ok(_) | Err(_), _) => {}
         }
         caller.and_then(|caller| caller.may(self.profile).map(|()| caller)).map_err(|refusal| {
             let profile = self.profile.filter(|profile| is_plain(profile));
@@ -198,6 +205,12 @@ impl Front<'_> {
     /// Under which name this client has something for this profile alone.
     fn owner(&self, caller: &Caller) -> String {
         format!("http:{}/{}", caller.name, self.profile.unwrap_or_default())
+    }
+
+    /// Waits until the server ends and what was cut off had time for an answer of its own.
+    async fn cut_off(&self) {
+        self.state.server.cut_off().cancelled().await;
+        tokio::time::sleep(OWN_ANSWER).await;
     }
 
     /// What ends a response that comes in pieces.

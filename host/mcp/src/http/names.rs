@@ -46,6 +46,10 @@ impl Names {
     pub(super) fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
         let mut given = headers.get_all(HOST).iter();
         let given = (given.next(), given.next());
+        // A target in absolute form says where the request goes, whatever Host says (RFC 9112, 3.2.2): both must be ours.
+        if let (Some(target), (Some(_), None)) = (uri.authority(), given) {
+            self.ours(target.as_str())?;
+        }
         // As most write it; everything else is taken apart.
         if let (Some(host), None) = given
             && let Ok(host) = host.to_str()
@@ -58,8 +62,16 @@ impl Names {
             (None, None) => uri.authority().cloned(),
             (_, Some(_)) => None,
         };
-        let host = host.filter(|host| !host.as_str().contains('@'));
-        let host = host.ok_or("the request needs one valid Host header")?.as_str().to_ascii_lowercase();
+        let host = host.ok_or("the request needs one valid Host header")?;
+        self.ours(host.as_str())
+    }
+
+    /// A host as it is compared, if it is one of this server's.
+    fn ours(&self, host: &str) -> Result<String, String> {
+        if host.contains('@') {
+            return Err("the request needs one valid Host header".to_owned());
+        }
+        let host = host.to_ascii_lowercase();
         let bare = Authority::try_from(host.as_str()).map(|host| host.host().to_owned()).unwrap_or_default();
         if self.hosts.contains(&host) || self.hosts.contains(&bare) {
             return Ok(host);
@@ -159,6 +171,18 @@ mod tests {
             "\u{e9}",
         ] {
             assert!(!ok(&[evil]), "{evil}");
+        }
+        for (target, good) in [
+            ("http://localhost/mcp", true),
+            ("http://tools.example.com:81/mcp", true),
+            ("http://evil.example/mcp", false),
+            ("http://evil.example:80/mcp", false),
+            ("http://localhost@evil.example/mcp", false),
+            ("http://evil@localhost/mcp", false),
+        ] {
+            let uri = Uri::from_static(target);
+            assert_eq!(names.host(&uri, &headers(&HOST, &["localhost"])).is_ok(), good, "{target}");
+            assert_eq!(names.host(&uri, &headers(&HOST, &[])).is_ok(), good, "{target}");
         }
         assert!(!ok(&[]) && !ok(&["localhost", "localhost"]) && !ok(&["localhost", "evil.example"]));
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::ALLOW;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
+use toolbay_core::serve::Serve;
 
 use super::State;
-use super::connections::Connection;
-use super::{answer, front};
+use super::connections::{Connection, network};
+use super::{answer, forwarded, front};
 
 /// Where the metadata of a protected resource is (RFC 9728); the path of the resource follows.
 const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -18,17 +19,37 @@ const METADATA: &str = "/.well-known/oauth-protected-resource";
 /// From where a request came.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
-    pub(super) peer: IpAddr,
-    /// Who it is where nobody is asked.
-    pub(super) anonymous: Arc<str>,
+    /// The other end of the connection.
+    peer: IpAddr,
+    /// Who that is where nobody is asked.
+    anonymous: Arc<str>,
     pub(super) connection: Arc<Connection>,
 }
 
 impl Source {
-    pub(super) fn of(connection: &Arc<Connection>) -> Self {
-        let peer = connection.peer();
-        Self { peer, anonymous: format!("anonymous:{peer}").into(), connection: Arc::clone(connection) }
+    /// What comes over a connection from `peer`.
+    pub(super) fn of(peer: IpAddr, connection: &Arc<Connection>) -> Self {
+        let (peer, connection) = (peer.to_canonical(), Arc::clone(connection));
+        Self { peer, anonymous: anonymous(peer), connection }
     }
+
+    /// The address of the client that sent a request with these headers: that of the connection, or what a trusted
+    /// proxy says.
+    pub(super) fn client_address(&self, headers: &HeaderMap, serve: &Serve) -> IpAddr {
+        if serve.trusted_proxies.is_empty() {
+            return self.peer;
+        }
+        forwarded::client_address(self.peer, headers, &serve.trusted_proxies)
+    }
+
+    /// Who a client at this address is where nobody is asked.
+    pub(super) fn anonymous(&self, client: IpAddr) -> Arc<str> {
+        if client == self.peer { Arc::clone(&self.anonymous) } else { anonymous(client) }
+    }
+}
+
+fn anonymous(address: IpAddr) -> Arc<str> {
+    format!("anonymous:{}", network(address)).into()
 }
 
 /// What is at a path.

@@ -43,7 +43,6 @@ impl context::Host for Capabilities {
             context::Audience::User => Audience::User,
             context::Audience::Dashboard => Audience::Dashboard,
         };
-        let percent = percent.filter(|p| p.is_finite()).map(|p| p.clamp(0.0, 100.0));
         ctx.progress(&message, percent, audience);
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod guard;
 mod keeper;
 mod line;
 mod pipes;
+mod process_limit;
 mod programs;
 mod request;
 pub(crate) mod server;

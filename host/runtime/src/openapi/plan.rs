@@ -236,7 +236,7 @@ fn entry(
     let under_profiles =
         policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
     let effects = effects(section, &operation);
-    let mut operation = operation;
+    let mut operation = operation.with_encoded_slashes(section.encoded_slashes(&tool));
     operation.def.traits.needs_approval = section.needs_approval(&tool, operation.changes());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
     let entry = toolbay_openapi::tool(operation, Arc::clone(wire)).with_effects(effects);

@@ -82,6 +82,13 @@ pub(super) async fn listen(
     let http = Http::new(server, serve, addresses.clone(), fetch, ends.clone())
         .map_err(|problem| Stop::Usage(anyhow!(problem)))?;
     drop(later.0.set(http.clone()));
+    if let Some(most) = http.connection_cap() {
+        let wanted = host.policy().serve().limits.connections;
+        output::note(&format!(
+            "at most {most} connections are held at once, not {wanted} (`connections` of [serve.limits]): half of the \
+             descriptors that this process may have. To allow more, raise its limit (`ulimit -n`)"
+        ));
+    }
     for address in addresses {
         output::note(&format!("listening on http://{address}/mcp"));
     }

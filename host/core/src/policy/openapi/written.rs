@@ -49,6 +49,8 @@ pub(in crate::policy) struct Section {
     approve: Approve,
     reduce: Option<String>,
     #[serde(default)]
+    encoded_slashes: bool,
+    #[serde(default)]
     net: Vec<String>,
     #[serde(default)]
     net_private: Vec<String>,
@@ -70,6 +72,7 @@ struct ToolSection {
     approve: Option<bool>,
     cache: Option<String>,
     reduce: Option<String>,
+    encoded_slashes: Option<bool>,
     #[serde(default, deserialize_with = "service_limits")]
     limits: LimitsPatch,
     serial: Option<bool>,
@@ -153,6 +156,7 @@ impl Section {
             headers: headers(self.headers)?,
             approve: self.approve,
             reduce: reducer(self.reduce),
+            encoded_slashes: self.encoded_slashes,
             net: Rule::parse_list(&self.net, workspace).map_err(|e| format!("`net`: {e}"))?,
             net_private: Rule::parse_list(&self.net_private, workspace)
                 .map_err(|e| format!("`net_private`: {e}"))?,
@@ -179,10 +183,8 @@ fn check_name(name: &PluginId) -> Result<(), String> {
             text.len()
         ));
     }
-    if !text.starts_with(|c: char| c.is_ascii_alphabetic()) || text == "mcp" {
-        return Err(
-            "the name begins with a letter, and is not `mcp`: it begins the names of tools".to_owned()
-        );
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err("the name begins with a letter: it begins the names of tools".to_owned());
     }
     Ok(())
 }
@@ -269,6 +271,7 @@ impl ToolSection {
             approve: self.approve,
             cache: cache.map_err(|e| format!("`cache`: {e}"))?,
             reduce: self.reduce,
+            encoded_slashes: self.encoded_slashes,
             limits: self.limits,
             serial: self.serial,
             results: self.results.resolve(),

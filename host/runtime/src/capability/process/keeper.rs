@@ -24,6 +24,7 @@ use toolbay_core::program::Sandbox;
 use super::cage::{self, Cage, Confinement};
 use super::guard;
 use super::pipes::{self, Ends, Pipes};
+use super::process_limit;
 use super::request::path_of;
 use crate::bindings::host::process::Completed;
 
@@ -40,6 +41,8 @@ pub(super) struct Plan {
     pub(super) sandbox: Sandbox,
     pub(super) memory_bytes: Option<u64>,
     pub(super) file_bytes: u64,
+    /// Most processes at once, and the key of the policy that says so.
+    pub(super) processes: (u64, String),
     /// The program that ends the group when this process is gone; see [`super::guard`].
     pub(super) guard: Option<PathBuf>,
 }
@@ -186,7 +189,7 @@ fn keep(plan: &Plan, group: &Group, started: Started, ended: oneshot::Sender<io:
             return;
         }
     };
-    let status = wait(child);
+    let status = counted(plan, group, id, || wait(child));
     let mut stage = group.stage();
     kill(id);
     *stage = Stage::Over;
@@ -195,6 +198,38 @@ fn keep(plan: &Plan, group: &Group, started: Started, ended: oneshot::Sender<io:
     reap(id);
     // Nobody to hear it is no loss: the call is over.
     drop(ended.send(status));
+}
+
+/// Runs `wait` while the processes of the group are counted; an error, if they were too many.
+fn counted(
+    plan: &Plan,
+    group: &Group,
+    id: Pid,
+    wait: impl FnOnce() -> io::Result<ExitStatus>,
+) -> io::Result<ExitStatus> {
+    let (most, key) = (plan.processes.0, &plan.processes.1);
+    std::thread::scope(|scope| {
+        let (over, ended) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("toolbay-processes".to_owned());
+        let watching =
+            thread.spawn_scoped(scope, move || process_limit::watch(id, most, &ended, || group.kill()));
+        let watching = match watching {
+            Ok(watching) => watching,
+            Err(error) => {
+                group.kill();
+                return wait().and(Err(error));
+            }
+        };
+        let status = wait();
+        drop(over);
+        match watching.join() {
+            Ok(false) => status,
+            Ok(true) | Err(_) => Err(io::Error::other(format!(
+                "it had more than {most} processes at once and was ended with all of them; the operator can allow \
+                 more: {key}"
+            ))),
+        }
+    })
 }
 
 /// Waits for the program's first process and leaves its trace.

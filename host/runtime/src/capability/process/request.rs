@@ -121,6 +121,7 @@ impl Wish {
                 sandbox: program.sandbox,
                 memory_bytes: program.memory_bytes,
                 file_bytes: self.limits.file_bytes,
+                processes: (program.processes, format!("[programs.{}] processes = …", self.command.program)),
                 guard: None,
             },
             program: self.command.program,

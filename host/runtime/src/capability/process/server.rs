@@ -114,6 +114,7 @@ impl Broker {
             memory_bytes: program.memory_bytes,
             // Unbounded, as `RLIM_INFINITY` is written.
             file_bytes: u64::MAX,
+            processes: (program.processes, format!("{table} processes = …")),
             guard: self.guard.clone(),
         })
     }

@@ -28,6 +28,10 @@ const OWNERS: &[u64] = &[0x8901, 0x8902];
 /// The version of Landlock from which on it bounds signals.
 const LANDLOCK_SIGNALS: u32 = 6;
 
+/// `MFD_NOEXEC_SEAL`: a file in memory that nobody can ever run. Landlock knows no such files, so that one without the
+/// flag would be a program that the tool wrote itself.
+const NEVER_RUN: u64 = 8;
+
 /// Refused whatever the arguments.
 const NEVER: &[i64] = &[
     // Other processes: their memory, their handles, their fate.
@@ -234,6 +238,7 @@ fn refused(cage: &Cage, group: Option<Pid>, landlock: u32) -> Result<Rules> {
         let group = group.as_raw_nonzero().get().cast_unsigned();
         rules.insert(libc::SYS_setpgid, vec![rule(&[(0, Ne, 0)])?, rule(&[(1, Ne, group.into())])?]);
     }
+    rules.insert(libc::SYS_memfd_create, vec![rule(&[(1, MaskedEq(NEVER_RUN), 0)])?]);
     let spaces = [
         libc::CLONE_NEWNS,
         libc::CLONE_NEWUSER,
