@@ -132,7 +132,7 @@ fn write_beside(
 /// When somebody else holds it for long, or it can not be made.
 pub(crate) fn lock(path: &Path) -> Result<File, String> {
     let failed = |e: &dyn std::fmt::Display| format!("`{}` can not be locked: {e}", path.display());
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).custom_flags(flags);
     let file = options.open(path).map_err(|e| failed(&e))?;
