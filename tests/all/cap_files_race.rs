@@ -21,14 +21,14 @@ const POLICY: &str = r#"
 "#;
 
 /// Swaps until it is dropped.
-struct Swapper {
+pub(crate) struct Swapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Swapper {
-    fn start(mut swap: impl FnMut() + Send + 'static) -> Self {
+    pub(crate) fn start(mut swap: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let swaps = Arc::new(AtomicU64::new(0));
         let thread = thread::spawn({
@@ -48,7 +48,7 @@ impl Swapper {
         self.swaps.load(Ordering::Relaxed) > 200 || start.elapsed() > Duration::from_secs(60)
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
     }

@@ -2,9 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
 
-use integration_tests::TestHost;
+use integration_tests::{NEIGHBOUR, TestHost, outcome, structured};
 use serde_json::json;
+use toolbay::{Filter, ToolCall, TurnContext};
+
+use super::cap_files_race::Swapper;
 
 const POLICY: &str = r#"
     [plugins.w.grant]
@@ -110,4 +116,100 @@ async fn a_link_into_a_writable_folder_makes_nothing_writable() {
     assert_eq!(fs::read_to_string(outside.join("opt/5/x")).unwrap(), "kept");
     assert!(!outside.join("opt/5/new").exists());
     assert_eq!(ask("w__write", "plain/x").await["ok"], true, "what really lies there is writable");
+}
+
+const WHOLE: &str = "[plugins.w.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n";
+
+fn make_fifo(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A host whose workspace is granted and holds a FIFO and a socket, and links to both.
+async fn host_with_special_files(policy: &str) -> (TestHost, UnixListener) {
+    let host = host(&format!("{WHOLE}{policy}")).await;
+    let root = host.root();
+    make_fifo(&root.join("fifo"));
+    let socket = UnixListener::bind(root.join("socket")).unwrap();
+    for name in ["fifo", "socket"] {
+        symlink(name, root.join(format!("to-{name}"))).unwrap();
+    }
+    (host, socket)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_file_is_never_opened() {
+    let (host, _socket) = host_with_special_files("[plugins.w.limits]\ntimeout = \"10s\"").await;
+    for name in ["fifo", "socket", "to-fifo", "to-socket"] {
+        for tool in ["read", "write", "append", "truncate", "set_times"] {
+            let delivered = host.call(&format!("w__{tool}"), json!({"path": name, "text": "x"})).await;
+            assert_eq!(outcome(&delivered), "ok", "`{tool}` of `{name}` was waited for: {delivered:?}");
+            let said = structured(&delivered);
+            assert!(said["error"].is_string(), "{tool} {name}: {said}");
+        }
+    }
+    // They can be seen, renamed and removed.
+    let seen = host.ask("w__stat", json!({"path": "fifo"})).await;
+    assert_eq!((&seen["ok"]["file"], &seen["ok"]["dir"]), (&json!(false), &json!(false)));
+    assert_eq!(host.ask("w__rename", json!({"path": "fifo", "to": "out/fifo"})).await["ok"], true);
+    assert_eq!(host.ask("w__remove", json!({"path": "out/fifo"})).await["ok"], true);
+    assert_eq!(host.ask("w__read", json!({"path": "a.txt"})).await["ok"], "hello");
+}
+
+/// Each of them held a thread for ever, and with it the files and large results of everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_reads_of_a_fifo_hold_no_thread() {
+    let (host, _socket) = host_with_special_files("").await;
+    host.load(NEIGHBOUR, guest_artifacts::API_ECHO).await;
+    let view = host.host.view(Filter::default());
+    let call = |n: usize| ToolCall::new(n.to_string(), "w__read", r#"{"path": "fifo"}"#);
+    let calls = (0..600).map(call).collect();
+    let results = host.host.call_all(&view, calls, TurnContext::default()).await;
+    for result in &results {
+        assert_eq!(outcome(result), "ok", "{result:?}");
+        assert!(structured(result)["error"].is_string());
+    }
+    assert_eq!(host.ask("w__read", json!({"path": "a.txt"})).await["ok"], "hello");
+    assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__long"), json!({"n": 300_000})).await), "ok");
+    // With a reader that waits, opening the FIFO to write would succeed.
+    let write = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    let opened = rustix::fs::open(host.root().join("fifo"), write, rustix::fs::Mode::empty());
+    assert_eq!(opened.unwrap_err(), rustix::io::Errno::NXIO, "somebody has it open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_swapped_for_a_fifo_is_not_waited_for() {
+    let host = host(&format!("{WHOLE}[plugins.w.limits]\ntimeout = \"20s\"")).await;
+    let (at, fifo) = (host.root().join("out/target"), host.root().join("out/fifo"));
+    let swapper = Swapper::start(move || {
+        fs::write(&at, "inside").ok();
+        make_fifo(&fifo);
+        fs::rename(&fifo, &at).ok();
+        fs::remove_file(&at).ok();
+    });
+    for n in 0..300 {
+        let tool = ["read", "write", "append", "truncate", "set_times"][n % 5];
+        let delivered = host.call(&format!("w__{tool}"), json!({"path": "out/target", "text": "x"})).await;
+        assert_eq!(outcome(&delivered), "ok", "`{tool}`: {delivered:?}");
+    }
+    swapper.end();
+}
+
+/// Streams and positioned reads and writes go the same way as before, over the size of one operation.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_files_are_read_and_written_whole() {
+    let host = host(WHOLE).await;
+    let text = "0123456789abcdef".repeat(20_000);
+    assert_eq!(host.ask("w__write", json!({"path": "large", "text": text})).await["ok"], true);
+    assert_eq!(host.ask("w__append", json!({"path": "large", "text": "end"})).await["ok"], true);
+    assert_eq!(fs::read_to_string(host.root().join("large")).unwrap(), format!("{text}end"));
+    let read = tokio::time::timeout(Duration::from_secs(30), host.ask("w__read", json!({"path": "large"})));
+    assert_eq!(read.await.expect("it reads for ever")["ok"], format!("{text}end"));
+    let said = host.ask("w__append_many", json!({"path": "large", "text": "x", "n": 50})).await;
+    assert_eq!(said["done"], 50);
+    assert_eq!(fs::metadata(host.root().join("large")).unwrap().len(), 320_053);
+    assert_eq!(host.ask("w__truncate", json!({"path": "large", "size": 5})).await["ok"], true);
+    assert_eq!(host.ask("w__read", json!({"path": "large"})).await["ok"], "01234");
+    assert_eq!(host.ask("w__set_times", json!({"path": "large"})).await["ok"], true);
+    let modified = fs::metadata(host.root().join("large")).unwrap().modified().unwrap();
+    assert_eq!(modified, std::time::SystemTime::UNIX_EPOCH);
 }

@@ -39,6 +39,84 @@ async fn a_plugin_with_thousands_of_calls_delays_a_neighbour_by_a_round() {
     greedy.abort();
 }
 
+/// Longer than any test takes, and shorter than the time-out of a call.
+const SLEEP: &str = r#"{"ms": 25000}"#;
+/// What is not answered by then waited for one that sleeps.
+const STARVED: Duration = Duration::from_secs(15);
+
+/// Calls a tool one call after the other, beside calls that wait.
+async fn not_starved(host: &TestHost, tool: &str, args: serde_json::Value) {
+    for n in 0..10 {
+        let called = tokio::time::timeout(STARVED, host.call(tool, args.clone())).await;
+        let delivered = called.unwrap_or_else(|_| panic!("call {n} of `{tool}` waits for those that sleep"));
+        assert_eq!(outcome(&delivered), "ok", "{delivered:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_sleeping_calls_on_four_plugins_leave_a_fifth_its_place() {
+    let sleepers = ["a", "b", "c", "d"].map(|id| (id, guest_artifacts::HOSTILE_SLEEP));
+    // Also under a policy that takes the bound of a plugin away.
+    for policy in ["", "[limits]\nconcurrency = 64"] {
+        let host = TestHost::new(&sleepers, policy).await;
+        let mut all = Vec::new();
+        for (id, _) in sleepers {
+            all.push(start(&host, &format!("{id}__sleep"), SLEEP, 25).await);
+        }
+        not_starved(&host, &format!("{NEIGHBOUR}__echo"), json!({})).await;
+        assert!(all.iter().all(|calls| !calls.is_finished()));
+        all.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+/// What a tool calls may sleep, while the tool has lent its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_that_wait_for_others_leave_room_for_those_of_another_plugin() {
+    let policy = ["a", "b", "c", "d", "e"].map(|id| format!("[plugins.{id}.grant]\ninvoke = [\"*\"]\n"));
+    let callers = ["a", "b", "c", "d", "e"].map(|id| (id, guest_artifacts::CAP_INVOKE));
+    let guests: Vec<_> = callers.into_iter().chain([("slow", guest_artifacts::HOSTILE_SLEEP)]).collect();
+    let host = TestHost::new(&guests, &policy.concat()).await;
+    let inner = &*format!(r#"{{"calls": [["slow__sleep", {SLEEP}]]}}"#);
+    let calls = |id| (0..25).map(move |n| ToolCall::new(n.to_string(), format!("{id}__invoke"), inner));
+    let all: Vec<_> = ["a", "b", "c", "d"]
+        .map(|id| {
+            let (view, running, calls) =
+                (host.host.view(Filter::default()), host.host.clone(), calls(id).collect());
+            tokio::spawn(async move { running.call_all(&view, calls, TurnContext::default()).await })
+        })
+        .into();
+    // What they call runs as often as they may call it.
+    while host.host.free_places() > 56 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    not_starved(&host, "e__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
+    assert!(all.iter().all(|calls| !calls.is_finished()));
+    all.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Programs have places of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_of_two_plugins_leave_room_for_those_of_a_third() {
+    let granted = ["a", "b", "c"].map(|id| format!("[plugins.{id}.grant]\nprocess = [\"sleep *\"]\n"));
+    let policy = format!(
+        "[host]\nprocesses = 8\n[programs.sleep]\npath = \"/bin/sleep\"\nsandbox = \"best-effort\"\n{}",
+        granted.concat()
+    );
+    let guests = ["a", "b", "c"].map(|id| (id, guest_artifacts::CAP_PROCESS));
+    let host = TestHost::new(&guests, &policy).await;
+    let long = r#"{"program": "sleep", "args": ["25"]}"#;
+    let mut all = Vec::new();
+    for id in ["a", "b"] {
+        all.push(start(&host, &format!("{id}__no_files"), long, 12).await);
+    }
+    for _ in 0..5 {
+        let short = host.ask("c__no_files", json!({"program": "sleep", "args": ["0"]}));
+        let said = tokio::time::timeout(STARVED, short).await.expect("it waits for those that sleep");
+        assert_eq!(said["code"], 0, "{said}");
+    }
+    all.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_one_does_not_refuse_another() {
     let policy = "[host]\nparallel_calls = 1\nqueued_calls = 50";

@@ -1,8 +1,9 @@
 //! What a quiet plugin notices of a loud one, and what a grant costs that is not used, as ratios in one run.
 //!
 //! `cargo bench --bench all -- fairness`. Two workers, whatever the machine has. Targets: the quiet one's p99 beside 64 spinning
-//! calls is within ten times its p99 alone, and no call takes a second; a plugin with every grant costs at most 1.15
-//! times one with none.
+//! calls is within ten times its p99 alone, and no call takes a second; the p99 of a fifth plugin beside 100 sleeping calls on
+//! four plugins is below a second under the default limits; a plugin with every grant costs at most 1.15 times one with
+//! none.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ const GRANTS: &[(&str, &str)] = &[
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     neighbours(&runtime);
+    sleepers(&runtime);
     grants(&runtime);
 }
 
@@ -103,6 +105,59 @@ fn neighbours(runtime: &Runtime) {
             _ => {}
         }
         assert!(most < 1e6, "a call took a second");
+    }
+}
+
+/// Calls that only wait, on four plugins, and the calls of a fifth, under the default limits.
+fn sleepers(runtime: &Runtime) {
+    const SLEEPING: usize = 25;
+    const FOUR: [&str; 4] = ["a", "b", "c", "d"];
+    let mut guests = FOUR.map(|id| (id, guest_artifacts::HOSTILE_SLEEP)).to_vec();
+    guests.push(("quiet", guest_artifacts::BENCH_ECHO));
+    let (host, view) = host(runtime, "", &guests, Path::new("/"));
+    println!("\n| sleeping calls on four plugins | fifth p50 µs | p99 µs | most µs |\n|---|---|---|---|");
+    for sleeping in [0, SLEEPING] {
+        let turn = TurnContext::default();
+        let cancel = turn.cancel.clone();
+        let free = host.free_places();
+        let asleep: Vec<_> = FOUR
+            .iter()
+            .filter(|_| sleeping > 0)
+            .map(|id| {
+                let (host, view, turn) = (host.clone(), view.clone(), turn.clone());
+                let call =
+                    |n: usize| ToolCall::new(n.to_string(), format!("{id}__sleep"), r#"{"ms": 29000}"#);
+                let calls = (0..sleeping).map(call).collect();
+                runtime.spawn(async move { host.call_all(&view, calls, turn).await })
+            })
+            .collect();
+        // Each of the four runs what it may, and the rest waits.
+        while sleeping > 0 && host.free_places() > free / 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let (quiet_host, quiet_view, count) = (host.clone(), view.clone(), CALLS / 2);
+        let quiet = runtime.spawn(async move {
+            let mut times = Vec::with_capacity(count);
+            for _ in 0..count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                times.push(call(&quiet_host, &quiet_view, "quiet__echo").await);
+            }
+            times
+        });
+        let mut times = runtime.block_on(quiet).unwrap();
+        assert!(asleep.iter().all(|calls| !calls.is_finished()), "they slept all the time");
+        cancel.cancel();
+        for calls in asleep {
+            assert_eq!(runtime.block_on(calls).unwrap().len(), sleeping);
+        }
+        times.sort_by(f64::total_cmp);
+        let (p50, p99, most) = (times[count / 2], times[count * 99 / 100], times[count - 1]);
+        println!("| {} | {p50:.0} | {p99:.0} | {most:.0} |", sleeping * FOUR.len());
+        if sleeping > 0 {
+            keep("sleep100_fifth_p99_us", p99);
+            assert!(p99 < 1e6, "the fifth plugin waits for those that sleep");
+        }
     }
 }
 

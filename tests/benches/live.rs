@@ -7,7 +7,7 @@ use crate::figures::keep;
 use crate::floor::{ARGS, Bare, Held};
 use crate::library::Library;
 
-const INSTANCES: u32 = 1000;
+const INSTANCES: u32 = 750;
 const POLICY: &str = "[host]\nparallel_calls = 1000\n[limits]\nconcurrency = 1000\n";
 /// How long the calls wait.
 const WAIT: Duration = Duration::from_secs(3);

@@ -6,8 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toolbay::read_regular_text;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Proposal;
+
+/// Most bytes of a policy's file: thousands of tables.
+pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
 
 /// The text of a policy with some more lines.
 pub(crate) fn with(text: &str, proposals: &[Proposal]) -> Result<String> {
@@ -148,7 +152,7 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
         }
         out.write_all(new.as_bytes())?;
         out.sync_all()?;
-        let now = match fs::read_to_string(&file) {
+        let now = match read_regular_text(&file, MAX_POLICY_BYTES) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),

@@ -8,9 +8,12 @@ use toolbay::core::audit::AuditSink;
 use toolbay::core::floor::Keep;
 use toolbay::core::policy::Profile;
 use toolbay::core::reach;
-use toolbay::{FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched};
+use toolbay::{
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched, read_regular_text,
+};
 
 use crate::args::SetupArgs;
+use crate::policy_file::MAX_POLICY_BYTES;
 use crate::{Stop, output, progress, stderr};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
@@ -201,6 +204,9 @@ pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Re
 /// Loads the services of the policy and the plugin directory into a host.
 pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
     profile(args, &host.policy())?;
+    for warning in host.policy().fairness_warnings().iter().filter(|_| tell == Tell::Warnings) {
+        output::complain(warning);
+    }
     for info in host.load_openapi().await {
         let name = &info.name;
         if let Some(error) = &info.error {
@@ -312,7 +318,7 @@ impl PolicyFile {
             return Ok(Self { file: found, text: None, base: here, workspace });
         };
         let read = || {
-            let text = std::fs::read_to_string(&file)?;
+            let text = read_regular_text(&file, MAX_POLICY_BYTES)?;
             let file = file.canonicalize()?;
             anyhow::Ok((text, file.parent().unwrap_or(Path::new("/")).to_path_buf()))
         };

@@ -61,3 +61,31 @@ fn what_does_not_fit_is_refused_with_key_and_line() {
         }
     }
 }
+
+#[test]
+fn a_policy_that_is_no_file_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for file in [fifo.as_path(), dir.path(), Path::new("/dev/null")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+            .args(["list", "--state-dir", "state", "--plugins", "."])
+            .arg("--config")
+            .arg(file)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("it is not a regular file"), "{said}");
+    }
+}
+
+#[test]
+fn a_policy_that_lets_one_plugin_take_most_places_is_warned_about() {
+    let (good, said) = run("[plugins.kanban.limits]\nconcurrency = 64", &["list"]);
+    assert!(good && said.contains("[plugins.kanban.limits] concurrency = 64"), "{said}");
+    assert!(said.contains("write [plugins.kanban.limits] concurrency = 16"), "{said}");
+    let (good, said) = run("", &["list"]);
+    assert!(good && !said.contains("concurrency"), "{said}");
+}

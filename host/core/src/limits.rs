@@ -153,8 +153,8 @@ impl Default for Limits {
             // Five times the twenty calls that a program stands for; a program in a loop is noticed.
             invocations: 100,
             invocations_at_once: 8,
-            // Half of the places: one plugin never keeps all others waiting.
-            concurrency: 32,
+            // A quarter of the places: four plugins whose calls all wait still leave some to a fifth.
+            concurrency: 16,
             result_chars: None,
             origins: Vec::new(),
             table: None,

@@ -5,6 +5,7 @@
 //! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
 
 mod explain;
+mod fairness;
 mod file;
 mod grant;
 mod openapi;

@@ -1,5 +1,8 @@
-use super::*;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use super::fair::{KEPT_QUEUES, lock};
+use super::*;
 
 fn id(name: &str) -> PluginId {
     PluginId::new(name).unwrap()
@@ -11,15 +14,15 @@ fn admission(parallel_calls: u32, queued_calls: u32, queue_timeout: Duration) ->
 }
 
 fn idle(admission: &Admission) -> bool {
-    let state = lock(&admission.state);
+    let state = lock(&admission.places.state);
     (state.free, state.waiting) == (admission.limits.parallel_calls, 0)
-        && state.lanes.len() <= KEPT_LANES
-        && state.lanes.values().all(|lane| lane.running == 0 && lane.waiting.is_empty())
+        && state.queues.len() <= KEPT_QUEUES
+        && state.queues.values().all(|queue| queue.running == 0 && queue.waiting.is_empty())
         && state.turns.is_empty()
 }
 
 async fn until(admission: &Admission, waiting: u32) {
-    while lock(&admission.state).waiting != waiting {
+    while lock(&admission.places.state).waiting != waiting {
         tokio::task::yield_now().await;
     }
 }
@@ -28,7 +31,7 @@ type Entered = tokio::task::JoinHandle<Result<(), Fault>>;
 
 /// Enters in a task of its own and waits until it stands in the queue.
 async fn queued(admission: &Arc<Admission>, plugin: &str, cancel: &CancellationToken) -> Entered {
-    let before = lock(&admission.state).waiting;
+    let before = lock(&admission.places.state).waiting;
     let task = tokio::spawn({
         let (admission, plugin, cancel) = (Arc::clone(admission), id(plugin), cancel.clone());
         async move { admission.enter(&plugin, 1000, &cancel).await.map(drop) }
@@ -171,7 +174,7 @@ async fn who_gives_up_leaves_at_once() {
     assert_eq!(cancelled.await.unwrap().unwrap_err().kind, FaultKind::Cancelled);
     aborted.abort();
     assert!(aborted.await.is_err());
-    assert_eq!(lock(&admission.state).waiting, 0);
+    assert_eq!(lock(&admission.places.state).waiting, 0);
     drop(running);
     assert!(idle(&admission));
 }
@@ -198,11 +201,11 @@ struct Inside {
     each: Arc<Vec<AtomicU32>>,
     plugin: usize,
     before: (u32, u32),
-    _place: Place,
+    _place: FairPermit,
 }
 
 impl Inside {
-    fn with(place: Place, all: &Arc<AtomicU32>, each: &Arc<Vec<AtomicU32>>, plugin: usize) -> Self {
+    fn with(place: FairPermit, all: &Arc<AtomicU32>, each: &Arc<Vec<AtomicU32>>, plugin: usize) -> Self {
         let before = (all.fetch_add(1, SeqCst), each[plugin].fetch_add(1, SeqCst));
         Self { all: Arc::clone(all), each: Arc::clone(each), plugin, before, _place: place }
     }
@@ -264,7 +267,7 @@ async fn whatever_happens_no_place_is_lost() {
                 tokio::time::timeout(Duration::from_secs(60), task).await.expect("somebody is never woken");
             assert!(ended.is_ok() || ended.unwrap_err().is_cancelled());
         }
-        assert!(idle(&admission), "round {round}: {:?}", lock(&admission.state));
+        assert!(idle(&admission), "round {round}: {:?}", lock(&admission.places.state));
     }
 }
 
@@ -282,12 +285,12 @@ async fn a_place_that_was_lent_comes_back_before_anybody_begins() {
         lent.take_back().await;
         lent
     });
-    while lock(&admission.state).returning.is_empty() {
+    while lock(&admission.places.state).returning.is_empty() {
         tokio::task::yield_now().await;
     }
     drop(inner);
     let lent = back.await.unwrap();
-    assert!(!newcomer.is_finished() && lock(&admission.state).free == 0);
+    assert!(!newcomer.is_finished() && lock(&admission.places.state).free == 0);
     drop(lent);
     newcomer.await.unwrap().unwrap();
     assert!(idle(&admission));
@@ -316,7 +319,7 @@ async fn who_gives_up_waiting_for_its_place_leaves_nothing() {
     lent.give();
     let other = admission.enter(&id("b"), 9, &cancel).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), lent.take_back()).await.is_err());
-    assert!(lock(&admission.state).returning.is_empty());
+    assert!(lock(&admission.places.state).returning.is_empty());
     // Granted, and dropped before it was looked at.
     let mut back = Box::pin(lent.take_back());
     assert!(futures_util::poll!(&mut back).is_pending());
@@ -349,4 +352,103 @@ async fn those_that_call_others_are_counted_on_each_step() {
     let held = admission.caller(1, &a, &cancel).await.unwrap();
     assert_eq!(admission.caller(1, &a, &given_up).await.unwrap_err().kind, FaultKind::Cancelled);
     drop((held, deeper));
+}
+
+/// Takes all permits that a plugin gets without waiting.
+fn all_of(permits: &FairSemaphore, plugin: &str, bound: u32) -> Vec<FairPermit> {
+    std::iter::from_fn(|| permits.try_acquire(&id(plugin), bound)).collect()
+}
+
+#[tokio::test]
+async fn plugins_that_wait_leave_places_to_those_that_run_none_or_few() {
+    let bound = toolbay_core::limits::Limits::default().concurrency;
+    // With the default bound, and with a policy that undoes it.
+    for (bound, few) in [(bound, 2), (64, 1)] {
+        let admission = admission(64, 20_000, Duration::from_secs(60));
+        let held: Vec<_> = ["a", "b", "c", "d"].map(|name| all_of(&admission.places, name, bound)).into();
+        assert!(held.iter().all(|held| held.len() >= few), "each has its part");
+        let fifth = all_of(&admission.places, "e", bound);
+        assert!(fifth.len() >= few && admission.free() >= 8, "{bound}: {} {}", fifth.len(), admission.free());
+        let more: Vec<_> = (0..8).map(|n| all_of(&admission.places, &format!("p{n}"), bound)).collect();
+        assert!(more.iter().all(|held| !held.is_empty()), "{bound}");
+        drop((held, fifth, more));
+        assert!(idle(&admission));
+    }
+    let alone = admission(64, 1, Duration::from_secs(60));
+    assert_eq!(all_of(&alone.places, "a", 64).len(), 48);
+    // Too few to reserve any.
+    for places in 1..4 {
+        let alone = admission(places, 1, Duration::from_secs(60));
+        assert_eq!(all_of(&alone.places, "a", 64).len(), places as usize);
+    }
+}
+
+/// As many plugins as places fill the host; who comes then is served before those that had a place already.
+#[tokio::test]
+async fn among_many_plugins_a_newcomer_is_next() {
+    let admission = admission(16, 1000, Duration::from_secs(60));
+    let mut held: Vec<_> =
+        (0..16).map(|n| admission.places.try_acquire(&id(&format!("p{n}")), 9).unwrap()).collect();
+    let cancel = CancellationToken::new();
+    let mut waiting = Vec::new();
+    for n in 0..48 {
+        waiting.push(queued(&admission, &format!("p{}", n % 16), &cancel).await);
+    }
+    let newcomer = tokio::spawn({
+        let (admission, cancel) = (Arc::clone(&admission), cancel.clone());
+        async move { admission.enter(&id("new"), 9, &cancel).await }
+    });
+    until(&admission, 49).await;
+    drop(held.remove(3));
+    let place = tokio::time::timeout(Duration::from_secs(20), newcomer).await.expect("others come first");
+    assert_eq!(
+        (lock(&admission.places.state).waiting, waiting.iter().any(|one| one.is_finished())),
+        (48, false)
+    );
+    drop((place, held));
+    for task in waiting {
+        task.await.unwrap().unwrap();
+    }
+    assert!(idle(&admission));
+}
+
+/// Calls that come back for the place they lent do not take what is reserved for others.
+#[tokio::test]
+async fn places_that_were_lent_come_back_from_what_is_not_reserved() {
+    let admission = admission(8, 100, Duration::from_secs(60));
+    let lent: Vec<_> = all_of(&admission.places, "a", 64).into_iter().map(Lent::new).collect();
+    assert_eq!(lent.len(), 6);
+    lent.iter().for_each(Lent::give);
+    let slow = all_of(&admission.places, "b", 64);
+    assert_eq!(slow.len(), 6);
+    let mut back: Vec<_> = lent.iter().map(|lent| Box::pin(lent.take_back())).collect();
+    let mut came = 0;
+    for back in &mut back {
+        came += usize::from(futures_util::poll!(back).is_ready());
+    }
+    assert_eq!((came, admission.free()), (1, 1));
+    let third = admission.places.try_acquire(&id("c"), 64);
+    assert!(third.is_some(), "one is left to a plugin that runs none");
+    drop((third, slow));
+    for back in back.into_iter().skip(came) {
+        tokio::time::timeout(Duration::from_secs(20), back).await.expect("it is never given its place");
+    }
+    drop(lent);
+    assert!(idle(&admission));
+}
+
+#[tokio::test]
+async fn those_that_call_others_leave_room_for_those_of_other_plugins() {
+    let admission = admission(64, 100, Duration::from_millis(50));
+    let cancel = CancellationToken::new();
+    let mut held = Vec::new();
+    for name in ["a", "b"] {
+        while let Ok(caller) = admission.caller(1, &id(name), &cancel).await {
+            held.push(caller);
+        }
+    }
+    assert!(held.len() >= 8, "{}", held.len());
+    for name in ["c", "d", "e"] {
+        held.push(admission.caller(1, &id(name), &cancel).await.unwrap());
+    }
 }

@@ -29,6 +29,7 @@ use crate::digest::{Digest, sha256};
 use crate::engine::Engine;
 use crate::native;
 use crate::private::{make_dir, trusted};
+use crate::regular::open_regular;
 use index::MAX_INDEX;
 pub(crate) use index::{Hashed, Index};
 
@@ -173,7 +174,7 @@ impl Cache {
     /// Notes that an entry is in use.
     fn used(&self, metadata: &Path) {
         let now = SystemTime::now();
-        let Ok(file) = File::open(metadata) else { return };
+        let Ok(file) = open_regular(metadata) else { return };
         let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
         if now.duration_since(last).unwrap_or_default() > USED_AGAIN {
             file.set_modified(now).ok();

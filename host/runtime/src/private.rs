@@ -234,7 +234,7 @@ pub(crate) fn wait<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool,
 /// When somebody else holds it for longer than `limit`, or it can not be made.
 pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
     let failed = |e: &dyn std::fmt::Display| format!("`{}` can not be locked: {e}", path.display());
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).custom_flags(flags);
     let file = options.open(path).map_err(|e| failed(&e))?;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::invoke::BoxFuture;
 use toolbay_core::spool::{MAX_ALL_TEXTS, MAX_TEXTS, NotKept, Quota, Spool, SpoolId, Spooled, SpooledText};
 
+use crate::blocking::{HostThreads, Undone};
 use crate::digest::sha256;
 use crate::private;
 
@@ -38,6 +39,7 @@ pub struct FileSpool {
 
 #[derive(Debug)]
 struct Store {
+    threads: HostThreads,
     root: PathBuf,
     quota: Quota,
     since: Mutex<Since>,
@@ -71,15 +73,18 @@ impl FileSpool {
     /// A spool in `outputs` below the folder of state. Nothing is made or read before it is needed.
     #[must_use]
     pub fn new(state: &Path, quota: Quota) -> Self {
-        Self { store: Arc::new(Store { root: state.join("outputs"), quota, since: Mutex::default() }) }
+        let root = state.join("outputs");
+        let store = Store { threads: HostThreads::default(), root, quota, since: Mutex::default() };
+        Self { store: Arc::new(store) }
     }
 
+    /// Does work with the files: on threads that no guest can take, and for a bounded time.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, Undone> {
         let store = Arc::clone(&self.store);
-        tokio::task::spawn_blocking(move || work(&store)).await.ok()
+        self.store.threads.run(move || work(&store)).await
     }
 }
 
@@ -88,13 +93,13 @@ impl Spool for FileSpool {
         let session = session.to_owned();
         Box::pin(async move {
             let put = self.blocking(move |store| store.put(&session, &text)).await;
-            put.unwrap_or_else(|| Err(NotKept::Failed("the task that writes it ended".to_owned())))
+            put.unwrap_or_else(|undone| Err(NotKept::Failed(undone.to_string())))
         })
     }
 
     fn get<'a>(&'a self, session: &'a str, id: &'a SpoolId) -> BoxFuture<'a, Option<SpooledText>> {
         let (session, id) = (session.to_owned(), id.clone());
-        Box::pin(async move { self.blocking(move |store| store.get(&session, &id)).await.flatten() })
+        Box::pin(async move { self.blocking(move |store| store.get(&session, &id)).await.ok().flatten() })
     }
 
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<Spooled>> {

@@ -97,6 +97,8 @@ impl GuestState {
             }
             // Opening folders can fail: not in the middle of the guest's question.
             if folders {
+                // `wasi_files` runs every operation on a thread that may block.
+                begun.builder.allow_blocking_current_thread(true);
                 preopen(&mut begun.builder, &state.capabilities)?;
             }
             state.wasi = Some(Box::new(begun.end()));

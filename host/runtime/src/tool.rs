@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::OwnedSemaphorePermit;
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::fault::{Fault, FaultKind};
@@ -13,7 +12,7 @@ use toolbay_core::limits::{Limits, Usage};
 use toolbay_core::name::ToolName;
 use wasmtime::Store;
 
-use crate::admission::{Lent, Place};
+use crate::admission::{FairPermit, Lent};
 use crate::answer::{from_guest, size_of};
 use crate::bindings::types::ToolResult;
 use crate::breaker::Breaker;
@@ -75,13 +74,13 @@ struct Kept {
 /// The place of a call while it runs.
 enum Held {
     /// It keeps it.
-    Kept { _place: Place },
+    Kept { _place: FairPermit },
     /// It may lend it.
     Lent(Caller),
 }
 
 impl Held {
-    fn of(place: Place, onward: Option<WayOn>) -> Self {
+    fn of(place: FairPermit, onward: Option<WayOn>) -> Self {
         match onward {
             None => Self::Kept { _place: place },
             Some(onward) => Self::Lent(Caller { onward, place: Arc::new(Lent::new(place)) }),
@@ -232,7 +231,7 @@ impl PluginTool {
         &'a self,
         onward: &dyn Onward,
         ctx: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Option<OwnedSemaphorePermit>, Fault>> {
+    ) -> BoxFuture<'a, Result<Option<FairPermit>, Fault>> {
         let admission = &self.plugin.shared.admission;
         Box::pin(admission.caller(onward.depth(), &self.plugin.id, ctx.cancel()))
     }

@@ -1,11 +1,12 @@
 //! `--attach` and `--save-attachments`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use toolbay::open_regular;
 use toolbay_core::attachment::{Attachments, MemoryAttachments, UNKNOWN_MEDIA, check_name};
 
 use crate::args::AttachmentArgs;
@@ -98,10 +99,8 @@ impl<'a> Files<'a> {
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
-    // Looked at before it is opened: a FIFO is never waited for.
-    anyhow::ensure!(std::fs::metadata(path)?.is_file(), "it is not a file");
     let mut data = Vec::new();
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut data)?;
+    open_regular(path)?.take(MAX_BYTES + 1).read_to_end(&mut data)?;
     anyhow::ensure!(data.len() as u64 <= MAX_BYTES, "it has more than {} MiB", MAX_BYTES >> 20);
     Ok(data)
 }

@@ -108,7 +108,8 @@ fn fuel(host: &Host, info: &PluginInfo) -> Option<u64> {
 
 /// What its file is made of; nothing is known if it is gone.
 pub(super) fn parts(info: &PluginInfo) -> Parts {
-    let bytes = info.file.as_ref().and_then(|file| std::fs::read(file).ok());
+    let bytes =
+        info.file.as_ref().and_then(|file| toolbay::read_regular(file, toolbay::MAX_COMPONENT_BYTES).ok());
     bytes.and_then(|bytes| Parts::of(&bytes).ok()).unwrap_or_default()
 }
 

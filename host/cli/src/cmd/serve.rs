@@ -140,6 +140,7 @@ fn listen(
             changed.notify_changed();
         }
         if matches!(event, Event::PolicyReloaded { .. }) {
+            told.policy().fairness_warnings().iter().for_each(|warning| output::complain(warning));
             // One task follows, in its own time: whoever tells may hold what that needs.
             reloaded.notify_one();
         }

@@ -20,6 +20,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::serve::{Algorithm, OAuth};
 
+use crate::regular::open_regular;
+
 /// Largest set of keys that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;
 /// Most keys of a set.
@@ -321,7 +323,7 @@ impl Key {
 
 fn read_file(file: &str) -> Result<Vec<u8>, String> {
     use std::io::Read;
-    let file = std::fs::File::open(file).map_err(|e| e.to_string())?;
+    let file = open_regular(file.as_ref()).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();
     file.take(MAX_KEYS_BYTES + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     Ok(bytes)

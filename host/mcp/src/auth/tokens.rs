@@ -18,7 +18,6 @@
 //! | anybody else | | refused |
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,6 +29,7 @@ use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
 use super::{Caller, Reach};
+use crate::regular::open_regular;
 
 /// Largest file of tokens, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -153,11 +153,8 @@ impl Token {
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let mut file = File::open(file).map_err(|e| e.to_string())?;
+    let mut file = open_regular(file).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
-    if !metadata.is_file() {
-        return Err("is not a file".to_owned());
-    }
     check_owner(metadata.uid(), metadata.mode() & 0o777, rustix::process::geteuid().as_raw())?;
     if metadata.len() > MAX_FILE {
         return Err(format!("it has more than {MAX_FILE} bytes"));

@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolbay_core::name::PluginId;
 
-use super::{Place, Seat, State, Verdict, lock, release};
+use super::fair::{FairPermit, State, Verdict, Waiter, lock, release};
 
 /// The place of a call that lends it while calls of its own run.
 #[derive(Debug)]
 pub(crate) struct Lent {
     state: Arc<Mutex<State>>,
     plugin: PluginId,
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<FairPermit>>,
 }
 
 impl Lent {
-    pub(crate) fn new(place: Place) -> Self {
+    pub(crate) fn new(place: FairPermit) -> Self {
         let (state, plugin) = (Arc::clone(&place.state), place.plugin.clone());
         Self { state, plugin, place: Mutex::new(Some(place)) }
     }
@@ -25,14 +25,14 @@ impl Lent {
         drop(self.held().take());
     }
 
-    /// Waits for the next place that becomes free, before everybody who has not begun yet and without an end of its own: it
-    /// is its call's. Dropping the future gives up.
+    /// Waits for the next place that becomes free and is not reserved for plugins with fewer, before everybody who has not
+    /// begun yet and without an end of its own: it is its call's. Dropping the future gives up.
     pub(crate) async fn take_back(&self) {
         let place = Return::begin(&self.state, &self.plugin).place().await;
         *self.held() = Some(place);
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Place>> {
+    fn held(&self) -> MutexGuard<'_, Option<FairPermit>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -41,28 +41,28 @@ impl Lent {
 struct Return {
     state: Arc<Mutex<State>>,
     plugin: PluginId,
-    seat: Arc<Seat>,
+    waiter: Arc<Waiter>,
     taken: bool,
 }
 
 impl Return {
     fn begin(state: &Arc<Mutex<State>>, plugin: &PluginId) -> Self {
-        let seat = Arc::new(Seat::default());
+        let waiter = Arc::new(Waiter::default());
         let granted = {
             let mut state = lock(state);
-            state.returning.push_back((plugin.clone(), Arc::clone(&seat)));
+            state.returning.push_back((plugin.clone(), Arc::clone(&waiter)));
             state.hand_out()
         };
-        granted.into_iter().for_each(|seat| seat.wake.notify_one());
-        Self { state: Arc::clone(state), plugin: plugin.clone(), seat, taken: false }
+        granted.into_iter().for_each(|waiter| waiter.wake.notify_one());
+        Self { state: Arc::clone(state), plugin: plugin.clone(), waiter, taken: false }
     }
 
-    async fn place(mut self) -> Place {
-        while self.seat.verdict() != Verdict::Granted {
-            self.seat.wake.notified().await;
+    async fn place(mut self) -> FairPermit {
+        while self.waiter.verdict() != Verdict::Granted {
+            self.waiter.wake.notified().await;
         }
         self.taken = true;
-        Place { state: Arc::clone(&self.state), plugin: self.plugin.clone(), queued_us: 0 }
+        FairPermit { state: Arc::clone(&self.state), plugin: self.plugin.clone(), queued_us: 0 }
     }
 }
 
@@ -72,9 +72,9 @@ impl Drop for Return {
             return;
         }
         let mut state = lock(&self.state);
-        state.returning.retain(|(_, seat)| !Arc::ptr_eq(seat, &self.seat));
+        state.returning.retain(|(_, waiter)| !Arc::ptr_eq(waiter, &self.waiter));
         drop(state);
-        if self.seat.verdict() == Verdict::Granted {
+        if self.waiter.verdict() == Verdict::Granted {
             release(&self.state, &self.plugin);
         }
     }

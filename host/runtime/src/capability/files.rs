@@ -14,14 +14,12 @@ mod operations;
 mod quota;
 mod reads;
 
+pub(crate) use beneath::open_inside;
 pub(crate) use grants::{Access, FileGrants, Folders, Kept};
 pub(crate) use quota::Meter;
 pub(crate) use reads::ReadLog;
 
-use std::sync::Arc;
-
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::reach;
 
 use super::Capabilities;
@@ -43,8 +41,20 @@ impl Capabilities {
             return files.resolve(path, access, need);
         }
         let (files, path) = (files.clone(), path.to_owned());
-        let found = tokio::task::spawn_blocking(move || files.resolve(&path, access, need)).await;
-        found.unwrap_or_else(|_| Err(FileError::Other("the host failed to find the path".to_owned())))
+        self.off_thread(move |_| files.resolve(&path, access, need)).await
+    }
+
+    /// Does a plugin's work on a thread of its files: a file system may be slow or hang, and the call's deadline must still
+    /// fire. The work can see that the call has ended.
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CancellationToken) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, FileError> {
+        let Some(granted) = &self.granted else { return Err(FileError::Denied(self.nothing_now())) };
+        let stop = CancellationToken::new();
+        let _stop = stop.clone().drop_guard();
+        let done = granted.services.file_threads.run(&self.plugin, move || work(&stop)).await;
+        done.unwrap_or_else(|undone| Err(FileError::Other(undone.to_string())))
     }
 
     /// Why a tool that was granted no files at all reaches none, and which policy lines would allow it.
@@ -63,8 +73,7 @@ impl Capabilities {
         result
     }
 
-    /// Runs one operation off the async threads: a file system may be slow or hang, and the call's deadline must
-    /// still fire.
+    /// Runs one operation off the async threads.
     async fn on_files<T: Send + 'static>(
         &self,
         path: &str,
@@ -73,31 +82,11 @@ impl Capabilities {
         run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
         let result = match self.find(path, access, need).await {
-            Ok(operation) => off_thread(operation, run).await,
+            Ok(operation) => self.off_thread(move |stop| run(&operation, stop)).await,
             Err(error) => Err(error),
         };
         self.used(path, access, result)
     }
-}
-
-async fn off_thread<T: Send + 'static>(
-    operation: Operation,
-    run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
-) -> Result<T, FileError> {
-    // Where a file system hangs, calls wait here until their time is up, and take no more threads.
-    let Ok(turn) = Arc::clone(&operation.root.at_once).acquire_owned().await else {
-        return Err(FileError::Other("the host is closing".to_owned()));
-    };
-    let stop = CancellationToken::new();
-    let _stop = stop.clone().drop_guard();
-    // What has not begun when the call ends does not begin any more.
-    let task = tokio::task::spawn_blocking(move || {
-        let result = run(&operation, &stop);
-        drop(turn);
-        result
-    });
-    let done = AbortOnDropHandle::new(task).await;
-    done.unwrap_or_else(|_| Err(FileError::Other("the host failed while it handled the file".to_owned())))
 }
 
 impl Host for Capabilities {
@@ -110,7 +99,7 @@ impl Host for Capabilities {
         let result = match self.find(&path, Access::Read, Need::Path).await {
             Ok(at) => match at.read_now(offset, max_bytes) {
                 Some(data) => Ok(data),
-                None => off_thread(at, move |at, _| at.read(offset, max_bytes)).await,
+                None => self.off_thread(move |_| at.read(offset, max_bytes)).await,
             },
             Err(error) => Err(error),
         };

@@ -36,6 +36,7 @@ use wasmtime::component::{HasData, Linker};
 
 use crate::bindings::callers::toolbay::plugin as callers;
 use crate::bindings::host;
+use crate::blocking::GuestThreads;
 use files::FileGrants;
 
 /// What stands behind the interfaces under one policy. When the policy is read again, the next one takes its place;
@@ -49,6 +50,8 @@ pub(crate) struct Services {
     /// The secrets of policies before this one, for as long as calls may use them.
     earlier: Vec<Weak<secrets::Vault>>,
     pub(crate) kv: kv::Store,
+    /// Where the files of guests are read and written.
+    pub(crate) file_threads: GuestThreads,
     /// What the embedder put in place of the machine's time and chance.
     pub(crate) time_and_chance: clock::TimeAndChance,
     /// Takes the values of all secrets out of what leaves the host, the earlier ones included.
@@ -74,6 +77,7 @@ impl Services {
             secrets,
             earlier: Vec::new(),
             kv: kv::Store::new(state_dir, state_wait),
+            file_threads: GuestThreads::default(),
             time_and_chance: clock::TimeAndChance::default(),
             policy,
         })
@@ -95,6 +99,7 @@ impl Services {
             secrets,
             earlier: known.iter().skip(1).map(Arc::downgrade).collect(),
             kv: kv::Store(Arc::clone(&self.kv.0)),
+            file_threads: self.file_threads.clone(),
             time_and_chance: self.time_and_chance.clone(),
             policy,
         })

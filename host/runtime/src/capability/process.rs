@@ -19,13 +19,15 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use toolbay_core::limits::Limit;
+use toolbay_core::name::PluginId;
 use toolbay_core::policy::{Key, Policy};
 use toolbay_core::reach;
 
 use super::Capabilities;
 use super::files::Kept;
+use crate::admission::{FairPermit, FairSemaphore};
 use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
 use keeper::{Running, StartError};
 use programs::Programs;
@@ -35,8 +37,8 @@ use request::{Refusal, Request, Wish};
 #[derive(Debug)]
 pub(crate) struct Broker {
     programs: Programs,
-    /// One for each program that may run at once.
-    places: Arc<Semaphore>,
+    /// One for each program that may run at once, shared fairly between plugins.
+    places: FairSemaphore,
     /// How long a start may wait for a place.
     patience: Duration,
     /// What no program's own lists open.
@@ -51,11 +53,11 @@ impl Broker {
     /// A broker within the bounds of the host. Finds the programs: what a name means is settled before any plugin
     /// runs.
     pub(crate) fn new(policy: &Policy) -> Self {
-        let places = usize::try_from(policy.host().processes).unwrap_or(Semaphore::MAX_PERMITS);
+        let host = policy.host();
         Self {
             programs: Programs::find(policy),
-            places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
-            patience: policy.host().queue_timeout,
+            places: FairSemaphore::new(host.processes, host.queued_calls),
+            patience: host.queue_timeout,
             kept: Kept::default(),
             servers: Arc::new(Semaphore::new(server::MAX_RUNNING)),
             guard: None,
@@ -66,7 +68,7 @@ impl Broker {
     pub(crate) fn under(&self, policy: &Policy) -> Self {
         Self {
             programs: Programs::find(policy),
-            places: Arc::clone(&self.places),
+            places: self.places.clone(),
             patience: self.patience,
             kept: self.kept.clone(),
             servers: Arc::clone(&self.servers),
@@ -75,8 +77,8 @@ impl Broker {
     }
 
     /// Waits for a place, for half of what is left of the call at most: a refusal is to be heard.
-    async fn place(&self, left: Duration) -> Result<OwnedSemaphorePermit, ProcessError> {
-        let place = Arc::clone(&self.places).acquire_owned();
+    async fn place(&self, plugin: &PluginId, left: Duration) -> Result<FairPermit, ProcessError> {
+        let place = self.places.acquire(plugin, u32::MAX);
         match tokio::time::timeout(self.patience.min(left / 2), place).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(ProcessError::Other(
@@ -108,12 +110,12 @@ impl Host for Capabilities {
             )));
         }
         self.process.started += 1;
-        let place = services.process.place(deadline.saturating_duration_since(Instant::now())).await?;
+        let place =
+            services.process.place(&self.plugin, deadline.saturating_duration_since(Instant::now())).await?;
         let shown = wish.shown.clone();
         // A file system may hang, and the call's deadline must still fire.
-        let prepared = tokio::task::spawn_blocking(move || wish.prepare()).await;
-        let prepared =
-            prepared.map_err(|_| ProcessError::Other("the host failed to prepare it".to_owned()))?;
+        let prepared = services.file_threads.run(&self.plugin, move || wish.prepare()).await;
+        let prepared = prepared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         let Request { plan, program, rule, stdin, timeout, output_bytes } =
             prepared.map_err(|refusal| self.refused(refusal, &shown))?;
         let running = Running::start(plan, place).await.map_err(|error| self.not_started(error, &program))?;

@@ -3,8 +3,6 @@
 //! A copy is used without asking for as long as `refresh` says, or for ever if the policy pins the content. After that the
 //! server is asked whether there is a newer one; if it does not answer, the copy is used and that is told.
 
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +21,7 @@ use crate::capability::http::service::{Sender, Service, ServiceRequest};
 use crate::capability::{Granted, Services};
 use crate::digest::sha256;
 use crate::private;
+use crate::regular::read_regular;
 
 /// Largest document, in bytes; the same as what is parsed.
 pub(crate) const MAX_BYTES: u64 = 32 << 20;
@@ -88,21 +87,9 @@ pub(crate) async fn get(
     }
 }
 
-/// Reads a regular file; what is none is not waited for.
+/// Reads a regular file; anything else is not waited for.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |e: &dyn std::fmt::Display| format!("`{}` can not be read: {e}", path.display());
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|e| failed(&e))?;
-    if !file.metadata().map_err(|e| failed(&e))?.is_file() {
-        return Err(failed(&"it is no file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failed(&e))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(failed(&format!("it has more than {MAX_BYTES} bytes")));
-    }
-    Ok(bytes)
+    read_regular(path, MAX_BYTES).map_err(|e| format!("`{}` can not be read: {e}", path.display()))
 }
 
 async fn fetched(

@@ -16,6 +16,9 @@ use rustix::io::Errno;
 
 /// Links that are followed in one path, as many as Linux follows.
 const MAX_LINKS: usize = 40;
+/// How often a path is opened anew while others rename folders on it.
+#[cfg(target_os = "linux")]
+const MAX_RACES: usize = 8;
 
 /// Where a path leads when its links are followed.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +42,56 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
         }
     }
     walk(root, path, flags)
+}
+
+/// Opens a path below `root` behind its links, which may not lead out of it (`EXDEV`). A link at its end is followed if
+/// `follow` says so. For plain WASI files, whose folders are granted whole.
+pub(crate) fn open_inside(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    follow: bool,
+) -> Result<OwnedFd, Errno> {
+    let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o666) } else { Mode::empty() };
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::ResolveFlags;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        // `EAGAIN`: something was renamed meanwhile.
+        for _ in 0..MAX_RACES {
+            match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, how) {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::NOSYS) => return open_by_hand(root, path, flags, mode, follow),
+                done => return done,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+    #[cfg(not(target_os = "linux"))]
+    open_by_hand(root, path, flags, mode, follow)
+}
+
+/// [`open_inside`] without the kernel's help: the links are followed as text, and what comes out is opened without any.
+fn open_by_hand(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    follow: bool,
+) -> Result<OwnedFd, Errno> {
+    if path.as_os_str().is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if path.is_absolute() {
+        return Err(Errno::XDEV);
+    }
+    let flags = if path.as_os_str().as_bytes().ends_with(b"/") { flags | OFlags::DIRECTORY } else { flags };
+    let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+    match resolve(root, &plain, follow)? {
+        Target::Inside(target, _) => walk_with(root, &target, flags, mode),
+        Target::Outside => Err(Errno::XDEV),
+    }
 }
 
 /// Opens a path below `root` if that takes neither a link, nor a look at the disk, nor another file system.
@@ -132,6 +185,11 @@ fn link(root: BorrowedFd<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
 
 /// Opens name by name.
 fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    walk_with(root, path, flags, Mode::empty())
+}
+
+/// [`walk`], with the mode of a file that is made.
+fn walk_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut folder: Option<OwnedFd> = None;
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
@@ -140,7 +198,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Err
         }
         let at = folder.as_ref().map_or(root, AsFd::as_fd);
         let wanted = if names.peek().is_some() { OFlags::RDONLY | OFlags::DIRECTORY } else { flags };
-        let opened = rustix::fs::openat(at, name, wanted | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let opened = rustix::fs::openat(at, name, wanted | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode);
         let opened =
             opened.map_err(|error| match rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if is_link(&stat) => Errno::LOOP,

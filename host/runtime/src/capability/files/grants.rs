@@ -10,7 +10,6 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
-use tokio::sync::Semaphore;
 use toolbay_core::floor::{Floor, Keep};
 use toolbay_core::limits::Limits;
 use toolbay_core::name::{PluginId, ToolName};
@@ -25,9 +24,6 @@ use super::quota::Meter;
 use super::reads::{ReadLog, Reader};
 use crate::bindings::host::files::FileError;
 
-/// Operations below one folder that run at once off the async threads, each on a thread: of the 512 that there are, a
-/// file system that does not answer any more is to keep these and no more.
-const MAX_AT_ONCE: usize = 128;
 /// Longest path of a guest, in bytes: what Linux takes.
 const MAX_PATH: usize = 4096;
 
@@ -73,7 +69,6 @@ pub(crate) struct Root {
     pub(crate) dir: Dir,
     /// With which flags to read what is in memory, without waiting; `None`: that can not be done here.
     pub(super) now: Option<ReadWriteFlags>,
-    pub(super) at_once: Arc<Semaphore>,
     turns: Arc<AllTurns>,
 }
 
@@ -219,7 +214,6 @@ impl Folders {
             real: place_of(&dir, folder)?,
             now: how_to_read_now(&dir),
             dir,
-            at_once: Arc::new(Semaphore::new(MAX_AT_ONCE)),
             turns: Arc::clone(&self.turns),
         });
         open.insert(folder.to_path_buf(), Arc::clone(&root));

@@ -1,19 +1,19 @@
 //! From a host to its addresses, once for each connection: what was checked is what is connected to.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
 use toolbay_core::name::PluginId;
 
 use super::session::NetError;
+use crate::admission::FairSemaphore;
 
 /// Look-ups of the whole host at once. Each takes a thread that nothing can call back, whatever becomes of the call.
-const MOST: usize = 32;
+const MOST: u32 = 32;
 /// Look-ups of one plugin at once, so that one with slow names keeps no other waiting.
-const MOST_OF_PLUGIN: usize = 8;
+const MOST_OF_PLUGIN: u32 = 8;
+/// Look-ups that wait: one for each connection that a host may have open by default, many times over.
+const MOST_WAITING: u32 = 4096;
 
 /// All addresses of a name, in order of preference. Blocks.
 type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
@@ -22,8 +22,7 @@ type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 #[derive(Debug)]
 pub(super) struct Resolver {
     look_up: LookUp,
-    places: Arc<Semaphore>,
-    of_plugins: Mutex<BTreeMap<PluginId, Arc<Semaphore>>>,
+    places: FairSemaphore,
 }
 
 impl Resolver {
@@ -33,7 +32,7 @@ impl Resolver {
     }
 
     pub(super) fn with(look_up: LookUp) -> Self {
-        Self { look_up, places: Arc::new(Semaphore::new(MOST)), of_plugins: Mutex::default() }
+        Self { look_up, places: FairSemaphore::new(MOST, MOST_WAITING) }
     }
 
     /// Every address of a host, in the system's order of preference.
@@ -46,20 +45,13 @@ impl Resolver {
         if let Some(address) = literal(host) {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let failed = |_| NetError::Transport("the host is shutting down".to_owned());
-        let own = Arc::clone(
-            self.of_plugins
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .entry(plugin.clone())
-                .or_insert_with(|| Arc::new(Semaphore::new(MOST_OF_PLUGIN))),
-        );
-        let own = own.acquire_owned().await.map_err(failed)?;
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(failed)?;
+        let place = self.places.acquire(plugin, MOST_OF_PLUGIN).await.map_err(|_| {
+            NetError::Transport(format!("busy: {MOST_WAITING} look-ups of names wait; try again later"))
+        })?;
         let (name, look_up) = (host.to_owned(), self.look_up);
         let found = tokio::task::spawn_blocking(move || {
-            // The places are free again when the thread is, not when the caller has gone.
-            let _places = (own, place);
+            // The place is free again when the thread is, not when the caller has gone.
+            let _place = place;
             look_up(&name, port)
         });
         let found =

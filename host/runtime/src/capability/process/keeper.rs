@@ -18,7 +18,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use toolbay_core::program::Sandbox;
 
 use super::cage::{self, Cage, Confinement};
@@ -124,7 +124,7 @@ impl Drop for Starting {
 
 impl Running {
     /// Starts a program. `place` is held until the last of its processes is gone.
-    pub(super) async fn start(plan: Plan, place: OwnedSemaphorePermit) -> Result<Self, StartError> {
+    pub(super) async fn start(plan: Plan, place: impl Send + 'static) -> Result<Self, StartError> {
         let group = Arc::new(Group::default());
         let mut starting = Starting(Some(Arc::clone(&group)));
         let (started, start) = oneshot::channel();

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use toolbay_core::program::Program;
 
+use crate::regular::open_regular;
+
 /// Programs that run what they are given.
 const INTERPRETERS: [&str; 24] = [
     "ash", "bash", "bun", "dash", "deno", "dotnet", "fish", "java", "ksh", "lua", "luajit", "node", "nodejs",
@@ -121,7 +123,7 @@ fn can_run(path: &Path) -> bool {
     }
     let begins = || {
         let mut start = [0; 2];
-        std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+        open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
     };
     meta.permissions().mode() & 0o111 != 0 || begins()
 }

@@ -71,6 +71,7 @@ impl Wish {
         let denied = |shown: &str| ProcessError::Denied(of.refuse(Key::Process, shown));
         let granted = Arc::clone(of.granted.as_ref().ok_or_else(|| denied(&command.program))?);
         let (files, limits, plugin) = (of.files.clone(), Arc::clone(&of.limits), of.plugin.clone());
+        let threads = granted.services.file_threads.clone();
         let compare = move || {
             let shown = ProgramRule::exact(&command.program, &command.args).show(Path::new("/"));
             let mut rules = granted.grants.process.iter();
@@ -84,9 +85,8 @@ impl Wish {
                 (None, _) | (_, None) => Err(shown),
             }
         };
-        let compared = tokio::task::spawn_blocking(compare).await;
-        let compared =
-            compared.map_err(|_| ProcessError::Other("the host failed to compare it".to_owned()))?;
+        let compared = threads.run(&of.plugin, compare).await;
+        let compared = compared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         compared.map_err(|shown| denied(&shown))
     }
 

@@ -1,0 +1,42 @@
+//! Opening the files that `[serve]` names: a FIFO, a socket or a device in the place of one is never waited for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a regular file for reading. The kind is checked before, so that nothing else is opened, and once more after, should
+/// the file have been swapped in between. Opening waits for nobody.
+///
+/// # Errors
+/// When it is not a regular file, or cannot be opened.
+pub(crate) fn open_regular(path: &Path) -> std::io::Result<File> {
+    let refused = || Error::new(ErrorKind::InvalidInput, "is not a file");
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(refused());
+    }
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+        let dir = std::env::temp_dir().join(format!("toolbay-regular-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let at = |name: &str| dir.join(name);
+        std::fs::write(at("file"), "text").unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), mode).unwrap();
+        assert!(open_regular(&at("file")).is_ok());
+        for special in [at("fifo"), at(""), "/dev/null".into()] {
+            let error = open_regular(&special).unwrap_err();
+            assert!(error.to_string().contains("is not a file"), "{}: {error}", special.display());
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,66 @@
+//! Opening regular files by their paths: a FIFO, a socket or a device in the place of one is never waited for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a regular file for reading. Anything else is not opened: the kind is checked before, and once more after, should
+/// the file have been swapped in between. Opening waits for nobody.
+///
+/// # Errors
+/// When it is not a regular file, or cannot be opened.
+pub fn open_regular(path: &Path) -> std::io::Result<File> {
+    let refused = || Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(refused());
+    }
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
+}
+
+/// Reads a regular file of at most `most` bytes, as [`open_regular`] opens it.
+///
+/// # Errors
+/// As [`open_regular`]; when it is larger.
+pub fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(Error::new(ErrorKind::FileTooLarge, format!("it has more than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a regular file of at most `most` bytes as text.
+///
+/// # Errors
+/// As [`read_regular`]; when it is not UTF-8.
+pub fn read_regular_text(path: &Path, most: u64) -> std::io::Result<String> {
+    String::from_utf8(read_regular(path, most)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "text").unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), mode).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        assert_eq!(read_regular_text(&at("file"), 4).unwrap(), "text");
+        assert_eq!(read_regular(&at("file"), 3).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read_regular(&at("absent"), 3).unwrap_err().kind(), ErrorKind::NotFound);
+        for special in [at("fifo"), at("socket"), at(""), "/dev/null".into()] {
+            let error = open_regular(&special).unwrap_err();
+            assert!(error.to_string().contains("not a regular file"), "{}: {error}", special.display());
+        }
+    }
+}
