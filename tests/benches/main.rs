@@ -37,6 +37,7 @@ mod protocol;
 mod registry;
 mod scale;
 mod summary;
+mod unread;
 
 /// Each by its name, in the order in which they run.
 const ALL: &[(&str, fn())] = &[
@@ -57,6 +58,7 @@ const ALL: &[(&str, fn())] = &[
     ("protocol", protocol::run),
     ("scale", scale::run),
     ("memory", memory::run),
+    ("unread", unread::run),
     ("curves", curves::run),
     ("peers", peers::run),
 ];

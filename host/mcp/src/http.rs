@@ -127,6 +127,7 @@ impl Http {
         let files = Files::new(&serve);
         let auth = Auth::read(&serve, &fetch, None)?;
         let settings = Settings { names: Names::new(&serve, &listens), auth, serve };
+        let outboxes = server.outboxes();
         let state = State {
             server,
             listens,
@@ -134,7 +135,7 @@ impl Http {
             fetch,
             files: Mutex::new(files),
             connections: Arc::new(Connections::new()),
-            clients: Clients::default(),
+            clients: Clients::new(outboxes),
             failures: Failures::default(),
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),

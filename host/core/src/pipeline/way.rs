@@ -7,6 +7,7 @@ use super::Batch;
 use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use super::inner::Onto;
+use super::results::Reserved;
 use crate::budget;
 use crate::call::CallContext;
 use crate::canonical::Digest;
@@ -57,6 +58,8 @@ pub(super) struct Way {
     pub(super) unreduced: Option<String>,
     /// What it may call, and what became of it.
     pub(super) onto: Option<Onto>,
+    /// The memory that its result holds.
+    pub(super) memory: Option<Reserved>,
 }
 
 impl Way {
@@ -109,6 +112,7 @@ impl Way {
         if unreduced_after_all {
             self.reducer = Some("kept");
         }
+        self.settle(&result);
         result
     }
 
@@ -146,7 +150,7 @@ impl Way {
         let (call, answer) =
             if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
-            Some(answer) => self.take(entry, answer.map_err(Failure::from)),
+            Some(answer) => self.take(batch, entry, answer.map_err(Failure::from)),
             // A result of before; its turn in the lane; the tool itself.
             None => self.answer(batch, entry, &call, ctx).await,
         };

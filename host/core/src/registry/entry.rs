@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use crate::delivery::Delivery;
 use crate::invoke::Invoke;
-use crate::limits::Limits;
+use crate::limits::{DEFAULT_RESULT_BYTES, Limits};
 use crate::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::offer::Offers;
 use crate::reason;
@@ -67,6 +68,8 @@ pub struct Entry {
     pub args_bytes: u64,
     /// Longest `value`, in characters: the operator's and the author's bounds together.
     pub result_chars: Option<u64>,
+    /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    pub result_bytes: u64,
     /// The lane of a tool that must not run beside itself: calls of all tools with the same one run one after the other,
     /// whoever makes them. Usually the tool's name.
     pub serial: Option<Arc<str>>,
@@ -103,6 +106,18 @@ pub struct Derived {
     /// As its source has it, before the settings.
     pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
     form: Form,
+    results: Arc<ResultSizes>,
+}
+
+/// How large the results of a tool were beside their texts. All copies of an entry have the same.
+#[derive(Debug)]
+struct ResultSizes(AtomicU64);
+
+impl Default for ResultSizes {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
 }
 
 /// What somebody made of an entry and keeps as long as it lasts. A copy of the entry may become another one, so it begins
@@ -143,6 +158,7 @@ impl Entry {
             under_profiles: None,
             args_bytes: Limits::default().args_bytes,
             result_chars: None,
+            result_bytes: DEFAULT_RESULT_BYTES,
             serial: None,
             cache: None,
             delivery: Delivery::default(),
@@ -152,6 +168,28 @@ impl Entry {
             offers: None,
             check: None,
             reducer: None,
+        }
+    }
+
+    /// Bytes that its next result is likely to have beside its text. Before the first one, `result_bytes`; 0 where that is
+    /// no more than the default, which is too little to plan for.
+    #[must_use]
+    pub fn expected_result_bytes(&self) -> u64 {
+        if self.result_bytes <= DEFAULT_RESULT_BYTES {
+            return 0;
+        }
+        self.derived.results.0.load(Ordering::Relaxed).min(self.result_bytes)
+    }
+
+    /// Notes how large a result was beside its text. What is expected follows a larger one at once, and smaller ones slowly.
+    pub(crate) fn note_result_bytes(&self, bytes: u64) {
+        if self.result_bytes > DEFAULT_RESULT_BYTES {
+            let expected = |known: u64| match known {
+                u64::MAX => bytes,
+                known => bytes.max(known - known / 8),
+            };
+            let sizes = &self.derived.results.0;
+            sizes.store(expected(sizes.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }
 
