@@ -109,9 +109,10 @@ fn results_that_a_client_does_not_read_over_stdio_take_a_bounded_amount_of_memor
         output.read_line(&mut line).unwrap();
         large += u64::from(is_large(&line));
     }
-    drop(writer.join().unwrap());
     assert!((1..=CALLS).contains(&large), "{large}");
     server.stays_small("stdio, then read");
+    // It ends with its client.
+    drop(writer.join().unwrap());
 }
 
 fn http(in_session: bool) {
