@@ -89,8 +89,8 @@ async fn large_texts_are_counted_until_they_are_cut() {
     let calls = (0..128).map(|n| ToolCall::new(n.to_string(), "big__text", json!({"mib": 8}).to_string()));
     let all = host.host.call_all(&host.host.view(Filter::default()), calls.collect(), turn).await;
     assert!(count(&all, "ok") >= 1 && count(&all, "ok") + count(&all, "busy") == 128);
-    // Guests, results, and what is kept for `read_output`: 256, 64 and 256 MiB.
-    assert!(memory.more_mib() < 640, "{} MiB more", memory.more_mib());
+    // Guests, results, those that wait, what is kept for `read_output`, and what the allocator keeps.
+    assert!(memory.more_mib() < 800, "{} MiB more", memory.more_mib());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,23 +25,23 @@ impl Way {
         let session = &batch.turn.session;
         let Some((key, keep)) = self.key(entry, ctx) else {
             let result = self.invoke(batch, entry, call, ctx).await;
-            return self.take(batch, entry, result);
+            return self.take(batch, entry, result).await;
         };
         if let Some((output, age)) = session.cached(&key, &entry.def, keep) {
             self.cached = Some(age);
             let output = Ok(output);
-            self.count(batch, entry, &output)?;
+            self.count(batch, entry, &output).await?;
             return output;
         }
         let result = self.invoke(batch, entry, call, ctx).await;
-        let output = self.take(batch, entry, result)?;
+        let output = self.take(batch, entry, result).await?;
         session.keep(&batch.gates.session, key, &entry.def, &output);
         Ok(output)
     }
 
     /// Checks and redacts an answer, and notes what it cost. The one place through which all passes that a tool says; a
     /// reducer comes after it.
-    pub(super) fn take(
+    pub(super) async fn take(
         &mut self,
         batch: Batch<'_>,
         entry: &Entry,
@@ -53,7 +53,7 @@ impl Way {
             Err(Failure::Fault(_) | Failure::Host(_)) => None,
         };
         // First of all: nothing else is done with what there is no room for.
-        self.count(batch, entry, &answer)?;
+        self.count(batch, entry, &answer).await?;
         let checked = answer.and_then(|output| {
             check_output(&entry.def, &output)?;
             Ok(output)

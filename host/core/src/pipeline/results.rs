@@ -35,6 +35,8 @@ const BLOCK: u64 = 128;
 #[derive(Debug, Clone)]
 pub(super) struct ResultMemory {
     budget: MemoryBudget,
+    /// Answers that are there and wait.
+    late: MemoryBudget,
     /// Calls that have reserved and not answered.
     running: Arc<AtomicU32>,
     patience: Duration,
@@ -67,6 +69,7 @@ impl ResultMemory {
         let bytes = limits.result_memory.unwrap_or(DEFAULT_BUDGET);
         Self {
             budget: MemoryBudget::new("result_memory", bytes),
+            late: MemoryBudget::new("result_memory", bytes),
             running: Arc::default(),
             patience: limits.queue_timeout,
             outbox: limits.outbox_bytes,
@@ -127,7 +130,7 @@ impl Way {
         ctx: &CallContext,
     ) -> Result<(), Fault> {
         // What a tool tells another one is bounded by what may cross, and taken at once.
-        let more = if batch.outer.is_some() { 0 } else { entry.expected_result_bytes() };
+        let more = if batch.outer.is_some() { 0 } else { entry.expected_answer_bytes() };
         let results = &batch.pipeline.results;
         let bytes = USUAL.saturating_add(more).min(results.budget.limit() / LARGEST_SHARE);
         self.memory = match results.try_reserve(bytes) {
@@ -139,7 +142,7 @@ impl Way {
     }
 
     /// Counts an answer, and refuses one that is larger than `result_bytes` or than what is left.
-    pub(super) fn count(
+    pub(super) async fn count(
         &mut self,
         batch: Batch<'_>,
         entry: &Entry,
@@ -148,18 +151,23 @@ impl Way {
         let bytes = match answer {
             Ok(output) => {
                 let beside = beside_text(output);
-                entry.note_result_bytes(beside);
-                if batch.outer.is_none() && beside > entry.result_bytes {
-                    return Err(too_large(entry, beside));
-                }
                 let text = output.value.len() as u64;
                 // A text that will be cut is copied, to be kept.
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
-                beside.saturating_add(text)
+                let whole = beside.saturating_add(text);
+                entry.note_answer(beside, whole);
+                if batch.outer.is_none() && beside > entry.result_bytes {
+                    return Err(too_large(entry, beside));
+                }
+                whole
             }
             Err(failure) => failure_bytes(failure),
         };
-        self.hold(batch, bytes)
+        if self.holds(batch, bytes) {
+            return Ok(());
+        }
+        // Boxed: few answers wait, and every call would have room for it.
+        Box::pin(self.hold_later(batch, bytes)).await
     }
 
     /// Counts what is delivered.
@@ -174,17 +182,24 @@ impl Way {
         }
     }
 
-    fn hold(&mut self, batch: Batch<'_>, bytes: u64) -> Result<(), Fault> {
-        let results = &batch.pipeline.results;
-        let fits = match &mut self.memory {
+    fn holds(&mut self, batch: Batch<'_>, bytes: u64) -> bool {
+        match &mut self.memory {
             Some(memory) => memory.settle(bytes),
             None => {
-                self.memory = results.try_reserve(bytes);
+                self.memory = batch.pipeline.results.try_reserve(bytes);
                 self.memory.is_some()
             }
-        };
+        }
+    }
+
+    /// Waits with an answer that is there. So many may do that as fit into the budget once more.
+    async fn hold_later(&mut self, batch: Batch<'_>, bytes: u64) -> Result<(), Fault> {
+        let results = &batch.pipeline.results;
         let what = "the result came, and the memory for results is used up";
-        if fits { Ok(()) } else { Err(results.budget.exhausted(what, bytes)) }
+        let exhausted = || results.budget.exhausted(what, bytes);
+        let _waits = results.late.reserve(bytes).ok_or_else(exhausted)?;
+        let held = results.budget.wait_until(|| self.holds(batch, bytes).then_some(()));
+        tokio::time::timeout(results.patience, held).await.map_err(|_| exhausted())
     }
 }
 

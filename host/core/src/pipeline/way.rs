@@ -150,7 +150,7 @@ impl Way {
         let (call, answer) =
             if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
-            Some(answer) => self.take(batch, entry, answer.map_err(Failure::from)),
+            Some(answer) => self.take(batch, entry, answer.map_err(Failure::from)).await,
             // A result of before; its turn in the lane; the tool itself.
             None => self.answer(batch, entry, &call, ctx).await,
         };

@@ -106,17 +106,30 @@ pub struct Derived {
     /// As its source has it, before the settings.
     pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
     form: Form,
-    results: Arc<ResultSizes>,
+    answers: Arc<AnswerSizes>,
 }
 
-/// How large the results of a tool were beside their texts. All copies of an entry have the same.
+/// How large the answers of a tool were, in bytes. All copies of an entry have the same.
 #[derive(Debug)]
-struct ResultSizes(AtomicU64);
+struct AnswerSizes {
+    /// Beside their texts.
+    beside_text: AtomicU64,
+    /// In all.
+    whole: AtomicU64,
+}
 
-impl Default for ResultSizes {
+impl Default for AnswerSizes {
     /// Nothing is known.
     fn default() -> Self {
-        Self(AtomicU64::new(u64::MAX))
+        Self { beside_text: AtomicU64::new(u64::MAX), whole: AtomicU64::new(0) }
+    }
+}
+
+/// The expectation follows a larger answer at once. A few small ones say little: after 64 of them, an eighth is left.
+fn expect(expected: &AtomicU64, known: u64, bytes: u64) {
+    let next = bytes.max(known - known / 32);
+    if next != known {
+        expected.store(next, Ordering::Relaxed);
     }
 }
 
@@ -178,19 +191,23 @@ impl Entry {
         if self.result_bytes <= DEFAULT_RESULT_BYTES {
             return 0;
         }
-        self.derived.results.0.load(Ordering::Relaxed).min(self.result_bytes)
+        self.derived.answers.beside_text.load(Ordering::Relaxed).min(self.result_bytes)
     }
 
-    /// Notes how large a result was beside its text. What is expected follows a larger one at once, and smaller ones slowly.
-    pub(crate) fn note_result_bytes(&self, bytes: u64) {
+    /// Bytes that its next answer is likely to have, with the text before it is cut; 0 where that is too little to plan for.
+    pub(crate) fn expected_answer_bytes(&self) -> u64 {
+        let whole = self.derived.answers.whole.load(Ordering::Relaxed);
+        let whole = if whole <= 2 * DEFAULT_RESULT_BYTES { 0 } else { whole };
+        whole.max(self.expected_result_bytes())
+    }
+
+    /// Notes how large an answer was, beside its text and in all.
+    pub(crate) fn note_answer(&self, beside_text: u64, whole: u64) {
+        let sizes = &self.derived.answers;
         if self.result_bytes > DEFAULT_RESULT_BYTES {
-            let expected = |known: u64| match known {
-                u64::MAX => bytes,
-                known => bytes.max(known - known / 8),
-            };
-            let sizes = &self.derived.results.0;
-            sizes.store(expected(sizes.load(Ordering::Relaxed)), Ordering::Relaxed);
+            expect(&sizes.beside_text, self.expected_result_bytes(), beside_text);
         }
+        expect(&sizes.whole, sizes.whole.load(Ordering::Relaxed), whole);
     }
 
     /// The same tool, whose callers are asked for the reason of each call ([`crate::reason`]); as it was, if it has an
