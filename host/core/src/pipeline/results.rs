@@ -37,7 +37,7 @@ pub(super) struct ResultMemory {
     budget: MemoryBudget,
     /// Answers that are there and wait.
     late: MemoryBudget,
-    /// Calls that have reserved and not answered.
+    /// Calls that have reserved and are not done: what they will not need is given back.
     running: Arc<AtomicU32>,
     patience: Duration,
     /// Bytes of it that one client may leave unread.
@@ -108,7 +108,7 @@ impl ResultMemory {
 }
 
 impl Reserved {
-    /// Corrects it to `bytes`; `false`: so many are not left.
+    /// Corrects it to `bytes` for good; `false`: so many are not left.
     fn settle(&mut self, bytes: u64) -> bool {
         let fits = self.held.resize(bytes);
         self.running = None;
@@ -170,8 +170,12 @@ impl Way {
         Box::pin(self.hold_later(batch, bytes)).await
     }
 
-    /// Counts what is delivered.
-    pub(super) fn settle(&mut self, result: &Result<ToolOutput, Failure>) {
+    /// Counts what is delivered, and gives back the room of what was cut.
+    pub(super) fn settle(&mut self, result: &mut Result<ToolOutput, Failure>) {
+        if let Ok(output) = result {
+            shrink(&mut output.value);
+            output.content.iter_mut().filter_map(ContentBlock::text_mut).for_each(shrink);
+        }
         let Some(memory) = &mut self.memory else { return };
         let bytes = match result {
             Ok(output) => beside_text(output).saturating_add(output.value.len() as u64),
@@ -184,7 +188,7 @@ impl Way {
 
     fn holds(&mut self, batch: Batch<'_>, bytes: u64) -> bool {
         match &mut self.memory {
-            Some(memory) => memory.settle(bytes),
+            Some(memory) => memory.held.resize(bytes),
             None => {
                 self.memory = batch.pipeline.results.try_reserve(bytes);
                 self.memory.is_some()
@@ -200,6 +204,13 @@ impl Way {
         let _waits = results.late.reserve(bytes).ok_or_else(exhausted)?;
         let held = results.budget.wait_until(|| self.holds(batch, bytes).then_some(()));
         tokio::time::timeout(results.patience, held).await.map_err(|_| exhausted())
+    }
+}
+
+/// A text that was cut still has the room that it had.
+fn shrink(text: &mut String) {
+    if text.capacity() / 2 > text.len() {
+        text.shrink_to_fit();
     }
 }
 

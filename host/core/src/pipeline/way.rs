@@ -106,13 +106,13 @@ impl Way {
             outer.heard_others();
         }
         let mut outgoing = Outgoing::new(self, batch, &ctx.tool, budget);
-        let result = outgoing.deliver(result).await;
+        let mut result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
         if unreduced_after_all {
             self.reducer = Some("kept");
         }
-        self.settle(&result);
+        self.settle(&mut result);
         result
     }
 
