@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Batch;
 use super::way::Way;
 use crate::call::CallContext;
-use crate::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
+use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
 use crate::fault::{Fault, FaultKind, LimitHit};
 use crate::invoke::Failure;
 use crate::limits::{DEFAULT_RESULT_BYTES, HostLimits};
@@ -151,7 +151,7 @@ impl Way {
         let bytes = match answer {
             Ok(output) => {
                 let beside = beside_text(output);
-                let text = output.value.len() as u64;
+                let text = text_bytes(output);
                 // A text that will be cut is copied, to be kept.
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
                 let whole = beside.saturating_add(text);
@@ -178,7 +178,7 @@ impl Way {
         }
         let Some(memory) = &mut self.memory else { return };
         let bytes = match result {
-            Ok(output) => beside_text(output).saturating_add(output.value.len() as u64),
+            Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
             Err(failure) => failure_bytes(failure),
         };
         if !memory.settle(bytes) {
@@ -223,24 +223,34 @@ fn failure_bytes(failure: &Failure) -> u64 {
     bytes as u64
 }
 
-/// Bytes of a result beside its text.
-fn beside_text(output: &ToolOutput) -> u64 {
-    let json = [&output.structured, &output.meta].into_iter().flatten().map(|raw| raw.get().len() as u64);
-    json.chain(output.content.iter().map(block_bytes)).fold(0, u64::saturating_add)
+/// Bytes of the texts of a result, those of blocks included: they are cut to the budget.
+fn text_bytes(output: &ToolOutput) -> u64 {
+    output.content.iter().map(words_of).fold(output.value.len() as u64, u64::saturating_add)
 }
 
-fn block_bytes(block: &ContentBlock) -> u64 {
-    let body = match &block.body {
+fn words_of(block: &ContentBlock) -> u64 {
+    let text = match &block.body {
         BlockBody::Text(text) => text.len(),
-        BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
-        BlockBody::Link(_) => 0,
-        BlockBody::Embedded(resource) => match &resource.body {
-            ResourceBody::Text(text) => text.len(),
-            ResourceBody::Blob(data) => data.len(),
-        },
+        BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => text.len(),
+        BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
     };
     let beside: usize = block.labels().into_iter().chain(block.kinds()).map(str::len).sum();
-    (body + beside) as u64 + BLOCK
+    (text + beside) as u64
+}
+
+/// Bytes of a result beside its texts.
+fn beside_text(output: &ToolOutput) -> u64 {
+    let json = [&output.structured, &output.meta].into_iter().flatten().map(|raw| raw.get().len() as u64);
+    json.chain(output.content.iter().map(data_of)).fold(0, u64::saturating_add)
+}
+
+fn data_of(block: &ContentBlock) -> u64 {
+    let data = match &block.body {
+        BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
+        BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => data.len(),
+        BlockBody::Text(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
+    };
+    data as u64 + BLOCK
 }
 
 fn too_large(entry: &Entry, bytes: u64) -> Fault {
@@ -252,7 +262,7 @@ fn too_large(entry: &Entry, bytes: u64) -> Fault {
     };
     let value = quantity::show_bytes(entry.result_bytes);
     let what = format!(
-        "`{}` answered with {} of structured data and content blocks",
+        "`{}` answered with {} of structured data, blocks and metadata",
         entry.def.name,
         quantity::show_bytes(bytes)
     );
