@@ -67,6 +67,7 @@ mod http_revoked;
 mod invoke;
 mod limits;
 mod loaded_code;
+mod memory;
 mod metadata;
 mod metering;
 mod network;

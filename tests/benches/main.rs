@@ -37,7 +37,8 @@ mod protocol;
 mod registry;
 mod scale;
 mod summary;
-mod unread;
+mod unread_results;
+mod unread_stderr;
 
 /// Each by its name, in the order in which they run.
 const ALL: &[(&str, fn())] = &[
@@ -45,7 +46,7 @@ const ALL: &[(&str, fn())] = &[
     ("native", native::run),
     ("batch", batch::run),
     ("fairness", fairness::run),
-    ("unread", unread::run),
+    ("unread_stderr", unread_stderr::run),
     ("cancel", cancel::run),
     ("metering", metering::run),
     ("lean", lean::run),
@@ -59,6 +60,7 @@ const ALL: &[(&str, fn())] = &[
     ("protocol", protocol::run),
     ("scale", scale::run),
     ("memory", memory::run),
+    ("unread_results", unread_results::run),
     ("curves", curves::run),
     ("peers", peers::run),
 ];

@@ -34,6 +34,7 @@ mod lane;
 pub mod limits;
 pub mod manifest;
 pub mod mcp_server;
+pub mod memory;
 pub mod name;
 pub mod native;
 pub mod net;

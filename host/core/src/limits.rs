@@ -83,6 +83,9 @@ pub struct Limits {
     pub concurrency: u32,
     /// Characters of `value` a result may have; `None`: the turn's budget alone decides.
     pub result_chars: Option<u64>,
+    /// Bytes of a result beside its text: `structured`, all content blocks and `meta` together. Not for what a tool tells
+    /// another tool.
+    pub result_bytes: u64,
     /// Limits that `[plugins.ID.limits]` would not raise, and what would.
     pub origins: Vec<(Limit, Origin)>,
     /// The table that sets them, for what is no plugin: `openapi.pets`.
@@ -90,7 +93,7 @@ pub struct Limits {
 }
 
 /// The keys that say something of a tool that runs no guest code.
-pub(crate) const SERVICE_KEYS: [&str; 7] = [
+pub(crate) const SERVICE_KEYS: [&str; 8] = [
     "timeout",
     "host_call_bytes",
     "args_bytes",
@@ -98,7 +101,11 @@ pub(crate) const SERVICE_KEYS: [&str; 7] = [
     "http_bytes",
     "concurrency",
     "result_chars",
+    "result_bytes",
 ];
+
+/// Bytes of a result beside its text, unless the policy says otherwise: three times the text that a model gets of a turn.
+pub const DEFAULT_RESULT_BYTES: u64 = 256 << 10;
 
 /// Where a limit was set, if not in a table for the whole plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +163,7 @@ impl Default for Limits {
             // A quarter of the places: four plugins whose calls all wait still leave some to a fifth.
             concurrency: 16,
             result_chars: None,
+            result_bytes: DEFAULT_RESULT_BYTES,
             origins: Vec::new(),
             table: None,
         }
@@ -173,6 +181,16 @@ pub struct HostLimits {
     /// How long a call may wait for a place before it is answered `busy`.
     #[serde(deserialize_with = "read_duration")]
     pub queue_timeout: Duration,
+    /// Bytes of memory of all guests together: linear memories and tables of calls that run and of instances that wait.
+    /// `None`: half of what the machine has, 2 GiB at most.
+    #[serde(deserialize_with = "read_bytes_option")]
+    pub guest_memory: Option<u64>,
+    /// Bytes of all results that are not delivered yet. `None`: an eighth of what the machine has, 128 MiB at most.
+    #[serde(deserialize_with = "read_bytes_option")]
+    pub result_memory: Option<u64>,
+    /// Bytes of results that one client has not read; its next call waits. A result that is larger goes alone.
+    #[serde(deserialize_with = "read_bytes")]
+    pub outbox_bytes: u64,
     /// HTTP and raw connections of all calls that are open at once; of one plugin, server or service a share of them,
     /// [`HostLimits::connections_of_one`].
     pub http_connections: u32,
@@ -212,6 +230,10 @@ impl Default for HostLimits {
             parallel_calls: 64,
             queued_calls: 16_384,
             queue_timeout: Duration::from_secs(30),
+            guest_memory: None,
+            result_memory: None,
+            // Two of the largest results at once, a thousand of the usual ones.
+            outbox_bytes: 32 << 20,
             http_connections: 256,
             processes: 32,
             // SpiderMonkey's 12 MB take sixteen CPU seconds.
@@ -230,6 +252,13 @@ impl Default for HostLimits {
         }
     }
 }
+
+/// Least memory for guests that can be set: one instance of the larger interpreters runs in it.
+pub const MIN_GUEST_MEMORY: u64 = 32 << 20;
+/// Least memory for results that can be set: four times the default result.
+pub const MIN_RESULT_MEMORY: u64 = 1 << 20;
+/// Least outbox that can be set: one default result.
+pub const MIN_OUTBOX: u64 = 256 << 10;
 
 /// Into how many shares the connections of a host are divided: as many plugins as can hold them all only together.
 const CONNECTION_SHARES: u32 = 4;
@@ -258,6 +287,9 @@ impl HostLimits {
             parallel_calls,
             queued_calls,
             queue_timeout,
+            guest_memory,
+            result_memory,
+            outbox_bytes,
             http_connections,
             processes,
             compile_timeout,
@@ -274,6 +306,9 @@ impl HostLimits {
             ("parallel_calls", *parallel_calls != other.parallel_calls),
             ("queued_calls", *queued_calls != other.queued_calls),
             ("queue_timeout", *queue_timeout != other.queue_timeout),
+            ("guest_memory", *guest_memory != other.guest_memory),
+            ("result_memory", *result_memory != other.result_memory),
+            ("outbox_bytes", *outbox_bytes != other.outbox_bytes),
             ("http_connections", *http_connections != other.http_connections),
             ("processes", *processes != other.processes),
             ("compile_timeout", *compile_timeout != other.compile_timeout),
@@ -294,6 +329,16 @@ impl HostLimits {
     pub fn check(&self) -> Result<(), String> {
         if self.parallel_calls == 0 || self.parallel_calls > 1000 {
             return Err("`parallel_calls` is from 1 to 1000".to_owned());
+        }
+        let budgets = [
+            ("guest_memory", self.guest_memory, MIN_GUEST_MEMORY),
+            ("result_memory", self.result_memory, MIN_RESULT_MEMORY),
+            ("outbox_bytes", Some(self.outbox_bytes), MIN_OUTBOX),
+        ];
+        for (key, bytes, least) in budgets {
+            if bytes.is_some_and(|bytes| bytes < least) {
+                return Err(format!("`{key}` is at least {}", quantity::show_bytes(least)));
+            }
         }
         if self.warm_instances > 1000 {
             return Err("`warm_instances` can be at most 1000".to_owned());
@@ -362,6 +407,8 @@ pub struct LimitsPatch {
     invocations_at_once: Option<u32>,
     concurrency: Option<u32>,
     result_chars: Option<u64>,
+    #[serde(deserialize_with = "read_bytes_option")]
+    result_bytes: Option<u64>,
 }
 
 /// Largest linear memory that can be allowed: the size of a slot in the instance pool.
@@ -386,7 +433,7 @@ impl LimitsPatch {
               process_bytes => process_bytes, kv_value_bytes => kv_value_bytes, kv_bytes => kv_bytes,
               kv_keys => kv_keys, file_bytes => file_bytes, file_entries => file_entries,
               attachments => attachments, attachment_bytes => attachment_bytes, invocations => invocations,
-              invocations_at_once => invocations_at_once, concurrency => concurrency);
+              invocations_at_once => invocations_at_once, concurrency => concurrency, result_bytes => result_bytes);
         if let Some(fuel) = self.fuel {
             limits.fuel = fuel.units();
         }
@@ -424,6 +471,7 @@ impl LimitsPatch {
             (self.attachments.is_some(), Limit::Attachments),
             (self.attachment_bytes.is_some(), Limit::AttachmentBytes),
             (self.invocations.is_some(), Limit::Invocations),
+            (self.result_bytes.is_some(), Limit::ResultBytes),
         ];
         for (_, limit) in set.into_iter().filter(|(set, _)| *set) {
             limits.origins.push((limit, Origin::Tool(tool.clone())));
@@ -530,6 +578,8 @@ pub enum Limit {
     Invocations,
     /// `concurrency`
     Concurrency,
+    /// `result_bytes`
+    ResultBytes,
 }
 
 impl Limits {
@@ -561,6 +611,7 @@ impl Limits {
             Limit::AttachmentBytes => ("attachment_bytes", quantity::show_bytes(self.attachment_bytes)),
             Limit::Invocations => ("invocations", self.invocations.to_string()),
             Limit::Concurrency => ("concurrency", self.concurrency.to_string()),
+            Limit::ResultBytes => ("result_bytes", quantity::show_bytes(self.result_bytes)),
         };
         let table = self.table.as_deref().map_or_else(|| format!("plugins.{plugin}"), str::to_owned);
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == limit) {
@@ -643,6 +694,7 @@ pub(crate) fn read_bytes<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u
     }
 }
 
-fn read_bytes_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
+/// The same for a key that may be absent.
+pub(crate) fn read_bytes_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     read_bytes(input).map(Some)
 }

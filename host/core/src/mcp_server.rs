@@ -115,6 +115,8 @@ pub struct ToolRules {
     pub timeout: Option<Duration>,
     /// Characters of text that a result may have.
     pub max_result_chars: Option<u64>,
+    /// Bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    pub max_result_bytes: Option<u64>,
     /// How results are given out.
     pub results: Delivery,
     /// The built-in reducer for its results.
@@ -138,6 +140,7 @@ impl McpServer {
             permission: narrow.permission.or(wide.permission),
             timeout: narrow.timeout.or(wide.timeout).or(Some(self.timeout)),
             max_result_chars: narrow.max_result_chars.or(wide.max_result_chars),
+            max_result_bytes: narrow.max_result_bytes.or(wide.max_result_bytes),
             results: narrow.results.or(wide.results),
             reduce: narrow.reduce.clone().or_else(|| wide.reduce.clone()),
         }

@@ -12,6 +12,7 @@ mod fit;
 mod inner;
 mod permit;
 mod record;
+mod results;
 mod way;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use futures_util::FutureExt;
 use self::crew::{Crew, Work};
 use self::inner::Outer;
 use self::record::Open;
+use self::results::{Reserved, ResultMemory};
 use self::way::Way;
 use crate::audit::AuditSink;
 use crate::call::{ToolCall, TurnContext};
@@ -38,6 +40,7 @@ use crate::intercept::Interceptors;
 use crate::invoke::Failure;
 use crate::lane::Lanes;
 use crate::limits::{HostLimits, Usage};
+use crate::memory::{MemoryBudget, MemoryReservation};
 use crate::permission::{Approver, Permissions};
 use crate::redact::Redactor;
 use crate::session::{SessionLimits, TurnCount};
@@ -83,6 +86,9 @@ pub struct Delivered {
     /// The mark that texts of this tool carry, if others may have written them. `structured` carries none: whoever makes
     /// text of it puts the mark around it.
     pub mark: Option<Mark>,
+    /// What it holds of the host's memory for results (`result_memory`), until it is dropped. Whoever takes the result and
+    /// drops this gives the memory back.
+    pub memory: Option<MemoryReservation>,
 }
 
 impl Delivered {
@@ -126,6 +132,7 @@ pub struct Pipeline {
     events: Events,
     log: Arc<CallLog>,
     lanes: Lanes,
+    results: ResultMemory,
     spool: Option<Arc<dyn Spool>>,
 }
 
@@ -142,6 +149,7 @@ impl Pipeline {
             events: Events::default(),
             log: Arc::default(),
             lanes: Lanes::new(&HostLimits::default()),
+            results: ResultMemory::new(&HostLimits::default()),
             spool: None,
         }
     }
@@ -188,10 +196,23 @@ impl Pipeline {
         Self { log: Arc::new(log), ..self }
     }
 
-    /// The same pipeline, in whose lanes of serial tools as many wait, and as long, as the host lets wait for a place.
+    /// The same pipeline under the host's bounds: in the lanes of serial tools as many wait, and as long, as the host lets
+    /// wait for a place, and results take as much memory as it gives them.
     #[must_use]
     pub fn with_host_limits(self, limits: &HostLimits) -> Self {
-        Self { lanes: Lanes::new(limits), ..self }
+        Self { lanes: Lanes::new(limits), results: ResultMemory::new(limits), ..self }
+    }
+
+    /// The memory of results that are not delivered yet.
+    #[must_use]
+    pub fn result_memory(&self) -> &MemoryBudget {
+        self.results.budget()
+    }
+
+    /// Bytes of results that one client may leave unread before its next call waits, and how long that waits.
+    #[must_use]
+    pub fn outbox(&self) -> (u64, Duration) {
+        self.results.outbox()
     }
 
     /// Puts other gates in place of those that are there, for all clones. A batch that has begun ends under the old.
@@ -337,7 +358,7 @@ impl Batch<'_> {
             Some(target) => (target.to_string(), Some(tool)),
             None => (tool, None),
         };
-        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, .. } = way;
+        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, memory, .. } = way;
         Delivered {
             call_id: id,
             tool,
@@ -351,6 +372,7 @@ impl Batch<'_> {
             cached,
             kept,
             mark,
+            memory: memory.map(Reserved::into_held),
         }
     }
 }

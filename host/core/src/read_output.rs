@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::budget::Truncation;
 use crate::call::{Admitted, CallContext};
@@ -26,6 +27,8 @@ pub const NAME: &str = "read_output";
 
 /// Lines of `head` and `tail`, unless the call says how many.
 const DEFAULT_LINES: u64 = 200;
+/// Texts that are in memory at once to be read: one may have as much as a call may answer, 16 MiB by default.
+const MAX_READS: usize = 4;
 /// Most lines around a match.
 const MAX_AROUND: u64 = 100;
 
@@ -43,7 +46,7 @@ pub fn entry(spool: Arc<dyn Spool>) -> Result<Entry, String> {
     def.traits =
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let flags = Flags { always_include: true, ..Flags::default() };
-    Ok(Entry { flags, ..Entry::new(def, Arc::new(ReadOutput { spool })) })
+    Ok(Entry { flags, ..Entry::new(def, Arc::new(ReadOutput { spool, reads: Semaphore::new(MAX_READS) })) })
 }
 
 fn schema() -> Value {
@@ -81,6 +84,7 @@ fn schema() -> Value {
 #[derive(Debug)]
 struct ReadOutput {
     spool: Arc<dyn Spool>,
+    reads: Semaphore,
 }
 
 impl Invoke for ReadOutput {
@@ -98,6 +102,8 @@ impl ReadOutput {
         let question = question(args)?;
         let id = SpoolId::parse(id).ok_or_else(|| absent(id))?;
         let session = ctx.turn.session.key();
+        // The semaphore is never closed.
+        let permit = self.reads.acquire().await;
         let text = match session {
             Some(session) => self.spool.get(session, &id).await,
             None => None,
@@ -105,6 +111,7 @@ impl ReadOutput {
         let (text, most) = (text.ok_or_else(|| absent(id.as_str()))?, ctx.budget_chars);
         // Searching sixteen megabytes takes longer than others should wait for this thread.
         let answered = tokio::task::spawn_blocking(move || answer(&text, &question, most)).await;
+        drop(permit);
         answered.map(ToolOutput::text).map_err(|_| Failure::Host("the text could not be searched".to_owned()))
     }
 }

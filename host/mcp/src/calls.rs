@@ -21,6 +21,7 @@ use toolbay_core::canonical;
 use toolbay_core::capability::CapabilityKind;
 use toolbay_core::fault::FaultKind;
 use toolbay_core::invoke::Failure;
+use toolbay_core::memory::MemoryReservation;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tags;
 use toolbay_core::view::{Entry, View};
@@ -29,6 +30,7 @@ use crate::asking::{Asker, Brought};
 use crate::auth::Standing;
 use crate::convert::{self, Era};
 use crate::message::RawArguments;
+use crate::outbox::{AnswerSlot, Outbox, Permit};
 use crate::progress::{self, Meter};
 use crate::server::{Server, Whose};
 use crate::tasks::Task;
@@ -45,6 +47,8 @@ pub(crate) struct Caller {
     pub(crate) whose: Whose,
     permits: Arc<Semaphore>,
     closed: CancellationToken,
+    /// Where answers wait that go out over one pipe.
+    pub(crate) outbox: Option<Arc<Outbox>>,
     /// The least urgent lines of the log it wants to hear, as it last said.
     hears: Mutex<Option<LoggingLevel>>,
 }
@@ -66,6 +70,7 @@ struct Job {
     as_task: bool,
     raw: Option<RawArguments>,
     trace: Option<String>,
+    slot: AnswerSlot,
     _permit: OwnedSemaphorePermit,
     _works: TaskTrackerToken,
 }
@@ -73,7 +78,8 @@ struct Job {
 impl Caller {
     pub(crate) fn new(server: Server, whose: Whose, closed: CancellationToken) -> Self {
         let most = server.options().max_in_flight.min(Semaphore::MAX_PERMITS);
-        Self { server, whose, permits: Arc::new(Semaphore::new(most)), closed, hears: Mutex::default() }
+        let permits = Arc::new(Semaphore::new(most));
+        Self { server, whose, permits, closed, outbox: None, hears: Mutex::default() }
     }
 
     /// Answers one call.
@@ -115,6 +121,7 @@ impl Caller {
             as_task,
             trace: trace::of_request(&context),
             raw,
+            slot: AnswerSlot::of(&context, self.outbox.as_ref()),
             request,
             _permit: permit,
             _works: self.server.works(),
@@ -221,6 +228,16 @@ impl Job {
         };
         let view = server.view();
         let entry = view.get(&self.request.name);
+        // Before anything is done for the call: a client that does not read has nothing made for it.
+        let room = tokio::select! {
+            biased;
+            room = self.slot.acquire(entry.map_or(0, |entry| entry.expected_result_bytes())) => room,
+            () = self.cancel.cancelled() => return Ok(signed(convert::abandoned(), self.era)),
+        };
+        let room = match room {
+            Ok(room) => room,
+            Err(full) => return Ok(signed(convert::failed(full), self.era)),
+        };
         let (sink, events) = (self.token.is_some() || self.as_task).then(progress::channel).unzip();
         let turn = TurnContext {
             budget_chars: server.options().budget_chars,
@@ -244,7 +261,8 @@ impl Job {
             ended.cancel();
             delivered
         };
-        let (delivered, ()) = tokio::join!(run, self.forward(events, &ended));
+        let (mut delivered, ()) = tokio::join!(run, self.forward(events, &ended));
+        self.hold(room, delivered.as_mut());
         let about = || self.caller.about_call(&self.request, self.raw.as_ref());
         if let Some(required) = self.asker.required(server.seals(), about, server.options().ask_life) {
             return required.map(|mut required| {
@@ -269,6 +287,14 @@ impl Job {
         };
         server.handed().complete(&self.caller.whose.session, &mut result.content);
         Ok(signed(result, self.era))
+    }
+
+    /// Keeps the room for the answer until that is written. The result of a task is kept with the task.
+    fn hold(&self, room: Option<Permit>, delivered: Option<&mut Delivered>) {
+        let Some(mut room) = room.filter(|_| self.asker.task().is_none()) else { return };
+        let memory = delivered.and_then(|delivered| delivered.memory.take());
+        room.answered(memory.as_ref().map_or(0, MemoryReservation::bytes), memory);
+        self.slot.hold(room);
     }
 
     /// Runs one call to its end, which is soon after it was cancelled.

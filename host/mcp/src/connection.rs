@@ -32,6 +32,7 @@ use crate::calls::{self, Caller};
 use crate::changes::{self, Promises, Watched};
 use crate::convert::{self, Era};
 use crate::lists::{Lists, Page};
+use crate::outbox::{AnswerSlot, Outbox};
 use crate::pages::Cursor;
 use crate::server::{Options, Server};
 use crate::stdio::Workers;
@@ -85,6 +86,36 @@ impl Connection {
     /// The same over a transport that writes lists of tools itself.
     pub(crate) fn listing(self, lists: Arc<Lists>) -> Self {
         Self { lists: Some(lists), ..self }
+    }
+
+    /// The same over a transport with one pipe, of whose answers so many wait.
+    pub(crate) fn sending(mut self, outbox: &Arc<Outbox>) -> Self {
+        if let Some(caller) = Arc::get_mut(&mut self.caller) {
+            caller.outbox = Some(Arc::clone(outbox));
+        }
+        self
+    }
+
+    /// Takes room for an answer of so many bytes, and holds it until the answer is written.
+    async fn make_room(&self, context: &RequestContext<RoleServer>, bytes: u64) -> Result<(), ErrorData> {
+        let slot = AnswerSlot::of(context, self.caller.outbox.as_ref());
+        let room = slot.acquire(bytes).await;
+        let room = room.map_err(|full| ErrorData::internal_error(full.message, None))?;
+        room.into_iter().for_each(|room| slot.hold(room));
+        Ok(())
+    }
+
+    /// About how large a resource of a client is, where it can be large.
+    async fn resource_bytes(&self, uri: &str) -> u64 {
+        let session = &self.caller.whose.session;
+        let sizes = match self.server().pipeline().spool() {
+            Some(spool) if outputs::is_one(uri) => outputs::list(&**spool, session).await,
+            _ if handed::is_one(uri) => self.server().handed().list(session),
+            _ => Vec::new(),
+        };
+        let size = sizes.iter().find(|resource| resource.uri == uri).and_then(|resource| resource.size);
+        // In base64.
+        size.map_or(0, |size| size.saturating_add(size / 3))
     }
 
     /// The same, whose calls are worked on there.
@@ -320,7 +351,9 @@ impl ServerHandler for Connection {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let mut result = self.server().tasks().get(&self.caller.whose.owner(), &request.task_id)?;
+        let (tasks, owner) = (self.server().tasks(), self.caller.whose.owner());
+        self.make_room(&context, tasks.bytes(&owner, &request.task_id)).await?;
+        let mut result = tasks.get(&owner, &request.task_id)?;
         convert::sign(&mut result.meta, era(&context));
         Ok(result)
     }
@@ -439,6 +472,8 @@ impl ServerHandler for Connection {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         self.server().loaded().await;
+        let bytes = self.resource_bytes(&request.uri).await;
+        self.make_room(&context, bytes).await?;
         answered(Box::pin(self.read(&request.uri, era(&context)))).await.map(Into::into)
     }
 

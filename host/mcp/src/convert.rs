@@ -20,7 +20,7 @@ use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
 
 use crate::client::mirror;
-use crate::{base64, legacy, outputs, shelf};
+use crate::{base64, legacy, outputs, raw, shelf};
 
 /// Which half of MCP's history a request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,7 @@ fn success(
 ) -> CallToolResult {
     let ToolOutput { mut value, structured, content, cost_usd, meta: own } = output;
     cost(meta, cost_usd);
-    if let Some(own) = own.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()) {
+    if let Some(own) = own.and_then(|own| raw::value(own.get())) {
         meta.insert("toolbay/meta".to_owned(), own);
     }
     // Some clients show the model only the text, some only the structured part: each must stand for itself.
@@ -216,8 +216,9 @@ fn success(
     let mut result = CallToolResult::success(blocks);
     let promised = entry.and_then(|entry| entry.def.output_schema.as_ref());
     result.structured_content =
-        structured.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).map(|value| {
-            let wrap = promised.map_or(!value.is_object(), |s| !legacy::is_object_schema(s.value()));
+        structured.and_then(|text| raw::value(text.get()).map(|value| (text, value))).map(|(text, value)| {
+            let is_object = text.get().trim_start().starts_with('{');
+            let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
             if wrap && era == Era::Legacy { legacy::wrap_value(value) } else { value }
         });
     result
@@ -272,7 +273,8 @@ pub(crate) fn cut_off() -> CallToolResult {
     failed(Fault::new(FaultKind::Cancelled, text))
 }
 
-fn failed(fault: Fault) -> CallToolResult {
+/// The answer to a call that did not run, or whose answer is lost.
+pub(crate) fn failed(fault: Fault) -> CallToolResult {
     let mut meta = MetaObject::new();
     let mut result = refusal(Failure::Fault(fault), &mut meta);
     result.meta = Some(meta);

@@ -128,6 +128,7 @@ impl Http {
         let files = Files::new(&serve);
         let auth = Auth::read(&serve, &fetch, None)?;
         let settings = Settings { names: Names::new(&serve, &listens), auth, serve };
+        let outboxes = server.outboxes();
         let state = State {
             // Its calls are waited for and cut off when this server ends, not another of the same tools.
             server: server.apart(),
@@ -136,7 +137,7 @@ impl Http {
             fetch,
             files: Mutex::new(files),
             connections: Arc::new(Connections::new()),
-            clients: Clients::default(),
+            clients: Clients::new(outboxes),
             failures: Failures::default(),
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),

@@ -19,6 +19,7 @@ use toolbay_core::view::{Filter, View};
 use crate::calls::Caller;
 use crate::connection::Connection;
 use crate::handed::Handed;
+use crate::outbox::OutboxSettings;
 use crate::seal::Seals;
 use crate::tasks::Tasks;
 
@@ -240,6 +241,11 @@ impl Server {
 
     pub(crate) fn pipeline(&self) -> &Pipeline {
         &self.shared.pipeline
+    }
+
+    /// What the outboxes of its clients have in common.
+    pub(crate) fn outboxes(&self) -> OutboxSettings {
+        OutboxSettings::of(self.pipeline())
     }
 
     pub(crate) fn seals(&self) -> &Seals {

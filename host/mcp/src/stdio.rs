@@ -27,6 +27,7 @@ use crate::lines::{Line, Lines};
 use crate::linger::{self, Lingering};
 use crate::lists::Lists;
 use crate::message::{self, Bad};
+use crate::outbox::Outbox;
 use crate::server::Server;
 
 use asked::Asked;
@@ -126,8 +127,10 @@ where
     let options = server.options();
     let asked = Arc::new(Asked::new(options.max_in_flight.saturating_add(MAX_OTHERS)));
     let lists = Arc::new(Lists::default());
+    let outbox = Arc::new(Outbox::new(server.outboxes()));
     let connection = server
         .connection(closed.clone())
+        .sending(&outbox)
         .listing(Arc::clone(&lists))
         .working_in(main.map(|main| Workers::new(main, Arc::clone(&asked))));
     let transport = Wire {
@@ -135,6 +138,7 @@ where
         out: Out::new(writer, lists),
         most: options.max_line_bytes,
         asked,
+        outbox,
         refusing: None,
         begun: false,
         drain: ends.drain,
@@ -173,6 +177,7 @@ struct Wire<R, W> {
     out: Out<W>,
     most: usize,
     asked: Arc<Asked>,
+    outbox: Arc<Outbox>,
     /// An answer of our own on its way out; kept here because `receive` may be dropped at any await.
     refusing: Option<BoxFuture<'static, io::Result<()>>>,
     /// Whether the request came that settles the era.
@@ -201,6 +206,7 @@ where
     /// The next message, or what is to be answered to what is none; `None` at the end.
     async fn next(&mut self) -> Option<Result<RxJsonRpcMessage<RoleServer>, Bad>> {
         self.asked.room().await;
+        self.outbox.drained().await;
         let line = match self.lines.next().await {
             Ok(line) => line,
             Err(error) => {
@@ -231,6 +237,7 @@ where
                     let error = ErrorData::invalid_request(text, None);
                     return Err(Bad::answer(error, Some(request.id.clone())));
                 }
+                self.outbox.expect(&request.id);
                 Ok(true)
             }
             JsonRpcMessage::Notification(told) => {
@@ -238,6 +245,7 @@ where
                     && let Some(id) = &cancelled.params.request_id
                 {
                     self.asked.cancelled(id);
+                    self.outbox.forget(id);
                 }
                 Ok(self.begun)
             }
@@ -264,7 +272,13 @@ where
             if let Bad::Answer(answer) = bad {
                 let (error, id) = *answer;
                 let refusal = ServerJsonRpcMessage::error(error, id);
-                self.refusing = Some(Box::pin(self.out.send(refusal)));
+                let (line, mut room) = (self.out.line(&refusal), self.outbox.permit());
+                let sent = self.out.send(line, &mut room);
+                self.refusing = Some(Box::pin(async move {
+                    let sent = sent.await;
+                    drop(room);
+                    sent
+                }));
             }
         }
     }
@@ -286,9 +300,14 @@ where
             JsonRpcMessage::Error(error) => error.id.clone(),
             _ => None,
         };
-        let (sent, asked) = (self.out.send(message), Arc::clone(&self.asked));
+        let line = self.out.line(&message);
+        drop(message);
+        let mut room =
+            id.as_ref().and_then(|id| self.outbox.take(id)).unwrap_or_else(|| self.outbox.permit());
+        let (sent, asked) = (self.out.send(line, &mut room), Arc::clone(&self.asked));
         async move {
             let sent = sent.await;
+            drop(room);
             id.iter().for_each(|id| asked.answered(id));
             sent
         }

@@ -29,6 +29,8 @@ pub const MAX_TASKS: usize = 64;
 pub const MAX_ALL_TASKS: usize = 1024;
 /// Bytes of results that are kept for one client.
 pub const MAX_TASK_BYTES: usize = 32 << 20;
+/// The same for all clients together: who may choose the names of sessions can choose many.
+const MAX_ALL_TASK_BYTES: usize = 128 << 20;
 /// How often a client should ask.
 const POLL: Duration = Duration::from_secs(1);
 /// Longest message of a status, in characters.
@@ -204,6 +206,10 @@ impl Tasks {
         let mut tasks = self.tasks();
         let of_owner = || tasks.values().filter(|task| task.owner == *owner);
         let bytes: usize = of_owner().map(|task| task.inner().bytes).sum();
+        let all: usize = tasks.values().map(|task| task.inner().bytes).sum();
+        if all >= MAX_ALL_TASK_BYTES {
+            return None;
+        }
         if tasks.len() >= MAX_ALL_TASKS || of_owner().count() >= MAX_TASKS || bytes >= MAX_TASK_BYTES {
             return None;
         }
@@ -225,18 +231,25 @@ impl Tasks {
     /// Keeps how a call ended.
     pub(crate) fn end(&self, task: &Task, result: Result<Value, ErrorData>) {
         let bytes = result.as_ref().map_or(0, |value| value.to_string().len());
-        let others: usize =
-            self.tasks().values().filter(|one| one.owner == task.owner).map(|one| one.inner().bytes).sum();
+        let tasks = self.tasks();
+        let count = |of: &dyn Fn(&Task) -> bool| {
+            tasks.values().filter(|one| of(one)).map(|one| one.inner().bytes).sum::<usize>()
+        };
+        let (others, all) = (count(&|one| one.owner == task.owner), count(&|_| true));
+        // With the lock on all: two that end at once see each other.
         let mut inner = task.inner();
         inner.stage = match result {
             _ if task.cancel.is_cancelled() => Stage::Cancelled,
-            Ok(Value::Object(result)) if others + bytes <= MAX_TASK_BYTES => {
+            Ok(Value::Object(result))
+                if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES =>
+            {
                 inner.bytes = bytes;
                 Stage::Done { result }
             }
             Ok(_) => {
                 let text = format!(
-                    "the result has {bytes} bytes, and {MAX_TASK_BYTES} are kept for all tasks of a client"
+                    "the result has {bytes} bytes; {MAX_TASK_BYTES} are kept for all tasks of a client, and \
+                     {MAX_ALL_TASK_BYTES} for all clients"
                 );
                 failed(&ErrorData::internal_error(text, None))
             }
@@ -249,6 +262,11 @@ impl Tasks {
     pub(crate) fn forget(&self, task: &Task) {
         task.cancel.cancel();
         self.tasks().remove(&task.name);
+    }
+
+    /// Bytes of a task's result; 0 where there is none.
+    pub(crate) fn bytes(&self, owner: &str, name: &str) -> u64 {
+        self.find(owner, name).map_or(0, |task| task.inner().bytes as u64)
     }
 
     /// Where a task is.

@@ -16,7 +16,7 @@ use toolbay_core::text::one_line;
 use crate::breaker::Breaker;
 use crate::capability::Capabilities;
 use crate::engine::Metering;
-use crate::instance::Bounds;
+use crate::instance::{Bounds, as_fault};
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
 
@@ -90,7 +90,7 @@ impl Availability {
             let guest = pre.instantiate_async(&mut *store).await?;
             guest.toolbay_plugin_availability().call_check(store, tool.as_str()).await
         });
-        let (said, _) = run.await;
+        let said = run.await.0.map_err(as_fault);
         pass.ended(said.as_ref().err().map(|fault| fault.kind));
         said
     }

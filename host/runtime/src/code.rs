@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::Admitted;
-use toolbay_core::fault::Fault;
+use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::Failure;
 use toolbay_core::limits::Limits;
 use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
@@ -24,7 +25,7 @@ use crate::engine::{self, Engine};
 use crate::engines::Linked;
 use crate::error::LoadError;
 use crate::foreign::{self, Entry, Foreign, Sections};
-use crate::instance::Bounds;
+use crate::instance::{Bounds, as_fault};
 use crate::state::{GuestState, Seal};
 
 /// The contract's package, and the version this host speaks.
@@ -237,8 +238,12 @@ impl Code {
         };
         let fault = |asked: &str| {
             let asked = asked.to_owned();
-            move |fault: Fault| {
-                LoadError::Metadata(format!("failed when asked for its {asked}: {}", fault.message))
+            move |failure: Failure| match as_fault(failure) {
+                // Not the plugin's fault: it may be asked again.
+                Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),
+                Fault { message, .. } => {
+                    LoadError::Metadata(format!("failed when asked for its {asked}: {message}"))
+                }
             }
         };
         let mut tools = Vec::new();

@@ -12,11 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use toolbay_core::invoke::onward::MAX_DEPTH;
 use toolbay_core::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
+use toolbay_core::memory::MemoryBudget;
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::error::HostError;
 use crate::turn::Turns;
+
+/// Bytes of a page of linear memory: a multiple of the system's.
+const PAGE: u64 = 64 << 10;
 
 /// A slice of time: how often a running guest gives way and looks at its deadline.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
@@ -88,6 +92,8 @@ pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
     pub(crate) metering: Metering,
     pub(crate) pooled: bool,
+    /// The memory of all guests of the host.
+    pub(crate) memory: MemoryBudget,
     /// Which makes time pass in it.
     ticker: Ticker,
 }
@@ -103,8 +109,13 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Makes an engine in which a ticker makes time pass.
-    pub(crate) fn new(limits: &HostLimits, metering: Metering, ticker: &Ticker) -> Result<Self, HostError> {
-        let (wasmtime, pooled) = match pooled(limits, metering) {
+    pub(crate) fn new(
+        limits: &HostLimits,
+        memory: &MemoryBudget,
+        metering: Metering,
+        ticker: &Ticker,
+    ) -> Result<Self, HostError> {
+        let (wasmtime, pooled) = match pooled(limits, memory, metering) {
             Ok(engine) => (engine, true),
             Err(error) => {
                 tracing::warn!(%error, "no instance pool; instances are allocated on demand");
@@ -112,12 +123,15 @@ impl Engine {
             }
         };
         ticker.tick_for(&wasmtime);
-        Ok(Self { wasmtime, metering, pooled, ticker: ticker.clone() })
+        Ok(Self { wasmtime, metering, pooled, memory: memory.clone(), ticker: ticker.clone() })
     }
 
     /// An engine that only compiles, and compiles the same: no pool, and no time passes.
     pub(crate) fn compiling(metering: Metering) -> Result<Self, HostError> {
-        Ok(Self { wasmtime: on_demand(metering)?, metering, pooled: false, ticker: Ticker::standing() })
+        // Its instances say what they are, and end.
+        let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
+        let wasmtime = on_demand(metering)?;
+        Ok(Self { wasmtime, metering, pooled: false, memory, ticker: Ticker::standing() })
     }
 
     /// Who computes.
@@ -132,10 +146,19 @@ fn on_demand(metering: Metering) -> Result<wasmtime::Engine, HostError> {
 
 /// The pool reserves address space for every slot; where that is not to be had (`RLIMIT_AS`, a small machine) this
 /// fails, and instances are allocated on demand: slower, otherwise the same.
-fn pooled(limits: &HostLimits, metering: Metering) -> wasmtime::Result<wasmtime::Engine> {
+fn pooled(
+    limits: &HostLimits,
+    memory: &MemoryBudget,
+    metering: Metering,
+) -> wasmtime::Result<wasmtime::Engine> {
+    let slots = slots(limits);
+    // What places that are free keep is on top of the budget: a quarter of it at most.
+    let most = memory.limit() / 4 / u64::from(slots) / PAGE * PAGE;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let engine = |scan, keep_resident| {
         let mut config = config(metering);
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits, scan, keep_resident)));
+        let pool = pool(slots, scan, most.min(keep_resident));
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         wasmtime::Engine::new(&config)
     };
     // Keeping many pages is a gain only where the kernel (Linux 6.7) can say which of them are dirty.
@@ -156,12 +179,16 @@ fn config(metering: Metering) -> Config {
     config
 }
 
-fn pool(limits: &HostLimits, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
+/// Instances that there may be at once.
+fn slots(limits: &HostLimits) -> u32 {
     // Those that call others are in the pool while they wait for them, beside those that have a place.
     let steps = u32::try_from(MAX_DEPTH).unwrap_or(u32::MAX);
     let slots = limits.parallel_calls.saturating_add(limits.callers().saturating_mul(steps));
     // And those that wait for another call.
-    let slots = slots.saturating_add(limits.warm_instances);
+    slots.saturating_add(limits.warm_instances)
+}
+
+fn pool(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(64 * slots)
@@ -272,8 +299,9 @@ mod tests {
     #[test]
     fn time_passes_in_all_engines_and_the_ticker_ends_with_the_last() {
         let ticker = Ticker::start().unwrap();
+        let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
         let engines = [Metering::Fuel, Metering::Time]
-            .map(|metering| Engine::new(&HostLimits::default(), metering, &ticker).unwrap());
+            .map(|metering| Engine::new(&HostLimits::default(), &memory, metering, &ticker).unwrap());
         let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());
         drop(ticker);
         for engine in engines {

@@ -8,7 +8,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolbay_core::limits::HostLimits;
+use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
+use toolbay_core::memory::MemoryBudget;
 use wasmtime::component::Linker;
 
 use crate::cache::{self, Cache};
@@ -35,6 +36,7 @@ impl std::fmt::Debug for Linked {
 #[derive(Debug)]
 pub(crate) struct Engines {
     limits: HostLimits,
+    memory: MemoryBudget,
     ticker: Ticker,
     cache: Option<Cache>,
     each: ByMetering<Arc<Linked>>,
@@ -50,17 +52,25 @@ impl Engines {
         cache: Option<(&Path, cache::Bounds)>,
     ) -> Result<Self, HostError> {
         let ticker = Ticker::start()?;
-        let engine = Engine::new(limits, usual, &ticker)?;
+        let memory = limits.guest_memory.unwrap_or(MAX_MEMORY_BYTES);
+        let memory = MemoryBudget::new("guest_memory", memory);
+        let engine = Engine::new(limits, &memory, usual, &ticker)?;
         let cache = cache.and_then(|(dir, bounds)| {
             Cache::open(dir, &engine, bounds)
                 .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
                 .ok()
         });
         let limits = limits.clone();
-        let this = Self { limits, ticker, cache, each: ByMetering::default(), making: Mutex::default() };
+        let this =
+            Self { limits, memory, ticker, cache, each: ByMetering::default(), making: Mutex::default() };
         let linked = this.link(engine)?;
         this.each.of(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
+    }
+
+    /// The memory of all guests, whichever engine they run in.
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.memory
     }
 
     /// The folder of the cache, for what does not depend on an engine.
@@ -78,7 +88,7 @@ impl Engines {
         match place.get() {
             Some(linked) => Ok(linked),
             None => {
-                let linked = self.link(Engine::new(&self.limits, metering, &self.ticker)?)?;
+                let linked = self.link(Engine::new(&self.limits, &self.memory, metering, &self.ticker)?)?;
                 Ok(place.get_or_init(|| Arc::new(linked)))
             }
         }

@@ -42,6 +42,7 @@ use crate::explain::{self, Explanation};
 use crate::installed::{Installed, Why};
 use crate::loader::check_listing;
 use crate::loading::LoadListener;
+use crate::machine;
 use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugin::{Plugin, Shared};
@@ -320,7 +321,8 @@ impl HostBuilder {
         let openapi = Sources::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
         let usual = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let cache = self.cache.as_deref().map(|dir| (dir, self.cache_bounds));
-        let engines = Engines::new(self.policy.host(), usual, cache)?;
+        let limits = machine::settled(self.policy.host());
+        let engines = Engines::new(&limits, usual, cache)?;
         let policy = Arc::new(self.policy);
         let mut services = Services::new(Arc::clone(&policy), self.state.as_deref(), self.state_wait)
             .map_err(HostError::Secrets)?;
@@ -352,7 +354,7 @@ impl HostBuilder {
             .with_events(self.events.clone())
             .with_interceptors(self.interceptors)
             .with_log(CallLog::new(self.call_log))
-            .with_host_limits(policy.host())
+            .with_host_limits(&limits)
             .with_spool(spool);
 
         if let Some(approver) = self.approver {
@@ -365,7 +367,7 @@ impl HostBuilder {
             descriptors: Descriptors::default(),
             resident: Resident::new(policy.host().code_bytes),
             warm: WarmInstances::new(policy.host()),
-            admission: Admission::new(policy.host().clone()),
+            admission: Admission::new(limits),
             folders,
             reads: Arc::new(ReadLog::default()),
         };

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::Failure;
 use toolbay_core::limits::{Limit, Limits, Usage};
 use toolbay_core::name::PluginId;
 use toolbay_core::text::one_line;
@@ -15,6 +16,8 @@ use wasmtime::{Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
+use crate::limiter::Refused;
+use crate::shortage;
 use crate::state::{GuestState, TooMuch};
 use crate::stdio::Sink;
 use crate::turn::Turn;
@@ -83,7 +86,7 @@ impl Bounds<'_> {
         &self,
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
-    ) -> impl Future<Output = (Result<R, Fault>, Usage)> {
+    ) -> impl Future<Output = (Result<R, Failure>, Usage)> {
         let mut store = self.store(state);
         async move { self.enter_store(&mut store, run).await }
     }
@@ -99,10 +102,10 @@ impl Bounds<'_> {
         &self,
         store: &mut Store<GuestState>,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
-    ) -> (Result<R, Fault>, Usage) {
+    ) -> (Result<R, Failure>, Usage) {
         let turn = Turn::new(self.engine.turns());
         if let Err(error) = self.bound(store, &turn) {
-            return (Err(Fault::new(FaultKind::Trap, error.to_string())), Usage::default());
+            return (Err(Failure::Host(error.to_string())), Usage::default());
         }
         let deadline = store.data().deadline;
         let mut running = Running { store, limits: self.limits, ended: false };
@@ -120,8 +123,8 @@ impl Bounds<'_> {
         }
         let result = match done {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.fault(&error, state)),
-            Err(ended) => Err(ended),
+            Ok(Err(error)) => Err(self.failure(&error, state)),
+            Err(ended) => Err(ended.into()),
         };
         (result, usage)
     }
@@ -141,6 +144,7 @@ impl Bounds<'_> {
 
     /// Sets every bound of an entry.
     fn bound(&self, store: &mut Store<GuestState>, turn: &Arc<Turn>) -> wasmtime::Result<()> {
+        store.data_mut().limiter.draw_on(&self.engine.memory);
         store.limiter(|state| &mut state.limiter);
         store.set_max_component_handles(self.limits.handles.saturating_mul(OWN_HANDLES));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
@@ -168,7 +172,36 @@ impl Bounds<'_> {
         Fault::by_limit(kind, &format!("`{}`: {what}", self.plugin), self.limits.hit(limit, self.plugin))
     }
 
-    /// Tells what ended a guest. The limits come first: a guest that was refused memory dies of something else.
+    /// Says what ended a guest. What the host lacked is not the guest's fault, whatever the guest died of.
+    fn failure(&self, error: &wasmtime::Error, state: &GuestState) -> Failure {
+        if let Some(lacked) = shortage::of_error(error) {
+            return self.host_lacks(&lacked);
+        }
+        if let Some(refused) = state.limiter.refused().filter(|_| may_be_for_want_of_memory(error)) {
+            return match refused {
+                Refused::System(reason) => self.host_lacks(reason),
+                Refused::Budget(bytes) => {
+                    let what = format!("the memory that `{}` asked for is not left", self.plugin);
+                    self.engine.memory.exhausted(&what, *bytes).into()
+                }
+                Refused::Limit(limit) => {
+                    self.by(FaultKind::OutOfMemory, "the memory it asked for was refused", *limit).into()
+                }
+            };
+        }
+        let fault = self.fault(error, state);
+        match shortage::now().filter(|_| fault.kind == FaultKind::Trap) {
+            Some(lacks) => self.host_lacks(&format!("no {lacks} are left")),
+            None => fault.into(),
+        }
+    }
+
+    fn host_lacks(&self, what: &str) -> Failure {
+        tracing::error!(plugin = %self.plugin, what, "the host lacks what a call needs");
+        Failure::Host(format!("`{}` could not run: {}", self.plugin, one_line(what, LAST_WORDS)))
+    }
+
+    /// Says what a guest did that ended it.
     fn fault(&self, error: &wasmtime::Error, state: &GuestState) -> Fault {
         if error.downcast_ref::<DeadlinePassed>().is_some() {
             return self.deadline();
@@ -179,9 +212,6 @@ impl Bounds<'_> {
             }
             Some(Trap::Interrupt) => return self.deadline(),
             _ => {}
-        }
-        if let Some(limit) = state.limiter.refused().filter(|_| may_be_for_want_of_memory(error)) {
-            return self.by(FaultKind::OutOfMemory, "the memory it asked for was refused", limit);
         }
         if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
             return self.by(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
@@ -224,6 +254,16 @@ impl Bounds<'_> {
         if dropped > 0 {
             tracing::warn!(target: "toolbay::guest", %plugin, stream, dropped, "more output than `stdio_bytes` keeps");
         }
+    }
+}
+
+/// The fault of an entry that is no call. The host's own failures are `busy` there: to ask again later may help, and no one
+/// counts them.
+pub(crate) fn as_fault(failure: Failure) -> Fault {
+    match failure {
+        Failure::Fault(fault) => fault,
+        Failure::Host(problem) => Fault::new(FaultKind::Busy, problem),
+        Failure::Refused(error) => Fault::new(FaultKind::BadOutput, error.message),
     }
 }
 

@@ -36,6 +36,7 @@ use crate::plugin::{Given, Origin, Plugin, Shared};
 use crate::reducer::PluginReducer;
 use crate::settings;
 use crate::tool::PluginTool;
+use crate::usual::UsualMemory;
 
 /// Bytes, and where they come from.
 #[derive(Debug)]
@@ -217,9 +218,9 @@ impl Loader {
         let mut bundle = Bundle::default();
         for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
-            let own = def.max_result_chars.map(u64::from);
-            let result_chars = own.into_iter().chain(limits.result_chars).min();
-            let args_bytes = limits.args_bytes;
+            let result_chars =
+                def.max_result_chars.map(u64::from).into_iter().chain(limits.result_chars).min();
+            let (args_bytes, result_bytes) = (limits.args_bytes, limits.result_bytes);
             let (granted, unavailable, mut under_profiles) =
                 self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut warn);
             let unavailable = unavailable.or_else(|| unset.clone());
@@ -239,6 +240,7 @@ impl Loader {
                 config: Arc::clone(&config),
                 entry: described.entry.clone(),
                 reuse,
+                usual_memory: UsualMemory::default(),
             };
             let asks = policy.asks_reason(Some((id, &invoker.name)));
             // The whole policy's settings, too: it may be another than when the host was made.
@@ -251,6 +253,7 @@ impl Loader {
                 under_profiles: Some(Arc::new(under_profiles)),
                 args_bytes,
                 result_chars,
+                result_bytes,
                 serial: policy.lane(id, &name),
                 cache: policy.cache(id, &name),
                 delivery,

@@ -16,7 +16,7 @@ use crate::breaker::Breaker;
 use crate::capability::Capabilities;
 use crate::code;
 use crate::engine::Metering;
-use crate::instance::Bounds;
+use crate::instance::{Bounds, as_fault};
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
 
@@ -64,7 +64,7 @@ impl PluginReducer {
         let reduced = match run.await.0 {
             Ok(None) => Ok(None),
             Ok(Some(answer)) => from_guest(answer).map(Some).map_err(|p| Fault::new(FaultKind::BadOutput, p)),
-            Err(fault) => Err(fault),
+            Err(failure) => Err(as_fault(failure)),
         };
         pass.ended(reduced.as_ref().err().map(|fault| fault.kind));
         reduced

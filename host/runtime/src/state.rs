@@ -108,8 +108,8 @@ impl GuestState {
 
     /// The same in the store of an instance that was used before. All of it is of the call that begins; only the memory that
     /// the guest has is counted on.
-    pub(crate) fn following(mut self, before: &Self) -> Self {
-        self.limiter.follow(&before.limiter);
+    pub(crate) fn following(mut self, before: &mut Self) -> Self {
+        self.limiter.follow(&mut before.limiter);
         self
     }
 

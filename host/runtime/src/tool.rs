@@ -26,6 +26,7 @@ use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
 use crate::state::{GuestState, Seal};
+use crate::usual::UsualMemory;
 use crate::warm::{Owner, Used};
 
 /// One tool of a plugin with what it may use.
@@ -40,6 +41,8 @@ pub(crate) struct PluginTool {
     pub(crate) entry: Entry,
     /// How many calls an instance answers; 0 and 1: one.
     pub(crate) reuse: u32,
+    /// What its calls take of the memory for guests.
+    pub(crate) usual_memory: UsualMemory,
 }
 
 impl Invoke for PluginTool {
@@ -136,12 +139,14 @@ impl PluginTool {
         let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, ctx.cancel()).await?;
         usage.queued_us = place.queued_us;
         ctx.spend(|spent| spent.queued_us = place.queued_us);
+        let memory = self.usual_memory.reserve(&self.plugin.shared, &self.limits, ctx).await?;
         // After the place: it may have opened while the call waited.
         let pass = self.breaker.pass()?;
         let seal = Seal::Call { folders: code.folders, program: command_line.as_ref() };
         // Too deep, there is no way on.
         let place = Held::of(place, onward.filter(|_| step.is_some()));
-        let state = self.state(ctx, seal, place.caller()).map_err(|e| Failure::Host(e.to_string()))?;
+        let mut state = self.state(ctx, seal, place.caller()).map_err(|e| Failure::Host(e.to_string()))?;
+        state.limiter.hold(memory);
         let bounds = Bounds {
             engine: code.engine(),
             plugin: &self.plugin.id,
@@ -160,10 +165,17 @@ impl PluginTool {
         *usage = Usage { args_bytes: usage.args_bytes, queued_us: usage.queued_us, ..used };
         let answer = result.and_then(|answer| {
             usage.result_bytes = size_of(&answer);
-            from_guest(answer).map_err(|problem| self.broken(&problem))
+            from_guest(answer).map_err(|problem| self.broken(&problem).into())
         });
-        pass.ended(answer.as_ref().err().map(|fault| fault.kind));
-        if let Some(Kept { owner, used }) = kept.filter(|_| answer.is_ok() && !ctx.cancel().is_cancelled()) {
+        self.usual_memory.note(usage.peak_memory_bytes);
+        match &answer {
+            Ok(_) => pass.ended(None),
+            Err(Failure::Fault(fault)) => pass.ended(Some(fault.kind)),
+            // It says nothing of the tool.
+            Err(Failure::Host(_) | Failure::Refused(_)) => drop(pass),
+        }
+        let keep = answer.is_ok() && !ctx.cancel().is_cancelled() && UsualMemory::leaves_room(shared);
+        if let Some(Kept { owner, used }) = kept.filter(|_| keep) {
             shared.warm.put(owner, used);
         }
         // Not before: the next call in this place is to know what became of this one.
@@ -186,13 +198,13 @@ impl PluginTool {
         state: GuestState,
         owner: Owner,
         kept: &mut Option<Kept>,
-    ) -> (Result<ToolResult, Fault>, Usage) {
+    ) -> (Result<ToolResult, Failure>, Usage) {
         let (name, args) = (self.name.as_str(), call.args());
         let shared = &self.plugin.shared;
         let (mut store, guest, calls) = match shared.warm.take(&owner) {
             Some(used) => {
                 let Used { mut store, guest, calls } = *used;
-                let state = state.following(store.data());
+                let state = state.following(store.data_mut());
                 *store.data_mut() = state;
                 (store, Some(guest), calls)
             }
@@ -219,7 +231,8 @@ impl PluginTool {
     /// Takes all of the call out of a store that is to wait for the next one.
     fn rest(&self, store: &mut Store<GuestState>) -> wasmtime::Result<()> {
         let nothing = Capabilities::sealed(self.plugin.id.clone(), Arc::clone(&self.limits));
-        let state = GuestState::new(Seal::Sealed, &self.limits, nothing)?.following(store.data());
+        let mut state = GuestState::new(Seal::Sealed, &self.limits, nothing)?.following(store.data_mut());
+        state.limiter.give_back();
         *store.data_mut() = state;
         // The callback holds the call's turn.
         store.epoch_deadline_trap();

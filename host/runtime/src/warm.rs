@@ -151,6 +151,14 @@ impl WarmInstances {
         }
     }
 
+    /// Ends the one that waits longest; returns whether there was one.
+    pub(crate) fn end_oldest(&self) -> bool {
+        let mut inner = self.inner();
+        let oldest = (!inner.waiting.is_empty()).then(|| inner.waiting.remove(0));
+        drop(inner);
+        oldest.is_some()
+    }
+
     /// Ends those whose owner is gone, and those that have waited too long.
     pub(crate) fn sweep(&self) {
         let gone = self.inner().outdated(self.idle);

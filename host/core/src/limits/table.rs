@@ -92,6 +92,7 @@ fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
         invocations_at_once = l.invocations_at_once.to_string();
         concurrency = l.concurrency.to_string();
         result_chars = chars.map_or_else(|| "none".to_owned(), |chars| chars.to_string());
+        result_bytes = show_bytes(l.result_bytes);
     }
     .to_vec()
 }
@@ -121,6 +122,9 @@ pub fn of_host(host: &HostLimits) -> Vec<LimitRow> {
             ("parallel_calls", l.parallel_calls.to_string()),
             ("queued_calls", l.queued_calls.to_string()),
             ("queue_timeout", show_duration(l.queue_timeout)),
+            ("guest_memory", l.guest_memory.map_or_else(|| "auto".to_owned(), show_bytes)),
+            ("result_memory", l.result_memory.map_or_else(|| "auto".to_owned(), show_bytes)),
+            ("outbox_bytes", show_bytes(l.outbox_bytes)),
             ("http_connections", l.http_connections.to_string()),
             ("processes", l.processes.to_string()),
             ("compile_timeout", show_duration(l.compile_timeout)),

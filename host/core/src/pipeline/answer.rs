@@ -25,22 +25,25 @@ impl Way {
         let session = &batch.turn.session;
         let Some((key, keep)) = self.key(entry, ctx) else {
             let result = self.invoke(batch, entry, call, ctx).await;
-            return self.take(entry, result);
+            return self.take(batch, entry, result).await;
         };
         if let Some((output, age)) = session.cached(&key, &entry.def, keep) {
             self.cached = Some(age);
-            return Ok(output);
+            let output = Ok(output);
+            self.count(batch, entry, &output).await?;
+            return output;
         }
         let result = self.invoke(batch, entry, call, ctx).await;
-        let output = self.take(entry, result)?;
+        let output = self.take(batch, entry, result).await?;
         session.keep(&batch.gates.session, key, &entry.def, &output);
         Ok(output)
     }
 
     /// Checks and redacts an answer, and notes what it cost. The one place through which all passes that a tool says; a
     /// reducer comes after it.
-    pub(super) fn take(
+    pub(super) async fn take(
         &mut self,
+        batch: Batch<'_>,
         entry: &Entry,
         answer: Result<ToolOutput, Failure>,
     ) -> Result<ToolOutput, Failure> {
@@ -49,6 +52,8 @@ impl Way {
             Err(Failure::Refused(error)) => error.cost_usd,
             Err(Failure::Fault(_) | Failure::Host(_)) => None,
         };
+        // First of all: nothing else is done with what there is no room for.
+        self.count(batch, entry, &answer).await?;
         let checked = answer.and_then(|output| {
             check_output(&entry.def, &output)?;
             Ok(output)
@@ -72,6 +77,7 @@ impl Way {
             Some(lane) => Some(batch.pipeline.lanes.enter(lane, ctx.cancel()).await?),
             None => None,
         };
+        self.reserve(batch, entry, ctx).await?;
         let invoked = match self.onto.as_ref().map(|onto| onto.way(batch, ctx)) {
             Some(onward) => entry.invoker.invoke_with(call, ctx, onward),
             None => entry.invoker.invoke(call, ctx),

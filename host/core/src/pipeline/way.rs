@@ -7,6 +7,7 @@ use super::Batch;
 use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use super::inner::Onto;
+use super::results::Reserved;
 use crate::budget;
 use crate::call::CallContext;
 use crate::canonical::Digest;
@@ -57,6 +58,8 @@ pub(super) struct Way {
     pub(super) unreduced: Option<String>,
     /// What it may call, and what became of it.
     pub(super) onto: Option<Onto>,
+    /// The memory that its result holds.
+    pub(super) memory: Option<Reserved>,
 }
 
 impl Way {
@@ -103,12 +106,13 @@ impl Way {
             outer.heard_others();
         }
         let mut outgoing = Outgoing::new(self, batch, &ctx.tool, budget);
-        let result = outgoing.deliver(result).await;
+        let mut result = outgoing.deliver(result).await;
         let Outgoing { mark, cut_from, kept, unreduced_after_all, .. } = outgoing;
         (self.mark, self.cut_from, self.kept) = (mark, cut_from, kept);
         if unreduced_after_all {
             self.reducer = Some("kept");
         }
+        self.settle(&mut result);
         result
     }
 
@@ -146,7 +150,7 @@ impl Way {
         let (call, answer) =
             if intercepted { Box::pin(self.before(batch, held, call, ctx)).await? } else { (call, None) };
         let mut answer = match answer {
-            Some(answer) => self.take(entry, answer.map_err(Failure::from)),
+            Some(answer) => self.take(batch, entry, answer.map_err(Failure::from)).await,
             // A result of before; its turn in the lane; the tool itself.
             None => self.answer(batch, entry, &call, ctx).await,
         };

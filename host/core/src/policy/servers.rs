@@ -11,7 +11,7 @@ use url::Url;
 use super::Policy;
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
-use crate::limits::MAX_TIMEOUT;
+use crate::limits::{MAX_TIMEOUT, read_bytes_option};
 use crate::mcp_server::{
     Child, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, Endpoint, MAX_SERVER_NAME, McpServer, Place, Protocol,
     SecretHeader, ToolRules,
@@ -70,6 +70,8 @@ pub(super) struct ServerSection {
     start_timeout: Option<String>,
     permission: Option<Action>,
     max_result_chars: Option<u64>,
+    #[serde(default, deserialize_with = "read_bytes_option")]
+    max_result_bytes: Option<u64>,
     #[serde(default)]
     results: Delivery,
     reduce: Option<String>,
@@ -84,6 +86,8 @@ struct ToolSection {
     permission: Option<Action>,
     timeout: Option<String>,
     max_result_chars: Option<u64>,
+    #[serde(default, deserialize_with = "read_bytes_option")]
+    max_result_bytes: Option<u64>,
     #[serde(default)]
     results: Delivery,
     reduce: Option<String>,
@@ -138,6 +142,7 @@ impl ServerSection {
                 permission: self.permission,
                 timeout: None,
                 max_result_chars: self.max_result_chars,
+                max_result_bytes: self.max_result_bytes,
                 results: self.results,
                 reduce: self.reduce,
             },
@@ -299,6 +304,7 @@ impl ToolSection {
             permission: self.permission,
             timeout: timeout.map_err(|e| format!("`timeout`: {e}"))?,
             max_result_chars: self.max_result_chars,
+            max_result_bytes: self.max_result_bytes,
             results: self.results,
             reduce: self.reduce.clone(),
         })

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use crate::delivery::Delivery;
 use crate::invoke::Invoke;
-use crate::limits::Limits;
+use crate::limits::{DEFAULT_RESULT_BYTES, Limits};
 use crate::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::offer::Offers;
 use crate::reason;
@@ -67,6 +68,8 @@ pub struct Entry {
     pub args_bytes: u64,
     /// Longest `value`, in characters: the operator's and the author's bounds together.
     pub result_chars: Option<u64>,
+    /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    pub result_bytes: u64,
     /// The lane of a tool that must not run beside itself: calls of all tools with the same one run one after the other,
     /// whoever makes them. Usually the tool's name.
     pub serial: Option<Arc<str>>,
@@ -103,6 +106,31 @@ pub struct Derived {
     /// As its source has it, before the settings.
     pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
     form: Form,
+    answers: Arc<AnswerSizes>,
+}
+
+/// How large the answers of a tool were, in bytes. All copies of an entry have the same.
+#[derive(Debug)]
+struct AnswerSizes {
+    /// Beside their texts.
+    beside_text: AtomicU64,
+    /// In all.
+    whole: AtomicU64,
+}
+
+impl Default for AnswerSizes {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self { beside_text: AtomicU64::new(u64::MAX), whole: AtomicU64::new(0) }
+    }
+}
+
+/// The expectation follows a larger answer at once. A few small ones say little: after 64 of them, an eighth is left.
+fn expect(expected: &AtomicU64, known: u64, bytes: u64) {
+    let next = bytes.max(known - known / 32);
+    if next != known {
+        expected.store(next, Ordering::Relaxed);
+    }
 }
 
 /// What somebody made of an entry and keeps as long as it lasts. A copy of the entry may become another one, so it begins
@@ -143,6 +171,7 @@ impl Entry {
             under_profiles: None,
             args_bytes: Limits::default().args_bytes,
             result_chars: None,
+            result_bytes: DEFAULT_RESULT_BYTES,
             serial: None,
             cache: None,
             delivery: Delivery::default(),
@@ -153,6 +182,32 @@ impl Entry {
             check: None,
             reducer: None,
         }
+    }
+
+    /// Bytes that its next result is likely to have beside its text. Before the first one, `result_bytes`; 0 where that is
+    /// no more than the default, which is too little to plan for.
+    #[must_use]
+    pub fn expected_result_bytes(&self) -> u64 {
+        if self.result_bytes <= DEFAULT_RESULT_BYTES {
+            return 0;
+        }
+        self.derived.answers.beside_text.load(Ordering::Relaxed).min(self.result_bytes)
+    }
+
+    /// Bytes that its next answer is likely to have, with the text before it is cut; 0 where that is too little to plan for.
+    pub(crate) fn expected_answer_bytes(&self) -> u64 {
+        let whole = self.derived.answers.whole.load(Ordering::Relaxed);
+        let whole = if whole <= 2 * DEFAULT_RESULT_BYTES { 0 } else { whole };
+        whole.max(self.expected_result_bytes())
+    }
+
+    /// Notes how large an answer was, beside its text and in all.
+    pub(crate) fn note_answer(&self, beside_text: u64, whole: u64) {
+        let sizes = &self.derived.answers;
+        if self.result_bytes > DEFAULT_RESULT_BYTES {
+            expect(&sizes.beside_text, self.expected_result_bytes(), beside_text);
+        }
+        expect(&sizes.whole, sizes.whole.load(Ordering::Relaxed), whole);
     }
 
     /// The same tool, whose callers are asked for the reason of each call ([`crate::reason`]); as it was, if it has an

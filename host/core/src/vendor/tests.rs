@@ -29,6 +29,7 @@ fn add() -> Value {
 
 fn delivered(id: &str, result: Result<ToolOutput, Failure>) -> Delivered {
     Delivered {
+        memory: None,
         call_id: id.into(),
         tool: "p__add".to_owned(),
         through: None,

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolbay_core::delivery::Delivery;
+use toolbay_core::limits::DEFAULT_RESULT_BYTES;
 use toolbay_core::mcp_server::{McpServer, Place, ToolRules};
 use toolbay_core::name::QualifiedName;
 use toolbay_core::outside::Outside;
@@ -192,7 +193,9 @@ pub(super) fn effects(server: &McpServer) -> Effects {
 /// tools of the host: only the server's own section can say otherwise.
 pub(super) fn dress(entry: Entry, rules: &ToolRules) -> Entry {
     let marked = Delivery { untrusted: Some(true), ..Delivery::default() };
-    Entry { result_chars: rules.max_result_chars, delivery: rules.results.or(marked), ..entry }
+    let result_bytes = rules.max_result_bytes.unwrap_or(DEFAULT_RESULT_BYTES);
+    let delivery = rules.results.or(marked);
+    Entry { result_chars: rules.max_result_chars, result_bytes, delivery, ..entry }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response, StatusCode};
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -19,6 +20,7 @@ use toolbay_core::serve::ServeLimits;
 
 use super::answer;
 use super::clients::Share;
+use crate::{outbox, raw};
 
 /// Pieces of a response that are sent without a look at whether it is to end: what comes at once is soon over.
 const MAX_AT_ONCE: u32 = 16;
@@ -125,15 +127,43 @@ pub(super) struct Holding<T> {
     ends: Option<BoxFuture<'static, ()>>,
     /// Pieces that came one after the other without a wait.
     at_once: u32,
+    /// Holds the client's room for each piece until it is written.
+    response: Arc<outbox::Response>,
     _held: T,
 }
 
 impl<T> Holding<T> {
     /// What ends it early is asked only where it comes in pieces: what is whole is on its way.
-    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
-        let is_whole = HttpBody::size_hint(&inner).exact().is_some();
-        let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
-        Self { inner, ends, at_once: 0, _held: held }
+    pub(super) fn new(
+        inner: Body,
+        ends: impl Future<Output = ()> + Send + 'static,
+        response: Arc<outbox::Response>,
+        held: T,
+    ) -> Self {
+        let size = HttpBody::size_hint(&inner).exact();
+        let ends: Option<BoxFuture<'static, ()>> = size.is_none().then(|| Box::pin(ends) as _);
+        // Its length is told before it is written, and must be that of what is written.
+        let inner = match size {
+            Some(size) if size >= raw::LEAST as u64 => restored(inner),
+            Some(_) | None => inner,
+        };
+        Self { inner, ends, at_once: 0, response, _held: held }
+    }
+}
+
+/// A body that is there as a whole, with its texts as JSON.
+fn restored(body: Body) -> Body {
+    match body.collect().now_or_never() {
+        Some(Ok(whole)) => raw::restored(whole.to_bytes()).into(),
+        Some(Err(_)) | None => Body::empty(),
+    }
+}
+
+type Piece = Option<Result<Frame<Bytes>, axum::Error>>;
+
+impl<T> Holding<T> {
+    fn held(&self, piece: Piece) -> Piece {
+        piece.map(|frame| frame.map(|frame| frame.map_data(|data| self.response.piece(data))))
     }
 }
 
@@ -148,7 +178,7 @@ impl<T: Unpin> HttpBody for Holding<T> {
         let piece = (self.at_once < MAX_AT_ONCE).then(|| Pin::new(&mut self.inner).poll_frame(cx));
         if let Some(Poll::Ready(piece)) = piece {
             self.at_once += 1;
-            return Poll::Ready(piece);
+            return Poll::Ready(self.held(piece));
         }
         self.at_once = 0;
         if self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
@@ -156,7 +186,10 @@ impl<T: Unpin> HttpBody for Holding<T> {
         }
         match piece {
             Some(_) => Poll::Pending,
-            None => Pin::new(&mut self.inner).poll_frame(cx),
+            None => {
+                let piece = std::task::ready!(Pin::new(&mut self.inner).poll_frame(cx));
+                Poll::Ready(self.held(piece))
+            }
         }
     }
 

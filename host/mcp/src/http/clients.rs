@@ -11,11 +11,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolbay_core::serve::ServeLimits;
 
+use crate::outbox::{Outbox, OutboxSettings};
+
 /// All clients that are remembered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clients {
     all: Mutex<HashMap<Arc<str>, Arc<Client>>>,
     takes: Takes,
+    outboxes: OutboxSettings,
 }
 
 /// One client.
@@ -23,6 +26,8 @@ pub(super) struct Clients {
 pub(super) struct Client {
     /// A name that no other has.
     pub(super) name: Arc<str>,
+    /// Its answers that it has not read.
+    pub(super) outbox: Arc<Outbox>,
     pace: Mutex<Pace>,
     takes: Takes,
 }
@@ -120,6 +125,11 @@ impl Takes {
 }
 
 impl Clients {
+    /// Nobody yet; each gets an outbox of this kind.
+    pub(super) fn new(outboxes: OutboxSettings) -> Self {
+        Self { all: Mutex::default(), takes: Takes::default(), outboxes }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Client>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,6 +151,7 @@ impl Clients {
         }
         let client = Arc::new(Client {
             name: Arc::clone(name),
+            outbox: Arc::new(Outbox::new(self.outboxes.clone())),
             pace: Mutex::new(Pace { next: now, used: now }),
             takes: Takes::default(),
         });
@@ -253,7 +264,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_has_its_share_and_no_more() {
-        let (clients, limits) = (Clients::default(), limits());
+        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
         let a = clients.get(&"a".into(), &limits).unwrap();
         let b = clients.get(&"b".into(), &limits).unwrap();
         let share = |client: &Client| clients.share(client, Kind::Request, &limits);
@@ -271,7 +282,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_grows_has_the_same_two_bounds_and_gives_back_all_of_it() {
-        let (clients, limits) = (Clients::default(), limits());
+        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
         let (a, b) = (clients.get(&"a".into(), &limits).unwrap(), clients.get(&"b".into(), &limits).unwrap());
         let (mut of_a, mut of_b) =
             (clients.nothing(&a, Kind::BodyBytes), clients.nothing(&b, Kind::BodyBytes));
@@ -287,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_s_worth_may_come_at_once_and_then_one_after_the_other() {
-        let (clients, limits) = (Clients::default(), limits());
+        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
         let client = clients.get(&"a".into(), &limits).unwrap();
         assert!((0..10).all(|_| client.pace(&limits).is_ok()));
         let early = client.pace(&limits).unwrap_err();

@@ -20,6 +20,7 @@ use super::endpoints::Endpoint;
 use super::route::Source;
 use super::{Settings, State, answer, route};
 use crate::auth::{self, Caller, Refusal, Standing};
+use crate::outbox;
 
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
@@ -120,10 +121,17 @@ impl Front<'_> {
             let text = "the server is about to end";
             return Err(Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, answer::SOON)));
         }
+        if !client.outbox.drained_in_time().await {
+            let text = "the client has not read the answers to its earlier requests; to allow more: [host] \
+                        outbox_bytes = …";
+            return Err(Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, answer::SOON)));
+        }
         // Before its body is read: who sends slowly uses up its own share.
         let kind = kind(&parts);
         let share = self.state.clients.share(&client, kind, limits);
         let share = Arc::new(share.map_err(|full| Box::new(answer::full(full)))?);
+        let written = Arc::new(outbox::Response::new(Arc::clone(&client.outbox)));
+        parts.extensions.insert(Arc::clone(&written));
         let response = {
             // Pinned where it is made: it is large.
             let mut answering = pin!(async {
@@ -155,7 +163,7 @@ impl Front<'_> {
             return Err(Box::new(answer::over()));
         }
         let ends = self.ends(kind, standing);
-        Ok(response.map(|body| Body::new(Holding::new(body, ends, (share, working)))))
+        Ok(response.map(|body| Body::new(Holding::new(body, ends, written, (share, working)))))
     }
 
     /// Who it is; may they do this?

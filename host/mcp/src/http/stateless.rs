@@ -97,6 +97,7 @@ impl Stateless {
 mod tests {
     use super::*;
     use crate::http::clients::{Clients, Kind};
+    use crate::outbox::OutboxSettings;
     use std::time::Duration;
 
     struct Shelf {
@@ -112,7 +113,7 @@ mod tests {
                 session_age: Duration::from_secs(100),
                 ..ServeLimits::default()
             };
-            Self { clients: Clients::default(), kept: Stateless::default(), limits }
+            Self { clients: Clients::new(OutboxSettings::roomy()), kept: Stateless::default(), limits }
         }
 
         fn session(&self, client: &str, name: &str) -> Arc<Session> {

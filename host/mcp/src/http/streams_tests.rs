@@ -18,6 +18,7 @@ use toolbay_core::serve::ServeLimits;
 use super::clients::{Clients, Kind};
 use super::line::{Kept, Line, place};
 use super::streams::{Refused, Streams};
+use crate::outbox::OutboxSettings;
 
 const RETRY: Option<Duration> = Some(Duration::from_secs(3));
 
@@ -151,7 +152,8 @@ async fn who_sends_waits_for_who_reads_and_for_nobody_else() {
         tokio::task::yield_now().await;
     }
     assert!(!sender.is_finished());
-    let (clients, none) = (Clients::default(), ServeLimits { kept_bytes: 0, ..ServeLimits::default() });
+    let (clients, none) =
+        (Clients::new(OutboxSettings::roomy()), ServeLimits { kept_bytes: 0, ..ServeLimits::default() });
     assert!(!line.leave(reader, || kept(&clients, &none)));
     tokio::time::timeout(Duration::from_secs(20), sender).await.unwrap().unwrap();
     assert_eq!(clients.count(Kind::KeptBytes), 0);
@@ -159,7 +161,8 @@ async fn who_sends_waits_for_who_reads_and_for_nobody_else() {
 
 #[tokio::test]
 async fn what_comes_for_who_has_left_is_kept_but_for_how_far_it_is() {
-    let (streams, clients, limits) = (Streams::new(RETRY), Clients::default(), ServeLimits::default());
+    let (streams, clients, limits) =
+        (Streams::new(RETRY), Clients::new(OutboxSettings::roomy()), ServeLimits::default());
     let (line, reader) = begun(&streams, 1);
     assert_eq!(drain(&line, reader).0, ["0/0"]);
     streams.tell(progress("1", 1.0)).await;
@@ -194,7 +197,8 @@ async fn who_comes_back_takes_the_place_of_who_read_before_and_gets_what_was_on_
 
 #[tokio::test]
 async fn the_stream_of_a_session_has_many_readers_and_each_message_goes_to_one() {
-    let (streams, clients, limits) = (Streams::new(RETRY), Clients::default(), ServeLimits::default());
+    let (streams, clients, limits) =
+        (Streams::new(RETRY), Clients::new(OutboxSettings::roomy()), ServeLimits::default());
     for _ in 0..40 {
         streams.tell(changed()).await;
     }

@@ -1,48 +1,84 @@
 //! What goes out: one message a line, one after the other.
+//!
+//! A message becomes bytes before it waits for others to be written: as the library's values it would take many times the
+//! memory.
 
 use std::io;
 use std::sync::Arc;
 
-use futures_util::SinkExt;
 use rmcp::RoleServer;
 use rmcp::model::JsonRpcMessage;
 use rmcp::service::TxJsonRpcMessage;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
-use tokio_util::bytes::{BufMut, BytesMut};
-use tokio_util::codec::{Encoder, FramedWrite};
+use tokio_util::bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::lists::Lists;
+use crate::outbox::Permit;
+use crate::raw;
+
+/// Largest buffer that is kept for the next message, in bytes.
+const KEPT_BUFFER: usize = 256 << 10;
 
 /// Where messages go.
 #[derive(Debug)]
 pub(super) struct Out<W> {
+    lists: Arc<Lists>,
+    /// In which messages become bytes.
+    buffer: BytesMut,
     /// `None` once it is closed.
-    writer: Arc<Mutex<Option<FramedWrite<W, Wording>>>>,
+    writer: Arc<Mutex<Option<Writer<W>>>>,
 }
 
-/// Messages as lines.
+/// The pipe.
 #[derive(Debug)]
-struct Wording {
-    lists: Arc<Lists>,
+struct Writer<W> {
+    inner: W,
+    /// What is left of a line that was begun.
+    begun: Bytes,
 }
 
 impl<W: AsyncWrite + Send + Unpin + 'static> Out<W> {
     pub(super) fn new(writer: W, lists: Arc<Lists>) -> Self {
-        let writer = FramedWrite::new(writer, Wording { lists });
-        Self { writer: Arc::new(Mutex::new(Some(writer))) }
+        let writer = Writer { inner: writer, begun: Bytes::new() };
+        Self { lists, buffer: BytesMut::new(), writer: Arc::new(Mutex::new(Some(writer))) }
     }
 
-    /// Sends one message. Whoever drops the future before its end has sent the whole message or nothing of it: what is begun
-    /// goes out with the next one.
+    /// A message as a line.
+    pub(super) fn line(&mut self, message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Bytes> {
+        let page = match message {
+            JsonRpcMessage::Response(response) => self.lists.take(&response.id),
+            _ => None,
+        };
+        let buffer = &mut self.buffer;
+        buffer.clear();
+        match page {
+            Some(page) => {
+                page.write(&serde_json::to_vec(message)?, buffer).ok_or(io::ErrorKind::InvalidData)?;
+            }
+            None => serde_json::to_writer(buffer.writer(), message)?,
+        }
+        buffer.put_u8(b'\n');
+        let line = raw::restored(buffer.split().freeze());
+        if self.buffer.capacity() > KEPT_BUFFER || line.len() > KEPT_BUFFER {
+            self.buffer = BytesMut::new();
+        }
+        Ok(line)
+    }
+
+    /// Sends one line, for which there is room. Whoever drops the future before its end has sent the whole line or nothing
+    /// of it: what is begun goes out with the next one.
     pub(super) fn send(
         &self,
-        message: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        line: io::Result<Bytes>,
+        room: &mut Permit,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static + use<W> {
+        room.sends(line.as_ref().map_or(0, |line| line.len() as u64));
         let writer = Arc::clone(&self.writer);
         async move {
+            let line = line?;
             match &mut *writer.lock().await {
-                Some(writer) => writer.send(message).await,
+                Some(writer) => writer.write(line).await,
                 None => Err(io::ErrorKind::NotConnected.into()),
             }
         }
@@ -51,27 +87,30 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Out<W> {
     /// Sends nothing more.
     pub(super) async fn close(&self) -> io::Result<()> {
         match self.writer.lock().await.take() {
-            Some(mut writer) => writer.close().await,
+            Some(mut writer) => {
+                writer.finish().await?;
+                writer.inner.shutdown().await
+            }
             None => Ok(()),
         }
     }
 }
 
-impl Encoder<TxJsonRpcMessage<RoleServer>> for Wording {
-    type Error = io::Error;
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    async fn write(&mut self, line: Bytes) -> io::Result<()> {
+        self.finish().await?;
+        self.begun = line;
+        self.finish().await?;
+        self.inner.flush().await
+    }
 
-    fn encode(&mut self, message: TxJsonRpcMessage<RoleServer>, buffer: &mut BytesMut) -> io::Result<()> {
-        let page = match &message {
-            JsonRpcMessage::Response(response) => self.lists.take(&response.id),
-            _ => None,
-        };
-        match page {
-            Some(page) => {
-                page.write(&serde_json::to_vec(&message)?, buffer).ok_or(io::ErrorKind::InvalidData)?;
+    async fn finish(&mut self) -> io::Result<()> {
+        while !self.begun.is_empty() {
+            match self.inner.write(&self.begun).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.begun.advance(written),
             }
-            None => serde_json::to_writer(buffer.writer(), &message)?,
         }
-        buffer.put_u8(b'\n');
         Ok(())
     }
 }

@@ -246,6 +246,7 @@ fn entry(
         under_profiles: Some(Arc::new(under_profiles)),
         args_bytes: limits.args_bytes,
         result_chars: limits.result_chars,
+        result_bytes: limits.result_bytes,
         serial: section.lane(&tool),
         cache: section.cache(&tool),
         delivery: section.results(&tool).or(policy.results()),

@@ -1,7 +1,7 @@
 //! What an unread stderr costs: the latency of one plugin beside another that logs without end, in `toolbay serve` whose
 //! stderr nobody reads, as a ratio to the same server whose stderr is read.
 //!
-//! `cargo bench --bench all -- unread`. Target: the quiet plugin's p99 is at most twice as high.
+//! `cargo bench --bench all -- unread_stderr`. Target: the quiet plugin's p99 is at most twice as high.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
