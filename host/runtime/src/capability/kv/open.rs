@@ -33,7 +33,9 @@ const TURN: &str = "kv.wanted";
 pub(super) enum Problem {
     /// Another process holds it.
     InUse,
-    /// The file or the folder is not as it must be, or the storage failed.
+    /// The disk is full or fails, or the file may not be opened. Nothing is wrong with what is in it.
+    Io(String),
+    /// The file or the folder is not as it must be.
     Storage(String),
 }
 
@@ -42,12 +44,19 @@ impl From<Error> for Problem {
         match error {
             Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
             Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::InUse,
+            Error::Io(error) => Self::Io(error.to_string()),
+            // What came of an error of the disk; the file is opened again.
+            Error::PreviousIo => Self::Io(Error::PreviousIo.to_string()),
             other => Self::Storage(other.to_string()),
         }
     }
 }
 
 impl Problem {
+    fn io(path: &Path, what: &str, error: &io::Error) -> Self {
+        Self::Io(format!("`{}` {what}: {error}", path.display()))
+    }
+
     fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::Storage(format!("`{}` {problem}", path.display()))
     }
@@ -169,6 +178,9 @@ fn open_shared(path: &Path) -> Result<Database, Problem> {
             Err(error) => {
                 return Err(match Problem::from(Error::from(error)) {
                     Problem::InUse => Problem::InUse,
+                    Problem::Io(problem) => {
+                        Problem::Io(format!("`{}` can not be opened: {problem}", path.display()))
+                    }
                     Problem::Storage(problem) => Problem::new(path, format!("can not be opened: {problem}")),
                 });
             }
@@ -183,8 +195,8 @@ fn identity_of(meta: &Metadata) -> (u64, u64) {
 /// The state of plugins is this user's alone: others must not read or plant it.
 fn make_folder(dir: &Path) -> Result<(), Problem> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| Problem::new(dir, format!("can not be made: {e}")))?;
-    let meta = std::fs::metadata(dir).map_err(|e| Problem::new(dir, e))?;
+    made.map_err(|e| Problem::io(dir, "can not be made", &e))?;
+    let meta = std::fs::metadata(dir).map_err(|e| Problem::io(dir, "can not be looked at", &e))?;
     trusted(&meta).map_err(|problem| Problem::new(dir, problem))
 }
 
@@ -198,8 +210,8 @@ fn open_file(path: &Path) -> Result<File, Problem> {
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
-        .map_err(|e| Problem::new(path, format!("can not be opened: {e}")))?;
-    let meta = file.metadata().map_err(|e| Problem::new(path, e))?;
+        .map_err(|e| Problem::io(path, "can not be opened", &e))?;
+    let meta = file.metadata().map_err(|e| Problem::io(path, "can not be looked at", &e))?;
     if !meta.is_file() {
         return Err(Problem::new(path, "is not a file"));
     }
