@@ -28,6 +28,7 @@ use self::inner::Outer;
 use self::record::Open;
 use self::way::Way;
 use crate::audit::AuditSink;
+use crate::audit_policy::AuditPolicy;
 use crate::call::{ToolCall, TurnContext};
 use crate::call_log::CallLog;
 use crate::canonical::Digest;
@@ -113,6 +114,8 @@ pub struct Gates {
     pub session: SessionLimits,
     /// How results are given out where a tool's own settings leave something open.
     pub delivery: Delivery,
+    /// Whether calls need the audit, and which of them have a line before they run.
+    pub audit: AuditPolicy,
 }
 
 /// Runs batches. Holds nothing of a session. All clones are one, but for what `with_…` changes.
@@ -144,6 +147,18 @@ impl Pipeline {
             lanes: Lanes::new(&HostLimits::default()),
             spool: None,
         }
+    }
+
+    /// Where calls are recorded.
+    #[must_use]
+    pub fn audit(&self) -> &Arc<dyn AuditSink> {
+        &self.audit
+    }
+
+    /// Whether the policy refuses calls that cannot be recorded.
+    #[must_use]
+    pub fn requires_audit(&self) -> bool {
+        self.gates.load().audit.required
     }
 
     /// The same pipeline, which takes the values of secrets out of results, progress and records.

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit_policy::AuditPolicy;
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
@@ -50,6 +51,7 @@ pub struct Policy {
     results: Delivery,
     toolcall_reason: Option<bool>,
     serve: Serve,
+    audit: AuditPolicy,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -164,6 +166,7 @@ impl Policy {
             results: Delivery::default(),
             toolcall_reason: None,
             serve: Serve::default(),
+            audit: AuditPolicy::default(),
             programs: BTreeMap::new(),
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
@@ -256,6 +259,12 @@ impl Policy {
     #[must_use]
     pub fn serve(&self) -> &Serve {
         &self.serve
+    }
+
+    /// Whether calls need the audit, and how much of it is kept.
+    #[must_use]
+    pub fn audit(&self) -> &AuditPolicy {
+        &self.audit
     }
 
     /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.

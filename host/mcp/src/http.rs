@@ -25,6 +25,7 @@ mod line;
 mod names;
 mod nobody;
 mod reading;
+mod refused;
 mod route;
 mod session;
 mod sessions;
@@ -55,6 +56,7 @@ use failures::Failures;
 use files::Files;
 use names::Names;
 use nobody::Nobody;
+use refused::RefusedRequests;
 use sessions::Sessions;
 
 /// Toolbay as an MCP server over HTTP. Cheap to clone; all clones are one server.
@@ -93,6 +95,7 @@ struct State {
     connections: Arc<Connections>,
     clients: Clients,
     failures: Failures,
+    refused: RefusedRequests,
     sessions: Sessions,
     endpoints: Endpoints,
     ends: Ends,
@@ -136,6 +139,7 @@ impl Http {
             connections: Arc::new(Connections::new()),
             clients: Clients::default(),
             failures: Failures::default(),
+            refused: RefusedRequests::default(),
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),

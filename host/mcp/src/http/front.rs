@@ -14,6 +14,7 @@ use super::ask::Asks;
 use super::body::{self, Holding};
 use super::clients::{Client, Kind};
 use super::endpoints::Endpoint;
+use super::refused::because;
 use super::{Settings, State, answer, route};
 use crate::auth::{self, Caller, Refusal, Standing};
 
@@ -31,8 +32,9 @@ pub(super) async fn serve(state: &Arc<State>, profile: Option<&str>, request: Re
     let (host, page) = match named {
         Ok(named) => named,
         Err(problem) => {
-            tracing::warn!(problem, "a request was refused");
-            return answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
+            let is_host = settings.names.host(&parts.uri, &parts.headers).is_err();
+            let response = answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
+            return because(response, if is_host { "host" } else { "origin" });
         }
     };
     let mut response = if parts.method == Method::OPTIONS && parts.headers.contains_key(ORIGIN) {
@@ -56,7 +58,7 @@ pub(super) fn metadata(
     let settings = state.settings.load();
     let host = match settings.names.host(uri, headers) {
         Ok(host) => host,
-        Err(problem) => return answer::text(StatusCode::FORBIDDEN, problem),
+        Err(problem) => return because(answer::text(StatusCode::FORBIDDEN, problem), "host"),
     };
     if !profile.is_none_or(is_plain) {
         return answer::text(StatusCode::NOT_FOUND, "there is no such profile");
@@ -154,7 +156,7 @@ impl Front<'_> {
             failures.check(peer, token).map_err(|early| {
                 let text = "too many wrong tokens from this address; to allow more: [serve.limits] \
                             auth_failures_per_minute = …";
-                Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
+                Box::new(because(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early), "wrong_tokens"))
             })?;
         }
         let caller = auth.caller(headers, &from.anonymous, self.profile).await;
@@ -190,7 +192,10 @@ impl Front<'_> {
         })?;
         client.pace(limits).map_err(|early| {
             let text = "too many requests a second; to allow more: [serve.limits] requests_per_second = …";
-            Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
+            Box::new(because(
+                answer::later(StatusCode::TOO_MANY_REQUESTS, text, early),
+                "requests_per_second",
+            ))
         })?;
         Ok(client)
     }
