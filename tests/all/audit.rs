@@ -10,6 +10,7 @@ use std::time::Duration;
 use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::{AuditSink as _, GrantEvent, Line};
+use toolbay::core::refusals::LISTED_PER_CLIENT;
 use toolbay::core::text;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
 
@@ -282,8 +283,8 @@ async fn calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silenc
     assert!(lost > 0 && whole + lost == CALLS, "{whole} + {lost}");
     // Another one starts, and runs calls.
     assert_eq!(without_room(dir.path(), ""), (CALLS, CALLS));
-    // Where the audit is required, it starts and refuses them.
-    assert_eq!(without_room(dir.path(), "[audit]\nrequired = true"), (0, CALLS));
+    // Where the audit is required, it starts and refuses them; what it only counted is lost when it ends.
+    assert_eq!(without_room(dir.path(), "[audit]\nrequired = true"), (0, LISTED_PER_CLIENT as usize));
     // With room, the first thing that is written is how much is missing. Nobody has to call for that.
     drop(FileAudit::open(&path).unwrap());
     let last = records(&path).pop().unwrap();
