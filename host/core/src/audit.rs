@@ -387,6 +387,9 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
         drop(request);
     }
 
+    /// Writes what was only counted so far. Call it when the program ends: what holds the sink may live until the process does.
+    fn finish(&self) {}
+
     /// What is wrong with it; `None`: nothing is, and nothing was lost.
     fn health(&self) -> Option<AuditHealth> {
         None

@@ -195,6 +195,12 @@ impl AuditSink for FileAudit {
         }
     }
 
+    fn finish(&self) {
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "the audit is not on the disk");
+        }
+    }
+
     fn health(&self) -> Option<AuditHealth> {
         let state = self.shared.state();
         let problem = state.problem.map(|kind| kind.to_string());
