@@ -196,9 +196,11 @@ impl AuditSink for FileAudit {
     }
 
     fn finish(&self) {
-        if let Err(error) = self.flush() {
-            tracing::error!(%error, "the audit is not on the disk");
-        }
+        let mut state = self.shared.state();
+        self.shared.write_counts(&mut state, true);
+        let files = state.take_unsynced();
+        drop(state);
+        self.shared.sync(files);
     }
 
     fn health(&self) -> Option<AuditHealth> {

@@ -313,7 +313,7 @@ impl Shared {
         }
     }
 
-    fn sync(&self, files: Vec<Arc<File>>) {
+    pub(super) fn sync(&self, files: Vec<Arc<File>>) {
         for file in files {
             // What is no file on a disk (a terminal, a pipe) can not be synced and need not.
             if let Err(error) = file.sync_data()
