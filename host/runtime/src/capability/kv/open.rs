@@ -288,3 +288,18 @@ impl StorageBackend for Patient {
         self.0.query_lock_range(start, end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_damage_to_the_file() {
+        let full = || io::Error::from(rustix::io::Errno::NOSPC);
+        for error in [Error::Io(full()), Error::PreviousIo] {
+            assert!(matches!(Problem::from(error), Problem::Io(_)));
+        }
+        assert!(matches!(Problem::io(Path::new("kv.redb"), "can not be opened", &full()), Problem::Io(_)));
+        assert!(matches!(Problem::from(Error::Corrupted("x".to_owned())), Problem::Storage(_)));
+    }
+}
