@@ -12,6 +12,7 @@
 )]
 
 mod apart;
+mod audit;
 mod batch;
 mod calls;
 mod cancel;
@@ -55,6 +56,7 @@ const ALL: &[(&str, fn())] = &[
     ("files", files::run),
     ("http", http::run),
     ("kv", kv::run),
+    ("audit", audit::run),
     ("registry", registry::run),
     ("discovery", discovery::run),
     ("protocol", protocol::run),

@@ -73,7 +73,7 @@ pub(crate) struct SetupArgs {
         global = true,
         value_name = "FILTER",
         env = "TOOLBAY_LOG",
-        default_value = "error,toolbay::guest=off"
+        default_value = "error,toolbay::audit=warn,toolbay::guest=off"
     )]
     pub(crate) log: String,
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use toolbay::core::audit::AuditSink;
+use toolbay::core::audit_policy::AuditPolicy;
 use toolbay::core::floor::Keep;
 use toolbay::core::policy::Profile;
 use toolbay::core::reach;
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Watched, read_regular_text,
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Retention, Watched,
+    read_regular_text,
 };
 
 use crate::args::SetupArgs;
@@ -45,7 +47,7 @@ pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
 
 /// Makes the host under another policy than that of the file.
 pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
-    let kept = served_files(&policy);
+    let (kept, audit_policy) = (served_files(&policy), policy.audit().clone());
     let mut builder = Host::builder(policy).on_load(progress::listener());
     match own_executable() {
         Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
@@ -67,7 +69,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Re
     };
     builder = guard(builder, args)?;
     if purpose == Purpose::Run
-        && let Some(sink) = audit(args)?
+        && let Some(sink) = audit(args, &audit_policy)?
     {
         builder = builder.audit(sink);
     }
@@ -155,13 +157,19 @@ pub(crate) fn audit_file(args: &SetupArgs) -> Result<PathBuf, Stop> {
 }
 
 /// The audit, unless none is wanted.
-pub(crate) fn audit(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+    if args.no_audit && policy.required {
+        return Err(Stop::Usage(anyhow!(
+            "--no-audit: the policy says `[audit] required = true`, so every call is recorded"
+        )));
+    }
     if args.no_audit {
         return Ok(None);
     }
+    let retention = Retention::from(policy);
     let sink = match &args.audit {
-        Some(file) => FileAudit::open(file),
-        None => FileAudit::in_state_dir(&state_dir(args)?),
+        Some(file) => FileAudit::with_retention(file, retention),
+        None => FileAudit::in_state_dir(&state_dir(args)?, retention),
     };
     let file = audit_file(args)?;
     let sink = sink.with_context(|| {
@@ -171,6 +179,19 @@ pub(crate) fn audit(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop
         )
     });
     Ok(Some(Arc::new(sink.map_err(Stop::Usage)?)))
+}
+
+/// The audit for a decision of the operator, which is not made if it must be recorded and cannot be.
+pub(crate) fn audit_of_decision(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+    let policy = policy(args)?;
+    let sink = audit(args, policy.audit())?;
+    let problem = sink.as_ref().and_then(|sink| sink.health()).and_then(|health| health.problem);
+    match problem {
+        Some(problem) if policy.audit().required => Err(Stop::Host(anyhow!(
+            "nothing was changed: the policy says `[audit] required = true`, and the audit cannot be written ({problem})"
+        ))),
+        _ => Ok(sink),
+    }
 }
 
 /// The profile of the command line.

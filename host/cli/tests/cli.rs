@@ -305,6 +305,40 @@ fn audit_lines_are_appended_without_arguments() {
     assert!(text.contains(r#""outcome":"input_invalid""#), "{text}");
     let bad = cli.run(&["call", "text__word_count", "{}", "--audit", "/no/such/folder/audit"]);
     assert!(code(&bad) == 2 && err(&bad).contains("--no-audit"), "{bad:?}");
+    std::os::unix::fs::symlink(&audit, cli.path("link")).unwrap();
+    let link = cli.path("link");
+    let bad = cli.run(&["call", "text__word_count", "{}", "--audit", link.to_str().unwrap()]);
+    assert!(code(&bad) == 2 && err(&bad).contains("is a symbolic link"), "{bad:?}");
+}
+
+#[test]
+fn a_plugin_that_did_not_change_is_recorded_once() {
+    let cli = Cli::new("");
+    let loaded = || {
+        let text = std::fs::read_to_string(cli.path("state/audit.jsonl")).unwrap();
+        text.lines().filter(|line| line.contains(r#""event":"loaded""#)).count()
+    };
+    cli.run(&["call", "text__word_count", r#"{"text": "a"}"#]);
+    let first = loaded();
+    for _ in 0..3 {
+        cli.run(&["call", "text__word_count", r#"{"text": "a"}"#]);
+    }
+    assert_eq!(loaded(), first);
+    assert!(first > 0);
+}
+
+#[test]
+fn a_policy_that_requires_the_audit_refuses_to_run_without_one() {
+    let cli = Cli::new("[audit]\nrequired = true\n");
+    let args = r#"{"text": "a"}"#;
+    let none = cli.run(&["call", "text__word_count", args, "--no-audit"]);
+    assert!(code(&none) == 2 && err(&none).contains("required = true"), "{none:?}");
+    let full = cli.run(&["call", "text__word_count", args, "--audit", "/dev/full"]);
+    assert!(code(&full) == 3 && err(&full).contains("cannot be recorded"), "{full:?}");
+    assert_eq!(code(&cli.run(&["call", "text__word_count", args])), 0);
+    let cli = Cli::new("");
+    let full = cli.run(&["call", "text__word_count", args, "--audit", "/dev/full"]);
+    assert!(code(&full) == 0 && err(&full).contains("the audit cannot be written"), "{full:?}");
 }
 
 #[test]

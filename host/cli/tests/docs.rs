@@ -319,6 +319,7 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[profile.x]", "profile.NAME"),
         ("[serve]", "serve"),
         ("[serve.oauth]", "serve.oauth"),
+        ("[audit]", "audit"),
         ("[mcp.x]", "mcp.NAME"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),

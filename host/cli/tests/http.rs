@@ -183,6 +183,41 @@ fn read(mut stream: TcpStream) -> (u16, String) {
 }
 
 #[test]
+fn refused_requests_are_in_the_audit_and_in_the_log() {
+    let desk = Desk::new("[serve]\ntokens = \"tokens.toml\"\n");
+    desk.write_tokens(&format!("[[token]]\nname = \"ci\"\nsha256 = \"{TEST}\"\n"));
+    let mut server = desk.serve();
+    assert_eq!(server.echoes("test"), 200);
+    for _ in 0..100 {
+        assert!([401, 429].contains(&server.echoes("wrong")));
+    }
+    server.until_told("a request was refused");
+    assert_eq!(read(server.open("POST /mcp", "{}")).0, 401);
+    assert_eq!(read(server.open("POST /mcp\nhost: evil.example", "{}")).0, 403);
+    server.signal("TERM");
+    assert_eq!(server.ended(), 0);
+    let log = desk.command(&["log", "--json"]).output().unwrap();
+    let lines = String::from_utf8(log.stdout).unwrap();
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |kind: &str, reason: &str| {
+        let of = records.iter().filter(|record| record["kind"] == kind && record["reason"] == reason);
+        of.cloned().collect::<Vec<_>>()
+    };
+    for (reason, status) in [("token_unknown", 401), ("token_missing", 401), ("host", 403)] {
+        let found = of("request", reason);
+        assert!(!found.is_empty() && found.len() <= 20, "{reason}: {}", found.len());
+        assert_eq!((&found[0]["client"], &found[0]["status"]), (&json!("127.0.0.1"), &json!(status)));
+        assert_eq!((&found[0]["method"], &found[0]["path"]), (&json!("POST"), &json!("/mcp")));
+    }
+    // What was not listed was counted, also what was not due when the server ended.
+    let wrong = ["token_unknown", "wrong_tokens"];
+    let listed: usize = wrong.iter().map(|reason| of("request", reason).len()).sum();
+    let counts = wrong.iter().flat_map(|reason| of("refused", reason));
+    let counted: u64 = counts.map(|record| record["count"].as_u64().unwrap()).sum();
+    assert_eq!(listed as u64 + counted, 100);
+}
+
+#[test]
 fn a_call_is_answered_and_on_sigterm_what_runs_is_answered_too() {
     let desk = Desk::new("");
     let mut server = desk.serve();

@@ -6,16 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
+use crate::audit_policy::AuditPolicy;
 use crate::call::Use;
 use crate::canonical::Digest;
 use crate::consent::Authority;
 use crate::fault::LimitHit;
 use crate::limits::Usage;
 use crate::permission::Decision;
+use crate::refusals::RefusalCount;
 use crate::text;
 use crate::tool::ToolSource;
 
@@ -84,6 +88,132 @@ pub struct AuditRecord {
     /// Why the caller called, as it says ([`crate::reason`]); cut to [`MAX_REASON`], without the values of secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether the tool was started.
+    pub began: bool,
+    /// The start line of the call, if it has one ([`CallStart`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_id: Option<StartId>,
+}
+
+impl AuditRecord {
+    /// Whether the host refused the call, so that no tool was started for it. Such records may be counted instead of
+    /// listed.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        !self.began && self.outcome != "ok"
+    }
+
+    /// The caller by which refusals are counted: the agent, or else the session, or else the platform. What follows `#` in
+    /// a session is a label that a client over HTTP chooses for each request.
+    #[must_use]
+    pub fn client(&self) -> &str {
+        let session = self.session_id.as_deref().and_then(|id| id.split('#').next());
+        self.agent_id.as_deref().or(session).or(self.platform.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Joins the start line of a call with its record. Two processes never make the same one, as far as chance allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartId {
+    process: u64,
+    call: u64,
+}
+
+impl StartId {
+    /// One that was not there before.
+    pub(crate) fn next() -> Self {
+        static PROCESS: OnceLock<u64> = OnceLock::new();
+        static CALL: AtomicU64 = AtomicU64::new(1);
+        // The standard library seeds its hashers from the system's randomness; the core has no other.
+        let process = *PROCESS.get_or_init(|| RandomState::new().hash_one(0));
+        Self { process, call: CALL.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl fmt::Display for StartId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.process, self.call)
+    }
+}
+
+impl Serialize for StartId {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+/// A call that is about to run. Whatever becomes of the process, the audit then shows that the call may have had effects.
+#[derive(Debug, Clone, Serialize)]
+pub struct CallStart {
+    /// Joins it with the record of the same call.
+    pub start_id: StartId,
+    /// As in the record of the call.
+    pub call_id: Arc<str>,
+    /// The tool that runs.
+    pub tool: Arc<str>,
+    /// As in the record of the call.
+    pub source: Arc<ToolSource>,
+    /// As in the record of the call.
+    pub session_id: Option<String>,
+    /// As in the record of the call.
+    pub agent_id: Option<String>,
+    /// As in the record of the call.
+    pub profile: Option<Arc<str>>,
+    /// As in the record of the call.
+    pub args_sha256: Option<Digest>,
+}
+
+/// A request over HTTP that was refused before it reached a tool.
+#[derive(Debug, Clone, Serialize)]
+pub struct RequestRecord {
+    /// The address of the client.
+    pub client: String,
+    /// Why: `host`, `origin`, `token_missing`, …
+    pub reason: &'static str,
+    /// The status of the answer.
+    pub status: u16,
+    /// The method, cut to [`MAX_TEXT`].
+    pub method: String,
+    /// The path, without what follows `?`, cut to [`MAX_TEXT`].
+    pub path: String,
+    /// The `Host` that the request named, cut to [`MAX_TEXT`].
+    pub host: Option<String>,
+}
+
+/// Refusals that came too fast for a line each.
+#[derive(Debug, Clone, Serialize)]
+pub struct RefusedRecord {
+    /// What was refused: `call` or `request`.
+    pub what: &'static str,
+    /// The agent, session or platform of calls, the address of requests; absent: several clients.
+    pub client: Option<String>,
+    /// The outcome of the calls, or the reason of the requests.
+    pub reason: &'static str,
+    /// The tool or the path of the last of them.
+    pub last: String,
+    /// How many.
+    pub count: u64,
+    /// Within how many seconds.
+    pub seconds: u64,
+}
+
+impl RefusedRecord {
+    /// The record of a count.
+    #[must_use]
+    pub fn new(what: &'static str, count: RefusalCount) -> Self {
+        let RefusalCount { client, reason, last, count, over } = count;
+        let (client, last) = (client.as_deref().map(cut), cut(&last));
+        Self { what, client, reason, last, count, seconds: over.as_secs().max(1) }
+    }
+}
+
+/// What is wrong with an audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditHealth {
+    /// Records that could not be written since the program started.
+    pub lost: u64,
+    /// Why records cannot be written now; `None`: they can.
+    pub problem: Option<String>,
 }
 
 /// A decision about what a plugin may reach.
@@ -130,8 +260,14 @@ const USUAL_LINE: usize = 1024;
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Line<'a> {
+    /// A call is about to run.
+    Start(&'a CallStart),
     /// A call ended.
     Call(&'a AuditRecord),
+    /// A request over HTTP was refused.
+    Request(&'a RequestRecord),
+    /// Refusals that are counted and not listed.
+    Refused(&'a RefusedRecord),
     /// Something was decided about a plugin.
     Grant(&'a GrantRecord),
     /// Lines that could not be written are missing before this one.
@@ -163,7 +299,7 @@ impl Line<'_> {
         match self {
             Self::Call(record) => text(Line::Call(&record.without_uses())),
             Self::Grant(record) => text(Line::Grant(&record.counted())),
-            Self::Gap { .. } => line,
+            Self::Start(_) | Self::Request(_) | Self::Refused(_) | Self::Gap { .. } => line,
         }
     }
 }
@@ -231,6 +367,38 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
 
     /// Takes the record of a decision.
     fn decided(&self, record: GrantRecord);
+
+    /// Whether it takes [start lines](AuditSink::started).
+    fn takes_starts(&self) -> bool {
+        false
+    }
+
+    /// Takes the start line of a call, before the tool runs. Must not block for long.
+    ///
+    /// # Errors
+    /// Why it cannot be kept. The call is then refused if the policy says `required = true`.
+    fn started(&self, start: CallStart) -> Result<(), String> {
+        drop(start);
+        Ok(())
+    }
+
+    /// Takes the record of a request over HTTP that was refused.
+    fn refused(&self, request: RequestRecord) {
+        drop(request);
+    }
+
+    /// Writes what was only counted so far. Call it when the program ends: what holds the sink may live until the process does.
+    fn finish(&self) {}
+
+    /// What is wrong with it; `None`: nothing is, and nothing was lost.
+    fn health(&self) -> Option<AuditHealth> {
+        None
+    }
+
+    /// Follows the `[audit]` table of a policy that was read again.
+    fn follow(&self, policy: &AuditPolicy) {
+        let _ = policy;
+    }
 }
 
 /// Writes records to the log, target `toolbay::audit`. The log has its own time.
@@ -253,6 +421,19 @@ impl AuditSink for LogAudit {
     fn decided(&self, record: GrantRecord) {
         Self::write(&Line::Grant(&record));
     }
+
+    fn takes_starts(&self) -> bool {
+        tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO)
+    }
+
+    fn started(&self, start: CallStart) -> Result<(), String> {
+        Self::write(&Line::Start(&start));
+        Ok(())
+    }
+
+    fn refused(&self, request: RequestRecord) {
+        Self::write(&Line::Request(&request));
+    }
 }
 
 /// Keeps records in memory, for tests and embedders that want them all.
@@ -260,6 +441,8 @@ impl AuditSink for LogAudit {
 pub struct MemoryAudit {
     calls: Mutex<Vec<AuditRecord>>,
     decisions: Mutex<Vec<GrantRecord>>,
+    starts: Mutex<Vec<CallStart>>,
+    requests: Mutex<Vec<RequestRecord>>,
 }
 
 impl MemoryAudit {
@@ -267,6 +450,18 @@ impl MemoryAudit {
     #[must_use]
     pub fn take(&self) -> Vec<AuditRecord> {
         std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes out the start lines so far.
+    #[must_use]
+    pub fn take_starts(&self) -> Vec<CallStart> {
+        std::mem::take(&mut self.starts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes out what was recorded of refused requests so far.
+    #[must_use]
+    pub fn take_requests(&self) -> Vec<RequestRecord> {
+        std::mem::take(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes out what was recorded of decisions so far.
@@ -283,6 +478,19 @@ impl AuditSink for MemoryAudit {
 
     fn decided(&self, record: GrantRecord) {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+
+    fn takes_starts(&self) -> bool {
+        true
+    }
+
+    fn started(&self, start: CallStart) -> Result<(), String> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).push(start);
+        Ok(())
+    }
+
+    fn refused(&self, request: RequestRecord) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
     }
 }
 
@@ -325,6 +533,8 @@ mod tests {
             cut_from_chars: None,
             reducer: None,
             reason: some(),
+            began: true,
+            start_id: Some(StartId::next()),
         }
     }
 

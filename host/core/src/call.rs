@@ -1,7 +1,8 @@
 //! A call, from the caller's side: what is asked, in which turn, and what the call may know about it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -156,6 +157,18 @@ pub struct CallContext {
     pub ends: Option<Instant>,
     uses: Mutex<Uses>,
     spent: Mutex<Usage>,
+    /// What is to be done before the tool runs.
+    on_begin: OnceLock<OnBegin>,
+    began: AtomicBool,
+}
+
+/// Writes the start line of a call; an error refuses the call.
+pub(crate) struct OnBegin(pub(crate) Box<dyn Fn() -> Result<(), String> + Send + Sync>);
+
+impl fmt::Debug for OnBegin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnBegin")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -200,7 +213,31 @@ impl CallContext {
             ends: None,
             uses: Mutex::default(),
             spent: Mutex::default(),
+            on_begin: OnceLock::new(),
+            began: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn set_on_begin(&self, on_begin: OnBegin) {
+        // A call is invoked once.
+        drop(self.on_begin.set(on_begin));
+    }
+
+    /// Notes that the tool is about to run, and writes the start line of the call into the audit if it has one. An invoker
+    /// that [begins by itself](crate::invoke::Invoke::begins) calls this once nothing can refuse the call any more.
+    ///
+    /// # Errors
+    /// The policy says that the audit is required, and the call cannot be recorded. Nothing may run then.
+    pub fn begin(&self) -> Result<(), String> {
+        self.on_begin.get().map_or(Ok(()), |on_begin| (on_begin.0)())?;
+        self.began.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the tool was started.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.began.load(Ordering::Acquire)
     }
 
     /// Ends this call: fires when the caller gives up.

@@ -31,6 +31,15 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The audit is required, and the call cannot be recorded.
+    #[must_use]
+    pub fn unrecorded(problem: &str) -> Self {
+        Self::Host(format!(
+            "the call was not made, because it cannot be recorded: the policy says `[audit] required = true`, and the \
+             audit cannot be written ({problem})"
+        ))
+    }
+
     /// The one of the four codes that stands on the wire. `busy` and `suspended` can be tried again; everything
     /// else that is no refusal is a failed execution.
     #[must_use]
@@ -84,6 +93,12 @@ pub trait Invoke: Send + Sync + fmt::Debug {
     fn may_call(&self, profile: Option<&str>) -> Option<Arc<dyn MayCall>> {
         let _ = profile;
         None
+    }
+
+    /// Whether it calls [`CallContext::begin`] itself, once a call has waited for its place. Otherwise that is done before
+    /// it is invoked.
+    fn begins(&self) -> bool {
+        false
     }
 
     /// Runs an admitted call of a tool that [may call others](Invoke::may_call), with the way to them.

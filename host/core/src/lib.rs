@@ -8,6 +8,7 @@
 
 pub mod attachment;
 pub mod audit;
+pub mod audit_policy;
 pub mod blobs;
 pub mod budget;
 pub mod call;
@@ -51,6 +52,7 @@ pub mod read_output;
 pub mod reason;
 pub mod redact;
 pub mod reduce;
+pub mod refusals;
 pub mod registry;
 pub mod rule;
 pub mod schema;

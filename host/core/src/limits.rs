@@ -676,6 +676,12 @@ pub(crate) fn read_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Resul
     quantity::duration(&text).map_err(serde::de::Error::custom)
 }
 
+/// Reads how old something may become; what is absent has no bound.
+pub(crate) fn read_age<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(input)?;
+    quantity::age(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
 fn read_duration_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
     read_duration(input).map(Some)
 }

@@ -30,6 +30,7 @@ use self::record::Open;
 use self::results::{Reserved, ResultMemory};
 use self::way::Way;
 use crate::audit::AuditSink;
+use crate::audit_policy::AuditPolicy;
 use crate::call::{ToolCall, TurnContext};
 use crate::call_log::CallLog;
 use crate::canonical::Digest;
@@ -119,6 +120,8 @@ pub struct Gates {
     pub session: SessionLimits,
     /// How results are given out where a tool's own settings leave something open.
     pub delivery: Delivery,
+    /// Whether calls need the audit, and which of them have a line before they run.
+    pub audit: AuditPolicy,
 }
 
 /// Runs batches. Holds nothing of a session. All clones are one, but for what `with_…` changes.
@@ -152,6 +155,18 @@ impl Pipeline {
             results: ResultMemory::new(&HostLimits::default()),
             spool: None,
         }
+    }
+
+    /// Where calls are recorded.
+    #[must_use]
+    pub fn audit(&self) -> &Arc<dyn AuditSink> {
+        &self.audit
+    }
+
+    /// Whether the policy refuses calls that cannot be recorded.
+    #[must_use]
+    pub fn requires_audit(&self) -> bool {
+        self.gates.load().audit.required
     }
 
     /// The same pipeline, which takes the values of secrets out of results, progress and records.

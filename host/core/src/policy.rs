@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit_policy::AuditPolicy;
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
@@ -51,6 +52,7 @@ pub struct Policy {
     results: Delivery,
     toolcall_reason: Option<bool>,
     serve: Serve,
+    audit: AuditPolicy,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -165,6 +167,7 @@ impl Policy {
             results: Delivery::default(),
             toolcall_reason: None,
             serve: Serve::default(),
+            audit: AuditPolicy::default(),
             programs: BTreeMap::new(),
             secrets: BTreeMap::new(),
             profiles: BTreeMap::new(),
@@ -257,6 +260,12 @@ impl Policy {
     #[must_use]
     pub fn serve(&self) -> &Serve {
         &self.serve
+    }
+
+    /// Whether calls need the audit, and how much of it is kept.
+    #[must_use]
+    pub fn audit(&self) -> &AuditPolicy {
+        &self.audit
     }
 
     /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.

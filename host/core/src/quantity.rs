@@ -38,6 +38,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses an age: `12h`, `90d`, or what [`duration`] reads.
+///
+/// # Errors
+/// Says which form was expected.
+pub fn age(text: &str) -> Result<Duration, String> {
+    match split(text) {
+        (Some(n), "h") if n < 1 << 32 => Ok(Duration::from_secs(n * 3600)),
+        (Some(n), "d") if n < 1 << 32 => Ok(Duration::from_secs(n * 86_400)),
+        _ => duration(text).map_err(|_| format!("`{text}` is not an age: write `12h` or `90d`")),
+    }
+}
+
 /// Shows bytes the way [`bytes`] reads them.
 #[must_use]
 pub fn show_bytes(n: u64) -> String {
@@ -76,6 +88,10 @@ mod tests {
         for (text, ms) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
+        for (text, seconds) in [("1h", 3600), ("90d", 90 * 86_400), ("30s", 30)] {
+            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert!(age("1y").is_err() && age("99999999999d").is_err());
         assert_eq!(show_bytes(64 << 20), "64MiB");
         assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::canonical;
-use crate::capability::Capability;
+use crate::capability::{Capability, CapabilityKind};
 use crate::name::{self, PluginId, QualifiedName};
 use crate::schema::Schema;
 use crate::wildcard::text_matches;
@@ -83,6 +83,33 @@ impl ToolDef {
     #[must_use]
     pub fn bare(&self) -> &str {
         self.name.bare()
+    }
+
+    /// Whether a call can change something outside of the sandbox. What a plugin says of itself does not count: without
+    /// one of these capabilities it can not change anything, and with one it can. Native tools are the embedder's, and
+    /// believed; what other servers and services do is not known.
+    #[must_use]
+    pub fn may_have_effects(&self) -> bool {
+        let changes = |capability: &Capability| match capability.kind {
+            CapabilityKind::FsWrite
+            | CapabilityKind::Net
+            | CapabilityKind::Process
+            | CapabilityKind::Kv
+            | CapabilityKind::Attachments => true,
+            // What it calls has lines of its own.
+            CapabilityKind::Invoke
+            | CapabilityKind::FsRead
+            | CapabilityKind::Secret
+            | CapabilityKind::Env
+            | CapabilityKind::Clock
+            | CapabilityKind::Random
+            | CapabilityKind::Unknown(_) => false,
+        };
+        match &*self.source {
+            ToolSource::Builtin => !self.traits.read_only,
+            ToolSource::Plugin { .. } => self.capabilities.iter().any(changes),
+            ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
+        }
     }
 
     /// SHA-256, in lower-case hex, of the schemas of arguments and results in their canonical form: the same for tools

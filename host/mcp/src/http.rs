@@ -26,6 +26,7 @@ mod line;
 mod names;
 mod nobody;
 mod reading;
+mod refused;
 mod route;
 mod session;
 mod sessions;
@@ -56,6 +57,7 @@ use failures::Failures;
 use files::Files;
 use names::Names;
 use nobody::Nobody;
+use refused::RefusedRequests;
 use sessions::Sessions;
 
 /// Toolbay as an MCP server over HTTP. Cheap to clone; all clones are one server.
@@ -94,6 +96,7 @@ struct State {
     connections: Arc<Connections>,
     clients: Clients,
     failures: Failures,
+    refused: RefusedRequests,
     sessions: Sessions,
     endpoints: Endpoints,
     ends: Ends,
@@ -139,6 +142,7 @@ impl Http {
             connections: Arc::new(Connections::new()),
             clients: Clients::new(outboxes),
             failures: Failures::default(),
+            refused: RefusedRequests::default(),
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),

@@ -627,6 +627,7 @@ pub(crate) fn gates(policy: &Policy) -> Gates {
         permissions: policy.permissions().clone(),
         session: policy.session().clone(),
         delivery: policy.results(),
+        audit: policy.audit().clone(),
     }
 }
 

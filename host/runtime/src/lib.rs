@@ -98,7 +98,7 @@ mod pages {
     mod vendors {}
 }
 
-pub use audit::{FileAudit, Rotation};
+pub use audit::{AuditReader, FileAudit, Retention};
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};

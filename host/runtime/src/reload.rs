@@ -42,6 +42,7 @@ impl Host {
         let mut directories = self.directories.lock().await;
         let before = self.installed.services();
         let restart = policy.host().fixed_differences(self.installed.shared.admission.limits());
+        let audit_before = before.policy.audit().clone();
         let services = tokio::task::spawn_blocking(move || before.under(Arc::new(policy))).await;
         let services =
             services.map_err(|e| HostError::Secrets(e.to_string()))?.map_err(HostError::Secrets)?;
@@ -50,6 +51,9 @@ impl Host {
         // Before any call can see a new value; old ones are still known.
         self.pipeline().replace_redactor(services.redactor.clone());
         self.pipeline().set_gates(gates(&services.policy));
+        if *services.policy.audit() != audit_before {
+            self.pipeline().audit().follow(services.policy.audit());
+        }
         let loader = self.installed.loader_under(Arc::clone(&services));
         for directory in directories.iter_mut() {
             directory.forget_pins();

@@ -54,6 +54,10 @@ impl Invoke for PluginTool {
         Some(Arc::new(invoke::Granted { plugin: self.plugin.id.clone(), all: Arc::clone(granted) }))
     }
 
+    fn begins(&self) -> bool {
+        true
+    }
+
     fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         Box::pin(self.invoked(call, ctx, None))
     }
@@ -142,6 +146,8 @@ impl PluginTool {
         let memory = self.usual_memory.reserve(&self.plugin.shared, &self.limits, ctx).await?;
         // After the place: it may have opened while the call waited.
         let pass = self.breaker.pass()?;
+        // Nothing refuses it from here on: what was only queued has no start line.
+        ctx.begin().map_err(|problem| Failure::unrecorded(&problem))?;
         let seal = Seal::Call { folders: code.folders, program: command_line.as_ref() };
         // Too deep, there is no way on.
         let place = Held::of(place, onward.filter(|_| step.is_some()));

@@ -15,17 +15,20 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             (
                 "audit",
                 &[
+                    "audit_policy",
                     "call",
                     "canonical",
                     "consent",
                     "fault",
                     "limits",
                     "permission",
+                    "refusals",
                     "text",
                     "timestamp",
                     "tool",
                 ],
             ),
+            ("audit_policy", &["limits", "quantity"]),
             ("blobs", &[]),
             ("budget", &[]),
             (
@@ -88,6 +91,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 "pipeline",
                 &[
                     "audit",
+                    "audit_policy",
                     "blobs",
                     "budget",
                     "call",
@@ -123,6 +127,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                 "policy",
                 &[
                     "attachment",
+                    "audit_policy",
                     "budget",
                     "capability",
                     "delivery",
@@ -167,6 +172,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("reason", &["schema"]),
             ("redact", &["content", "json"]),
             ("reduce", &["content", "fault", "invoke"]),
+            ("refusals", &[]),
             (
                 "registry",
                 &[

@@ -77,8 +77,9 @@ fn record(
     let version = info.about.as_ref().map(|about| about.version.as_str());
     let agreement = Agreement { digest: &info.digest, version, granted: granted.clone(), by: &by };
     let consent = agreement.consent();
+    let audit = setup::audit_of_decision(args)?;
     consents.update(&info.id, &mut |_| Change::Put(consent.clone())).map_err(|e| Stop::Host(anyhow!(e)))?;
-    if let Some(audit) = setup::audit(args)? {
+    if let Some(audit) = audit {
         audit.decided(GrantRecord {
             event: GrantEvent::Granted,
             plugin: info.id.to_string(),

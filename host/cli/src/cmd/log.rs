@@ -1,7 +1,7 @@
 //! `toolbay log`: reads the audit.
 
-mod files;
 mod show;
+mod unfinished;
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use serde_json::Value;
-use toolbay::FileAudit;
+use toolbay::{AuditReader, FileAudit};
 use toolbay_core::timestamp;
 
 use crate::args::{LogArgs, SetupArgs};
 use crate::{Stop, Verdict, output, setup};
-use files::Tail;
 use show::Stats;
+use unfinished::Unfinished;
 
 /// Between two looks at a file that is followed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -27,34 +27,39 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict, Stop> {
         output::note(&format!("there is no audit yet: `{}`", path.display()));
         return Ok(Verdict::Good);
     }
-    let mut tail = Tail::new(path);
+    let mut tail = AuditReader::new(path);
     let mut broken = 0;
-    let mut kept: VecDeque<(String, Value)> = VecDeque::new();
+    let mut kept: VecDeque<(u64, String, Value)> = VecDeque::new();
+    let (mut unfinished, mut number) = (Unfinished::default(), 0);
     let mut stats = Stats::default();
     let most = which.limit.unwrap_or(usize::MAX);
-    tail.read(&mut |line| match filter.read(line) {
-        Read::Wanted(record) => {
-            if which.stats {
-                stats.add(&record);
-                return Ok(());
-            }
-            kept.push_back((line.to_owned(), record));
-            if kept.len() > most {
-                kept.pop_front();
-            }
-            Ok(())
-        }
-        Read::Other => Ok(()),
-        Read::Broken => {
+    tail.read(&mut |line| {
+        number += 1;
+        let Read::Record { record, wanted } = filter.read(line) else {
             broken += 1;
-            Ok(())
+            return Ok(());
+        };
+        // The start line of a call may be wanted where its record is not.
+        unfinished.end(&record);
+        match text(&record, "kind") {
+            _ if !wanted => {}
+            "start" => unfinished.begin(number, line, record),
+            _ if which.stats => stats.add(&record),
+            _ => {
+                kept.push_back((number, line.to_owned(), record));
+                if kept.len() > most {
+                    kept.pop_front();
+                }
+            }
         }
+        Ok(())
     })?;
     if which.stats {
         stats.show()?;
+    } else {
+        let shown = unfinished.join(kept, most);
+        shown.iter().try_for_each(|(_, line, record)| print(which, line, record))?;
     }
-    kept.iter().try_for_each(|(line, record)| print(which, line, record))?;
-    drop(kept);
     if which.follow {
         follow(&mut tail, &filter)?;
     }
@@ -77,13 +82,15 @@ fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
 }
 
 /// Shows what comes, until nobody reads it any more.
-fn follow(tail: &mut Tail, filter: &Filter<'_>) -> std::io::Result<()> {
+fn follow(tail: &mut AuditReader, filter: &Filter<'_>) -> std::io::Result<()> {
     loop {
         std::io::stdout().flush()?;
         std::thread::sleep(LOOK_EVERY);
         tail.read(&mut |line| match filter.read(line) {
-            Read::Wanted(record) => print(filter.which, line, &record),
-            Read::Other => Ok(()),
+            // Whether it ends is seen later.
+            Read::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
+            Read::Record { record, wanted: true } => print(filter.which, line, &record),
+            Read::Record { .. } => Ok(()),
             Read::Broken => {
                 output::complain("a line of the audit is broken");
                 Ok(())
@@ -92,16 +99,19 @@ fn follow(tail: &mut Tail, filter: &Filter<'_>) -> std::io::Result<()> {
     }
 }
 
+/// What is shown as the outcome of a call that has a start line and no record.
+const UNFINISHED: &str = "unfinished";
+
 /// The calls that the audit tells of from now on.
 pub(crate) struct LiveCalls {
-    tail: Tail,
+    tail: AuditReader,
     which: LogArgs,
 }
 
 impl LiveCalls {
     /// Begins now: what is there already is passed over.
     pub(crate) fn new(args: &SetupArgs) -> Result<Self, Stop> {
-        let mut tail = Tail::new(setup::audit_file(args)?);
+        let mut tail = AuditReader::new(setup::audit_file(args)?);
         tail.read(&mut |_| Ok(()))?;
         Ok(Self { tail, which: LogArgs::default() })
     }
@@ -110,8 +120,8 @@ impl LiveCalls {
     pub(crate) fn show(&mut self) -> Result<(), Stop> {
         let filter = Filter::new(&self.which)?;
         self.tail.read(&mut |line| match filter.read(line) {
-            Read::Wanted(record) if text(&record, "kind") == "call" => show::record(&record),
-            Read::Wanted(_) | Read::Other | Read::Broken => Ok(()),
+            Read::Record { record, wanted: true } if text(&record, "kind") == "call" => show::record(&record),
+            Read::Record { .. } | Read::Broken => Ok(()),
         })?;
         Ok(())
     }
@@ -125,8 +135,7 @@ struct Filter<'a> {
 
 /// What a line is.
 enum Read {
-    Wanted(Value),
-    Other,
+    Record { record: Value, wanted: bool },
     Broken,
 }
 
@@ -147,21 +156,30 @@ impl<'a> Filter<'a> {
         if record.get("kind").and_then(Value::as_str).is_none() {
             return Read::Broken;
         }
-        if self.wants(&record) { Read::Wanted(record) } else { Read::Other }
+        let wanted = self.wants(&record);
+        Read::Record { record, wanted }
     }
 
     fn wants(&self, record: &Value) -> bool {
         let which = self.which;
-        let is_call = text(record, "kind") == "call";
         let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|w| w == found);
         let plugin = record.pointer("/source/id").or_else(|| record.get("plugin"));
-        let of_calls = same(&which.tool, text(record, "tool"))
-            && same(&which.session, text(record, "session_id"))
-            && same(&which.outcome, text(record, "outcome"))
-            && (!which.failed || text(record, "outcome") != "ok");
+        // The tool, the session and the outcome of what is about calls.
+        let call = match (text(record, "kind"), text(record, "what")) {
+            ("call", _) => Some(["tool", "session_id", "outcome"].map(|key| text(record, key))),
+            ("start", _) => Some([text(record, "tool"), text(record, "session_id"), UNFINISHED]),
+            ("refused", "call") => Some(["last", "client", "reason"].map(|key| text(record, key))),
+            _ => None,
+        };
         let only_calls =
             which.tool.is_some() || which.session.is_some() || which.outcome.is_some() || which.failed;
-        (if is_call { of_calls } else { !only_calls })
+        let fits = |[tool, session, outcome]: [&str; 3]| {
+            same(&which.tool, tool)
+                && same(&which.session, session)
+                && same(&which.outcome, outcome)
+                && (!which.failed || outcome != "ok")
+        };
+        call.map_or(!only_calls, fits)
             && same(&which.plugin, plugin.and_then(Value::as_str).unwrap_or_default())
             && (!which.refused || show::has_refusal(record))
             && self.since.as_ref().is_none_or(|since| text(record, "time") >= since.as_str())
@@ -239,6 +257,22 @@ mod tests {
         ] {
             let filter = Filter::new(&which).unwrap();
             assert_eq!((filter.wants(&call), filter.wants(&grant)), (of_call, of_grant), "{which:?}");
+        }
+        let start = json!({"kind": "start", "tool": "p__t", "session_id": "s", "source": {"id": "p"}});
+        let count =
+            json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"});
+        let request = json!({"kind": "request", "reason": "host", "client": "192.0.2.1"});
+        for (which, of_start, of_count, of_request) in [
+            (base(), true, true, true),
+            (LogArgs { tool: some("p__t"), session: some("s"), ..base() }, true, true, false),
+            (LogArgs { outcome: some("trap"), ..base() }, false, true, false),
+            (LogArgs { outcome: some("unfinished"), ..base() }, true, false, false),
+            (LogArgs { failed: true, ..base() }, true, true, false),
+            (LogArgs { refused: true, ..base() }, false, true, true),
+        ] {
+            let filter = Filter::new(&which).unwrap();
+            let wants = [&start, &count, &request].map(|record| filter.wants(record));
+            assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
         }
         let filter = LogArgs::default();
         let filter = Filter::new(&filter).unwrap();

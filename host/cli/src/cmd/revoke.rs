@@ -58,8 +58,9 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, decision: &DecisionArgs) -> Re
             Change::Put(known)
         }
     };
+    let audit = setup::audit_of_decision(args)?;
     consents.update(&id, &mut forget).map_err(|e| Stop::Host(anyhow!(e)))?;
-    if let Some(audit) = setup::audit(args)? {
+    if let Some(audit) = audit {
         audit.decided(GrantRecord {
             event: GrantEvent::Revoked,
             plugin: id.to_string(),

@@ -63,24 +63,25 @@ pub(crate) async fn run(
         let ends = Ends::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, hangup).await;
-        close(follow, &bridge).await;
+        close(follow, &bridge, &host).await;
         served?.map_err(Stop::Host)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends, &later, hangup).await;
-        close(follow, &bridge).await;
+        close(follow, &bridge, &host).await;
         served?;
     }
     Ok(Verdict::Good)
 }
 
-/// Ends the bridge, once nothing starts servers any more.
-async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge) {
+/// Ends the bridge, once nothing starts servers any more, and completes the audit.
+async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host) {
     follow.abort();
     // That it was ended is what was wanted.
     drop(follow.await);
     bridge.close().await;
+    host.pipeline().audit().finish();
 }
 
 /// Serves while the plugins are loaded, and then until it ends by itself or by a signal.

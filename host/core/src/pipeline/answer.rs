@@ -78,6 +78,10 @@ impl Way {
             None => None,
         };
         self.reserve(batch, entry, ctx).await?;
+        self.write_start(batch, entry, ctx);
+        if !entry.invoker.begins() {
+            ctx.begin().map_err(|problem| Failure::unrecorded(&problem))?;
+        }
         let invoked = match self.onto.as_ref().map(|onto| onto.way(batch, ctx)) {
             Some(onward) => entry.invoker.invoke_with(call, ctx, onward),
             None => entry.invoker.invoke(call, ctx),

@@ -8,13 +8,16 @@ use tokio::time::Instant;
 
 use super::way::Way;
 use super::{Batch, outcome};
-use crate::audit::{self, AuditRecord};
+use crate::audit::{self, AuditRecord, CallStart, StartId};
+use crate::audit_policy::StartLines;
+use crate::call::{CallContext, OnBegin};
 use crate::call_log::CallEntry;
 use crate::content::ToolOutput;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::Failure;
 use crate::redact::Redactor;
+use crate::view::Entry;
 
 /// A call that is not recorded yet. One that is dropped under way, because its caller went away, has done what it has
 /// done: it is recorded too.
@@ -107,6 +110,8 @@ impl<'a> Open<'a> {
             reducer: way.reducer,
             reason: (way.reason.take())
                 .map(|reason| redactor.text(&reason).chars().take(audit::MAX_REASON).collect()),
+            began: way.call.as_ref().is_some_and(|ctx| ctx.has_begun()),
+            start_id: way.call.as_ref().filter(|ctx| ctx.has_begun()).and(way.start_id),
         }
     }
 
@@ -130,6 +135,41 @@ impl<'a> Open<'a> {
             delivered_chars: record.delivered_chars,
             cost_usd: record.cost_usd,
         });
+    }
+}
+
+impl Way {
+    /// Has the call written into the audit before it runs, if the policy wants that.
+    pub(super) fn write_start(&mut self, batch: Batch<'_>, entry: &Entry, ctx: &Arc<CallContext>) {
+        let (policy, audit) = (&batch.gates.audit, &batch.pipeline.audit);
+        let wanted = match policy.start_lines {
+            StartLines::All => true,
+            StartLines::Effects => policy.required || entry.def.may_have_effects(),
+            StartLines::Never => false,
+        };
+        if !wanted || !audit.takes_starts() {
+            return;
+        }
+        let (start_id, identity, redactor) = (StartId::next(), &batch.turn.identity, &self.redactor);
+        let told = |text: &str| audit::cut(&redactor.text(text));
+        let start = CallStart {
+            start_id,
+            call_id: shown(redactor, &ctx.call_id),
+            tool: shown(redactor, &ctx.tool),
+            source: Arc::clone(&entry.def.source),
+            session_id: identity.session_id.as_deref().map(told),
+            agent_id: identity.agent_id.as_deref().map(told),
+            profile: self.profile.clone(),
+            args_sha256: self.args_sha256,
+        };
+        self.start_id = Some(start_id);
+        let (audit, required) = (Arc::clone(audit), policy.required);
+        ctx.set_on_begin(OnBegin(Box::new(move || {
+            // As at the end: a sink is the embedder's code.
+            let written = std::panic::catch_unwind(AssertUnwindSafe(|| audit.started(start.clone())));
+            let written = written.unwrap_or_else(|_| Err("the audit sink panicked".to_owned()));
+            if required { written } else { Ok(()) }
+        })));
     }
 }
 

@@ -8,6 +8,7 @@ use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use super::inner::Onto;
 use super::results::Reserved;
+use crate::audit::StartId;
 use crate::budget;
 use crate::call::CallContext;
 use crate::canonical::Digest;
@@ -43,6 +44,8 @@ pub(super) struct Way {
     pub(super) permission: Option<Decision>,
     /// Whether something may have happened.
     pub(super) began: bool,
+    /// Its start line in the audit, if it has one once it begins.
+    pub(super) start_id: Option<StartId>,
     /// `None`: it has not ended.
     pub(super) usage: Option<Usage>,
     pub(super) cost_usd: Option<f64>,

@@ -10,6 +10,7 @@ use toml::Spanned;
 
 use super::servers::ServerSection;
 use super::{Lines, MAX_REUSE, PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
+use crate::audit_policy::AuditPolicy;
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
@@ -96,6 +97,8 @@ struct PolicyFile {
     toolcall_reason: Option<bool>,
     #[serde(default)]
     serve: Serve,
+    #[serde(default)]
+    audit: AuditPolicy,
     #[serde(default)]
     programs: BTreeMap<String, ProgramSection>,
     #[serde(default)]
@@ -259,8 +262,10 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
     let permissions =
         file.permissions.resolve(file.rule).map_err(|e| error(format!("[permissions]: {e}")))?;
     let serve = file.serve.resolve(base).map_err(|e| error(format!("[serve]: {e}")))?;
+    file.audit.check().map_err(|e| error(format!("[audit]: {e}")))?;
     let mut policy = Policy {
         serve,
+        audit: file.audit,
         host: file.host,
         limits: file.limits,
         session: file.session,

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolbay_core::refusals;
 use toolbay_core::serve::ServeLimits;
 
 use super::State;
@@ -82,6 +83,7 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
         () = stop.cancelled() => {}
         () = draining => {}
         () = sweep(&state) => {}
+        () = log_refused(&state) => {}
     }
     closing.cancel();
     state.ends.stop.cancel();
@@ -105,6 +107,14 @@ async fn sweep(state: &State) {
         let idle = state.settings.load().serve.limits.session_idle / 2;
         tokio::time::sleep(idle.clamp(MIN_SWEEP, SWEEP)).await;
         state.sessions.sweep(&state.settings.load().serve.limits);
+    }
+}
+
+/// Logs the counts of refused requests, for ever.
+async fn log_refused(state: &State) {
+    loop {
+        tokio::time::sleep(refusals::WINDOW).await;
+        state.refused.log_due();
     }
 }
 

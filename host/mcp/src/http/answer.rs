@@ -15,6 +15,7 @@ use serde_json::json;
 use toolbay_core::serve::OAuth;
 
 use super::clients::Full;
+use super::refused::because;
 use crate::auth::{self, Refusal};
 
 /// What a page may send besides what pages may always send.
@@ -71,7 +72,7 @@ pub(super) fn full(full: Full) -> Response<Body> {
     let Full { key, own } = full;
     let text = format!("there are as many as may be; to allow more: [serve.limits] {key} = …");
     let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
-    later(status, text, SOON)
+    because(later(status, text, SOON), key)
 }
 
 /// The server ends before it could answer.
@@ -85,7 +86,7 @@ pub(super) fn over() -> Response<Body> {
         "what the request stood on is over: the token has expired or was taken back, or the endpoint is gone";
     let mut response = error(StatusCode::UNAUTHORIZED, ErrorCode::INVALID_REQUEST, text, None);
     set(&mut response, WWW_AUTHENTICATE, "Bearer error=\"invalid_token\"");
-    response
+    because(response, "revoked")
 }
 
 /// Who sent it to the endpoint of a profile may not; the metadata of that endpoint is at this address.
@@ -138,7 +139,14 @@ pub(super) fn refused(
     if *refusal != Refusal::Profile {
         set(&mut response, WWW_AUTHENTICATE, &challenge);
     }
-    response
+    let reason = match refusal {
+        Refusal::Unknown { presented: true } => "token_unknown",
+        Refusal::Unknown { presented: false } => "token_missing",
+        Refusal::Scopes(_) => "scopes",
+        Refusal::Profile => "profile",
+        Refusal::NoKeys => "no_keys",
+    };
+    because(response, reason)
 }
 
 /// The metadata of an endpoint as a protected resource (RFC 9728), which such scopes open.

@@ -17,6 +17,7 @@ use super::body::{self, Holding};
 use super::clients::{Client, Kind};
 use super::connections::network;
 use super::endpoints::Endpoint;
+use super::refused::because;
 use super::route::Source;
 use super::{Settings, State, answer, route};
 use crate::auth::{self, Caller, Refusal, Standing};
@@ -43,8 +44,9 @@ pub(super) async fn serve(state: &Arc<State>, profile: Option<&str>, request: Re
     let (host, page) = match named {
         Ok(named) => named,
         Err(problem) => {
-            tracing::warn!(%client, problem, "a request was refused");
-            return answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
+            let is_host = settings.names.host(&parts.uri, &parts.headers).is_err();
+            let response = answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
+            return because(response, if is_host { "host" } else { "origin" });
         }
     };
     let mut response = if parts.method == Method::OPTIONS && parts.headers.contains_key(ORIGIN) {
@@ -68,7 +70,7 @@ pub(super) fn metadata(
     let settings = state.settings.load();
     let host = match settings.names.host(uri, headers) {
         Ok(host) => host,
-        Err(problem) => return answer::text(StatusCode::FORBIDDEN, problem),
+        Err(problem) => return because(answer::text(StatusCode::FORBIDDEN, problem), "host"),
     };
     if !profile.is_none_or(is_plain) {
         return answer::text(StatusCode::NOT_FOUND, "there is no such profile");
@@ -177,7 +179,7 @@ impl Front<'_> {
             counted.map_err(|early| {
                 let text = "too many wrong tokens from this address; to allow more: [serve.limits] \
                             auth_failures_per_minute = …";
-                Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
+                Box::new(because(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early), "wrong_tokens"))
             })?;
         }
         caller.and_then(|caller| caller.may(self.profile).map(|()| caller)).map_err(|refusal| {
@@ -205,7 +207,10 @@ impl Front<'_> {
         })?;
         client.pace(limits).map_err(|early| {
             let text = "too many requests a second; to allow more: [serve.limits] requests_per_second = …";
-            Box::new(answer::later(StatusCode::TOO_MANY_REQUESTS, text, early))
+            Box::new(because(
+                answer::later(StatusCode::TOO_MANY_REQUESTS, text, early),
+                "requests_per_second",
+            ))
         })?;
         Ok(client)
     }

@@ -11,6 +11,7 @@ use toolbay_core::serve::Serve;
 
 use super::State;
 use super::connections::{Connection, network};
+use super::refused::RequestSummary;
 use super::{answer, forwarded, front};
 
 /// Where the metadata of a protected resource is (RFC 9728); the path of the resource follows.
@@ -87,8 +88,24 @@ fn name(part: &str) -> Option<String> {
     percent_decode_str(part).decode_utf8().ok().map(String::from)
 }
 
-/// The answer to a request.
+/// The answer to a request. One that refuses it is recorded.
 pub(super) async fn answer(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
+    let client = client_address(state, &request);
+    let summary = RequestSummary::of(&request);
+    let response = respond(state, request).await;
+    let audit = &**state.server.pipeline().audit();
+    let client = || client.map_or_else(String::new, |client| client.to_string());
+    state.refused.record(audit, client, summary, &response);
+    response
+}
+
+/// The address of the client that sent a request.
+fn client_address(state: &State, request: &Request<Body>) -> Option<IpAddr> {
+    let source = request.extensions().get::<Source>()?;
+    Some(source.client_address(request.headers(), &state.settings.load().serve))
+}
+
+async fn respond(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
     match Place::at(request.uri().path()) {
         Some(Place::Endpoint(profile)) => front::serve(state, profile.as_deref(), request).await,
         Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => not_allowed(),
@@ -113,7 +130,18 @@ fn ready(state: &State) -> Response<Body> {
     if !state.server.is_loaded() {
         return answer::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
     }
-    answer::text(StatusCode::OK, "ready")
+    let Some(health) = state.server.pipeline().audit().health() else {
+        return answer::text(StatusCode::OK, "ready");
+    };
+    // Where calls need the audit and it cannot be written, every call is refused.
+    let refuses = health.problem.is_some() && state.server.pipeline().requires_audit();
+    let (status, ready) = match refuses {
+        true => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        false => (StatusCode::OK, "ready"),
+    };
+    let now =
+        health.problem.map(|problem| format!("; it cannot be written now: {problem}")).unwrap_or_default();
+    answer::text(status, format!("{ready}\naudit: {} records are missing{now}", health.lost))
 }
 
 fn metadata(state: &State, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {

@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::Value;
 use toolbay_core::text::one_line;
 
-use super::text;
+use super::{UNFINISHED, text};
 use crate::output::{self, DIM, GOOD, NAME, WRONG};
 
 /// Longest text that is shown, in characters.
@@ -19,7 +19,8 @@ pub(super) fn has_refusal(record: &Value) -> bool {
         Some(Value::Object(map)) => !map.is_empty(),
         _ => false,
     };
-    refusals(record).next().is_some() || filled("refused") || filled("held")
+    let is_refusal = matches!(text(record, "kind"), "refused" | "request");
+    is_refusal || refusals(record).next().is_some() || filled("refused") || filled("held")
 }
 
 fn refusals(record: &Value) -> impl Iterator<Item = String> {
@@ -44,6 +45,9 @@ pub(super) fn record(record: &Value) -> std::io::Result<()> {
     match text(record, "kind") {
         "call" => call(&mut out, record),
         "grant" => grant(&mut out, record),
+        "start" => start(&mut out, record),
+        "request" => request(&mut out, record),
+        "refused" => refused(&mut out, record),
         "gap" => {
             let lost = record.get("lost").and_then(Value::as_u64).unwrap_or(0);
             writeln!(out, "{WRONG}{lost} records were lost before this one{WRONG:#}")
@@ -75,6 +79,44 @@ fn call(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
         write!(out, "  {WRONG}refused {refusal}{WRONG:#}")?;
     }
     writeln!(out)
+}
+
+/// A call that began and has no record.
+fn start(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
+    let tool = one_line(text(record, "tool"), MAX);
+    write!(
+        out,
+        "{WRONG}{UNFINISHED:16}{WRONG:#} {NAME}{tool}{NAME:#}  {DIM}began, and has no record{DIM:#}"
+    )?;
+    if !text(record, "session_id").is_empty() {
+        write!(out, "  {DIM}session {}{DIM:#}", one_line(text(record, "session_id"), MAX))?;
+    }
+    writeln!(out)
+}
+
+/// A request over HTTP that was refused.
+fn request(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
+    let [reason, client, method, path] =
+        ["reason", "client", "method", "path"].map(|key| one_line(text(record, key), MAX));
+    let status = record.get("status").and_then(Value::as_u64).unwrap_or(0);
+    write!(out, "{WRONG}{reason:16}{WRONG:#} {client}  {status}  {method} {path}")?;
+    if !text(record, "host").is_empty() {
+        write!(out, "  {DIM}host {}{DIM:#}", one_line(text(record, "host"), MAX))?;
+    }
+    writeln!(out)
+}
+
+/// Refusals that were counted.
+fn refused(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
+    let number = |key: &str| record.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let [what, reason, client, last] =
+        ["what", "reason", "client", "last"].map(|key| one_line(text(record, key), MAX));
+    let client = if client.is_empty() { "several clients".to_owned() } else { client };
+    let (count, seconds) = (number("count"), number("seconds"));
+    writeln!(
+        out,
+        "{WRONG}{reason:16}{WRONG:#} {count} {what}s of {client} within {seconds} s, the last for {NAME}{last}{NAME:#}"
+    )
 }
 
 fn grant(out: &mut impl Write, record: &Value) -> std::io::Result<()> {

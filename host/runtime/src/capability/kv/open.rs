@@ -34,7 +34,9 @@ const TURN: &str = "kv.wanted";
 pub(super) enum Problem {
     /// Another process holds it.
     InUse,
-    /// The file or the folder is not as it must be, or the storage failed.
+    /// The disk is full or fails, or the file may not be opened. Nothing is wrong with what is in it.
+    Io(String),
+    /// The file or the folder is not as it must be.
     Storage(String),
 }
 
@@ -43,12 +45,19 @@ impl From<Error> for Problem {
         match error {
             Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
             Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::InUse,
+            Error::Io(error) => Self::Io(error.to_string()),
+            // What came of an error of the disk; the file is opened again.
+            Error::PreviousIo => Self::Io(Error::PreviousIo.to_string()),
             other => Self::Storage(other.to_string()),
         }
     }
 }
 
 impl Problem {
+    fn io(path: &Path, what: &str, error: &io::Error) -> Self {
+        Self::Io(format!("`{}` {what}: {error}", path.display()))
+    }
+
     fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::Storage(format!("`{}` {problem}", path.display()))
     }
@@ -199,6 +208,9 @@ fn open_shared(path: &Path, wait: Duration) -> Result<Database, Problem> {
             Err(error) => {
                 return Err(match Problem::from(Error::from(error)) {
                     Problem::InUse => Problem::InUse,
+                    Problem::Io(problem) => {
+                        Problem::Io(format!("`{}` can not be opened: {problem}", path.display()))
+                    }
                     Problem::Storage(problem) => Problem::new(path, format!("can not be opened: {problem}")),
                 });
             }
@@ -213,8 +225,8 @@ fn identity_of(meta: &Metadata) -> (u64, u64) {
 /// The state of plugins is this user's alone: others must not read or plant it.
 fn make_folder(dir: &Path) -> Result<(), Problem> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| Problem::new(dir, format!("can not be made: {e}")))?;
-    let meta = std::fs::metadata(dir).map_err(|e| Problem::new(dir, e))?;
+    made.map_err(|e| Problem::io(dir, "can not be made", &e))?;
+    let meta = std::fs::metadata(dir).map_err(|e| Problem::io(dir, "can not be looked at", &e))?;
     trusted(&meta).map_err(|problem| Problem::new(dir, problem))
 }
 
@@ -235,8 +247,8 @@ fn open_file(path: &Path, missing: Missing) -> Result<File, Problem> {
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
-        .map_err(|e| Problem::new(path, format!("can not be opened: {e}")))?;
-    let meta = file.metadata().map_err(|e| Problem::new(path, e))?;
+        .map_err(|e| Problem::io(path, "can not be opened", &e))?;
+    let meta = file.metadata().map_err(|e| Problem::io(path, "can not be looked at", &e))?;
     if !meta.is_file() {
         return Err(Problem::new(path, "is not a file"));
     }
@@ -305,5 +317,20 @@ impl StorageBackend for Patient {
     }
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.query_lock_range(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_damage_to_the_file() {
+        let full = || io::Error::from(rustix::io::Errno::NOSPC);
+        for error in [Error::Io(full()), Error::PreviousIo] {
+            assert!(matches!(Problem::from(error), Problem::Io(_)));
+        }
+        assert!(matches!(Problem::io(Path::new("kv.redb"), "can not be opened", &full()), Problem::Io(_)));
+        assert!(matches!(Problem::from(Error::Corrupted("x".to_owned())), Problem::Storage(_)));
     }
 }

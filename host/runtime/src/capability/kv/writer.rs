@@ -72,7 +72,7 @@ impl Shared {
     pub(super) fn after(&self, problem: &Problem) {
         match problem {
             Problem::InUse => {}
-            Problem::Storage(_) => self.close(),
+            Problem::Io(_) | Problem::Storage(_) => self.close(),
         }
     }
 
@@ -207,15 +207,26 @@ impl Writer<'_> {
     }
 }
 
+/// What a plugin is told of a store that can not be used.
+const UNUSABLE: &str = "the key-value store of the host can not be used; its log says why";
+
 /// What a plugin is told of a problem; the operator hears the rest in the log.
 pub(super) fn tell(problem: &Problem) -> KvError {
     KvError::Other(match problem {
         Problem::InUse => "the key-value store is in use by another process; try again".to_owned(),
+        // Only a broken file is worth advice that costs the state of every plugin.
+        Problem::Io(problem) => {
+            tracing::error!(
+                "the key-value store can not be used now: {problem}; its content is not lost: leave the file where it is and \
+                 make room on the disk, or mend what the error says"
+            );
+            UNUSABLE.to_owned()
+        }
         Problem::Storage(problem) => {
             tracing::error!(
                 "the key-value store can not be used: {problem}; the file is left as it is: if it is broken, restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be broken), or move it away and an empty one is made"
             );
-            "the key-value store of the host can not be used; its log says why".to_owned()
+            UNUSABLE.to_owned()
         }
     })
 }

@@ -1,0 +1,106 @@
+//! What the operator says of the audit (`[audit]`): whether calls need it, which calls are written down before they run,
+//! and how much of it is kept.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::limits::{read_age, read_bytes};
+use crate::quantity;
+
+/// Least bytes that all files of an audit may be told to have: eight files of sixteen of the longest lines.
+pub const MIN_BYTES: u64 = 8 << 20;
+/// Most bytes that all files of an audit may be told to have.
+pub const MAX_BYTES: u64 = 1 << 40;
+/// Least age that lines may be told to have: a file is closed after an eighth of it.
+pub const MIN_AGE: Duration = Duration::from_secs(3600);
+
+/// Which calls have a line in the audit before they run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StartLines {
+    /// Calls that can change something outside of the sandbox.
+    #[default]
+    Effects,
+    /// Every call that runs.
+    All,
+    /// None.
+    Never,
+}
+
+/// The table `[audit]` of the policy.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditPolicy {
+    /// Refuses every call that cannot be recorded. Each call that runs then has a start line.
+    pub required: bool,
+    /// Which calls have a line before they run.
+    pub start_lines: StartLines,
+    /// Bytes that all files of the audit may have together.
+    #[serde(deserialize_with = "read_bytes")]
+    pub bytes: u64,
+    /// How old a line may become; `None`: as old as there is room for.
+    #[serde(deserialize_with = "read_age")]
+    pub age: Option<Duration>,
+}
+
+impl Default for AuditPolicy {
+    fn default() -> Self {
+        // As much as eight files of 16 MiB, uncompressed, had before archives were compressed.
+        Self { required: false, start_lines: StartLines::default(), bytes: 128 << 20, age: None }
+    }
+}
+
+impl AuditPolicy {
+    /// Checks what was written.
+    ///
+    /// # Errors
+    /// Names the key at fault and says what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        if self.bytes < MIN_BYTES || self.bytes > MAX_BYTES {
+            let (least, most) = (quantity::show_bytes(MIN_BYTES), quantity::show_bytes(MAX_BYTES));
+            return Err(format!("`bytes` is from {least} to {most}"));
+        }
+        if self.age.is_some_and(|age| age < MIN_AGE) {
+            return Err("`age` is at least `1h`".to_owned());
+        }
+        if self.required && self.start_lines == StartLines::Never {
+            return Err(
+                "`required = true` and `start_lines = \"never\"` exclude each other: whether a call can be \
+                        recorded is known once its start line is written"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<AuditPolicy, String> {
+        let policy: AuditPolicy = toml::from_str(text).map_err(|e| e.to_string())?;
+        policy.check().map(|()| policy)
+    }
+
+    #[test]
+    fn an_audit_table_is_read_and_what_contradicts_itself_is_refused() {
+        assert_eq!(read(""), Ok(AuditPolicy::default()));
+        let policy = read("required = true\nstart_lines = 'all'\nbytes = '1GiB'\nage = '90d'").unwrap();
+        let age = Some(Duration::from_secs(90 * 86_400));
+        assert_eq!(policy, AuditPolicy { required: true, start_lines: StartLines::All, bytes: 1 << 30, age });
+        for (text, part) in [
+            ("bytes = '1MiB'", "`bytes` is from 8MiB to 1024GiB"),
+            ("bytes = '2048GiB'", "`bytes`"),
+            ("age = '59m'", "`1h`"),
+            ("age = 'forever'", "`90d`"),
+            ("start_lines = 'some'", "unknown variant"),
+            ("required = true\nstart_lines = 'never'", "exclude each other"),
+            ("keep = 1", "unknown field"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
