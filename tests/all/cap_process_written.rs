@@ -93,9 +93,9 @@ async fn a_program_has_no_more_processes_than_it_may() {
     let fine = "import os, time\nfor _ in range(15):\n if os.fork() == 0: os._exit(0)\nfor _ in range(15): os.wait()\nprint('fine')";
     assert_eq!(python(&host, "netpython", fine).await["stdout"], "fine\n");
     for line in [
-        "import os, time\nfor _ in range(500):\n if os.fork() == 0: time.sleep(300)\ntime.sleep(300)",
-        "import os, time\nfor _ in range(12): os.fork()\ntime.sleep(300)",
-        "import threading, time\nfor _ in range(5000): threading.Thread(target=time.sleep, args=(300,)).start()\ntime.sleep(300)",
+        "import os, time\nfor _ in range(400):\n if os.fork() == 0: time.sleep(300)\ntime.sleep(300)",
+        "import os, time\nfor _ in range(8): os.fork()\ntime.sleep(300)",
+        "import threading, time\nfor _ in range(400): threading.Thread(target=time.sleep, args=(300,)).start()\ntime.sleep(300)",
     ] {
         let said = host
             .ask("p__run", json!({"program": "netpython", "args": ["-I", "-c", line, "crowd-93017"]}))

@@ -89,6 +89,14 @@ impl Group {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends a signal to a group that is there.
+    fn signal(&self, signal: Signal) {
+        if let Stage::Alive(group) = *self.stage() {
+            // Nobody left is nobody to tell.
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
     fn kill(&self) {
         let mut stage = self.stage();
         match *stage {
@@ -211,8 +219,9 @@ fn counted(
     std::thread::scope(|scope| {
         let (over, ended) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("toolbay-processes".to_owned());
-        let watching =
-            thread.spawn_scoped(scope, move || process_limit::watch(id, most, &ended, || group.kill()));
+        let watching = thread.spawn_scoped(scope, move || {
+            process_limit::watch(id, most, &ended, |signal| group.signal(signal))
+        });
         let watching = match watching {
             Ok(watching) => watching,
             Err(error) => {
@@ -286,6 +295,7 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     };
     let id = first.unwrap_or(child);
     bound(plan, child);
+    process_limit::bound(child, plan.processes.0);
     let guard = plan.guard.as_deref().and_then(|program| guard::start(program, id));
     let mut stage = group.stage();
     if matches!(*stage, Stage::Over) {

@@ -1,24 +1,25 @@
 //! How many processes a program may have at once, itself included: a fork bomb must not take the machine's process
 //! numbers. The kernel has no such bound for a host without a cgroup of its own: `RLIMIT_NPROC` counts all processes of
-//! a user, and none of root's. So a thread counts the process group, which nothing leaves, and ends it when it has grown
-//! too large.
+//! a user, and none of root's, so that it is only the second wall ([`bound`]). The first is a thread that counts the
+//! process group, which nothing leaves, and ends it when it has grown too large.
 //!
 //! Reading all of `/proc` takes milliseconds; one line of `/proc/loadavg` takes microseconds and has the number of all
-//! threads of the machine. The group is only counted when the machine has gained as many as the group may still gain.
+//! threads of the machine. The group is only counted when the machine has gained as many as the group may still gain. Where
+//! even that takes long, since a crowd has the processors, the group is stopped while it is counted.
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 /// Threads for each process that may be there: a process of many threads is no crowd.
 const THREADS: u64 = 16;
-/// The priority of the thread that counts, as `nice` has it.
-const URGENT: i32 = -15;
 /// How often the machine's threads are counted: at first, while a program starts most of what it starts, and later.
 const FIRST: Duration = Duration::from_millis(5);
 const LATER: Duration = Duration::from_millis(40);
+/// How long a group may run on while it is counted since the machine gained many.
+const SOON: Duration = Duration::from_millis(25);
 /// For how long it is the first.
 const YOUNG: Duration = Duration::from_secs(10);
 /// How often the group is counted though the machine gained nothing: others may have ended meanwhile.
@@ -39,11 +40,20 @@ impl Count {
     }
 }
 
+/// Bounds the processes of the child's user, as far as the kernel does: what the machine has now, and what the group may
+/// have. That of root is not bounded.
+pub(super) fn bound(child: Pid, most: u64) {
+    let Some(now) = threads_of_machine() else { return };
+    let all = Some(now.saturating_add(THREADS.saturating_mul(most)));
+    let given = rustix::process::getrlimit(Resource::Nproc).maximum;
+    let all = given.map_or(all, |given| all.map(|all| all.min(given)));
+    // A process that is gone needs no bound.
+    let _ = rustix::process::prlimit(Some(child), Resource::Nproc, Rlimit { current: all, maximum: all });
+}
+
 /// Watches a group until the sender of `over` is gone; returns whether it had more than `most` processes, or more than
-/// [`THREADS`] threads for each. `kill` ends it.
-pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, kill: impl Fn()) -> bool {
-    // Among many that compute, who counts them must not wait for its turn. Without the privilege it does.
-    let _ = rustix::process::setpriority_process(None, URGENT);
+/// [`THREADS`] threads for each, and was killed. `signal` sends the group a signal.
+pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(Signal)) -> bool {
     let started = Instant::now();
     let (mut known, mut of_machine, mut counted) = (Count::default(), None::<u64>, None::<Instant>);
     loop {
@@ -61,11 +71,18 @@ pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, kill: impl Fn())
         if !due && counted.is_some_and(|at| at.elapsed() < ANYWAY) {
             continue;
         }
-        known = count(group, most);
+        let quick = count(group, most, due.then(|| Instant::now() + SOON));
+        known = quick.unwrap_or_else(|| {
+            signal(Signal::STOP);
+            count(group, most, None).unwrap_or_default()
+        });
         (of_machine, counted) = (now, Some(Instant::now()));
         if known.is_over(most) {
-            kill();
+            signal(Signal::KILL);
             return true;
+        }
+        if quick.is_none() {
+            signal(Signal::CONT);
         }
     }
 }
@@ -76,11 +93,15 @@ fn threads_of_machine() -> Option<u64> {
     line.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// Counts a group, no further than it takes to know that it is too large: a crowd must not hold up its own end.
-fn count(group: Pid, most: u64) -> Count {
+/// Counts a group, no further than it takes to know that it is too large: a crowd must not hold up its own end. `None`: it
+/// takes longer than `until`.
+fn count(group: Pid, most: u64, until: Option<Instant>) -> Option<Count> {
     let group = group.as_raw_nonzero().get().to_string();
     let mut all = Count::default();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if until.is_some_and(|until| Instant::now() > until) {
+            return None;
+        }
         let name = entry.file_name();
         if !name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
@@ -94,7 +115,7 @@ fn count(group: Pid, most: u64) -> Count {
             break;
         }
     }
-    all
+    Some(all)
 }
 
 /// The threads of a process of the group, from its line (`man 5 proc_pid_stat`): behind its name, which may hold
@@ -126,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_own_group_is_counted() {
-        let own = count(rustix::process::getpgrp(), u64::MAX);
+        let own = count(rustix::process::getpgrp(), u64::MAX, None).unwrap();
         assert!(own.processes >= 1 && own.threads >= own.processes, "{own:?}");
     }
 }
