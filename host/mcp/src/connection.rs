@@ -12,24 +12,27 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, RequestId, ServerCapabilities,
-    ServerConfig, SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
-    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CompleteResult, CompletionInfo, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
+    GetPromptResult, GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference,
+    RequestId, ServerCapabilities, ServerConfig, SetLevelRequestMethod, SetLevelRequestParams,
+    SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams,
+    UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::dialog::{AskKind, Dialog};
 use toolbay_core::text::one_line;
+use toolbay_core::view::View;
 
 use crate::asking::Brought;
 use crate::calls::{self, Caller};
-use crate::changes::{self, Promises, Watched};
+use crate::changes::{self, Kind, Promises, Seen, Watched};
+use crate::client::Address;
 use crate::convert::{self, Era};
 use crate::lists::{Lists, Page};
 use crate::pages::Cursor;
@@ -47,8 +50,12 @@ pub(crate) struct Connection {
     caller: Arc<Caller>,
     listeners: Semaphore,
     announcing: AtomicBool,
+    /// The lists that its client has seen.
+    seen: Seen,
     promises: Promises,
     watched: Watched,
+    /// It lasts for one request: what its client saw before is not known.
+    alone: bool,
     closed: CancellationToken,
     /// Its client, once there was a handshake.
     peer: OnceLock<Peer<RoleServer>>,
@@ -73,8 +80,10 @@ impl Connection {
             caller: Arc::new(caller),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
+            seen: Seen::default(),
             promises: Promises::default(),
             watched: Watched::default(),
+            alone: false,
             closed,
             peer: OnceLock::new(),
             lists: None,
@@ -85,6 +94,11 @@ impl Connection {
     /// The same over a transport that writes lists of tools itself.
     pub(crate) fn listing(self, lists: Arc<Lists>) -> Self {
         Self { lists: Some(lists), ..self }
+    }
+
+    /// The same for one request of a client that has no session.
+    pub(crate) fn of_one_request(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     /// The same, whose calls are worked on there.
@@ -109,8 +123,24 @@ impl Connection {
     fn kept(&self, era: Era) -> (Option<u64>, Option<CacheScope>) {
         match era {
             Era::Legacy => (None, None),
-            // What is listed depends on who asks.
-            Era::Modern => (Some(millis(self.options().list_ttl)), Some(CacheScope::Private)),
+            // What is listed depends on who asks. What is still to come is there at the next list.
+            Era::Modern => {
+                let life = if self.server().is_settled() { self.options().list_ttl } else { Duration::ZERO };
+                (Some(millis(life)), Some(CacheScope::Private))
+            }
+        }
+    }
+
+    /// What a list is made from, and since when it is told what changes.
+    fn look(&self) -> (watch::Receiver<u64>, View) {
+        let since = self.server().changes();
+        (since, self.server().view())
+    }
+
+    /// Notes that a list was given out. Later pages of a list do not count: what they belong to is the first one.
+    fn saw(&self, kind: Kind, cursor: &Cursor, (since, view): (&watch::Receiver<u64>, &View)) {
+        if cursor.is_first() && !self.alone {
+            self.seen.note(kind, changes::number(self.server(), view, kind), since);
         }
     }
 
@@ -120,7 +150,8 @@ impl Connection {
         request: Option<PaginatedRequestParams>,
         era: Era,
     ) -> Result<ListToolsResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let (cursor, (since, view)) = (Cursor::of(request)?, self.look());
+        self.saw(Kind::Tools, &cursor, (&since, &view));
         let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
         let (tools, next) = cursor.page(tools, self.options().page_size);
         let page = Page { tools: tools.into_iter().map(Arc::clone).collect(), era };
@@ -144,7 +175,8 @@ impl Connection {
         request: Option<PaginatedRequestParams>,
         era: Era,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
+        let (cursor, (since, view)) = (Cursor::of(request)?, self.look());
+        self.saw(Kind::Prompts, &cursor, (&since, &view));
         let all = shelf::prompts(&view).into_iter().map(|(name, prompt)| (name.into(), prompt));
         let (prompts, next) = cursor.page(all, self.options().page_size);
         let mut page = ListPromptsResult::with_all_items(prompts);
@@ -159,8 +191,9 @@ impl Connection {
         request: Option<PaginatedRequestParams>,
         era: Era,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let mut all = shelf::resources(&view);
+        let (cursor, (since, view)) = (Cursor::of(request)?, self.look());
+        self.saw(Kind::Resources, &cursor, (&since, &view));
+        let mut all = self.server().resources(&view);
         if let Some(spool) = self.server().pipeline().spool() {
             let kept = outputs::list(&**spool, &self.caller.whose.session).await;
             all.extend(kept.into_iter().map(|resource| (resource.uri.clone(), resource)));
@@ -185,8 +218,9 @@ impl Connection {
         request: Option<PaginatedRequestParams>,
         era: Era,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let all = shelf::templates(&view).into_iter().map(|(uri, template)| (uri.into(), template));
+        let (cursor, (since, view)) = (Cursor::of(request)?, self.look());
+        self.saw(Kind::Templates, &cursor, (&since, &view));
+        let all = self.server().templates(&view).into_iter().map(|(uri, template)| (uri.into(), template));
         let (templates, next) = cursor.page(all, self.options().page_size);
         let mut page = ListResourceTemplatesResult::with_all_items(templates);
         page.next_cursor = next;
@@ -205,7 +239,11 @@ impl Connection {
             outputs::read(&**spool, &self.caller.whose.session, uri).await.ok_or_else(absent)?
         } else if handed::is_one(uri) {
             self.server().handed().read(&self.caller.whose.session, uri).ok_or_else(absent)?
+        } else if Address::is_one(uri) {
+            let contents = self.server().read_of_others(uri).await;
+            ReadResourceResult::new(contents.map_err(|error| error.unwrap_or_else(absent))?)
         } else {
+            self.server().loaded().await;
             let contents = shelf::read(&self.server().view(), uri).ok_or_else(absent)??;
             ReadResourceResult::new(vec![contents])
         };
@@ -274,7 +312,6 @@ impl ServerHandler for Connection {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        self.promises.make(self.server());
         let answer = self.negotiate_initialize(&request);
         context.peer.set_peer_info(request);
         self.peer.get_or_init(|| context.peer.clone());
@@ -293,7 +330,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.tools(&context.id, request, era(&context)) })).await
     }
 
@@ -348,31 +385,38 @@ impl ServerHandler for Connection {
             return;
         }
         // What the message takes of the server is free again, though this goes on for as long as the session.
-        let (peer, since) = (context.peer.clone(), self.promises.keep(self.server()));
+        let peer = context.peer.clone();
         drop(context);
-        changes::tell_peer(self.server(), since, &peer, &self.watched, &self.closed).await;
+        changes::tell_peer(self.server(), &self.seen, &peer, &self.watched, &self.closed).await;
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         // rmcp cuts it down to what `get_info` declares, says so to the client, and only then calls `listen`.
-        self.promises.make(self.server());
         let mut accepted = requested.clone();
         if let Some(wanted) = &mut accepted.resource_subscriptions {
             wanted.truncate(changes::MAX_WATCHED);
+        }
+        let wanted = accepted.resource_subscriptions.as_deref().unwrap_or_default();
+        self.promises.make(&self.server().view(), wanted);
+        if self.alone {
+            self.seen.begin(self.server(), &accepted);
         }
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let since = self.promises.keep(self.server());
         let Ok(_permit) = self.listeners.try_acquire() else {
+            // Nobody looks for it.
+            self.promises.keep(&self.server().view(), &[]);
             let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
             return Err(ErrorData::invalid_request(text, None));
         };
         let peer = &context.request_context().peer;
+        let (server, seen, promises) = (self.server(), &self.seen, &self.promises);
+        let telling = changes::tell_subscription(server, seen, promises, context.sink(), peer, &self.closed);
         tokio::select! {
             () = context.cancelled() => {}
-            () = changes::tell_subscription(self.server(), since, context.sink(), peer, &self.closed) => {}
+            () = telling => {}
         }
         Ok(())
     }
@@ -411,7 +455,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.prompts(request, era(&context)) })).await
     }
 
@@ -429,7 +473,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(self.resources(request, era(&context)))).await
     }
 
@@ -438,7 +482,6 @@ impl ServerHandler for Connection {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.server().loaded().await;
         answered(Box::pin(self.read(&request.uri, era(&context)))).await.map(Into::into)
     }
 
@@ -447,7 +490,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.templates(request, era(&context)) })).await
     }
 
@@ -456,7 +499,15 @@ impl ServerHandler for Connection {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let complete = async { shelf::complete(&self.server().view(), &request.r#ref, &request.argument) };
+        let complete = async {
+            match &request.r#ref {
+                // What other servers would complete is not asked of them.
+                Reference::Resource(one) if Address::is_one(&one.uri) => {
+                    Ok(CompleteResult::new(CompletionInfo::default()))
+                }
+                about => shelf::complete(&self.server().view(), about, &request.argument),
+            }
+        };
         let mut result = answered(Box::pin(complete)).await?;
         convert::sign(&mut result.meta, era(&context));
         Ok(result)

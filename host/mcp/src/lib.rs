@@ -65,6 +65,7 @@ mod message;
 mod outputs;
 mod pages;
 mod progress;
+mod salvage;
 mod seal;
 pub mod server;
 mod shelf;

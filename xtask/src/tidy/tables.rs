@@ -283,7 +283,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ),
             ("loading", &[]),
             ("native", &["engine"]),
-            ("outside", &["capability", "installed"]),
+            ("outside", &["capability", "installed", "private"]),
             ("openapi", &["capability", "digest", "private", "reducers"]),
             ("offers", &["error"]),
             (
