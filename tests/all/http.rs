@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay::core::content::ToolOutput;
 use toolbay::core::dialog::{Ask as Question, AskKind};
 use toolbay::core::native;
-use toolbay_mcp::FetchKeys;
+use toolbay_mcp::{FetchKeys, Options};
 
 use super::http_peer::{Ask, Desk, HANGS, LEGACY, initialize, modern};
 

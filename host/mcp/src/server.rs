@@ -200,14 +200,18 @@ impl Server {
     }
 
     /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; one of another server once
-    /// that server was tried; every other when all plugins are there.
+    /// that server was tried; every other when all plugins are there, and as a list waits.
     pub(crate) async fn callable(&self, tool: &str) {
         let mut changes = self.changes();
         loop {
             let coming = self.bridge().and_then(|bridge| bridge.coming(tool));
             let there = self.stands_alone(tool);
-            if there || (self.is_loaded() && coming.is_none()) {
+            if there {
                 return;
+            }
+            if self.is_loaded() && coming.is_none() {
+                // It may be one that finds or calls those of other servers.
+                return self.listable().await;
             }
             let tried = async {
                 match coming {

@@ -37,7 +37,8 @@ pub(crate) async fn run(args: &SetupArgs, lazy: bool, places: &[String]) -> Resu
         ..Options::default()
     };
     let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host.policy())?) };
-    // Other servers come while plugins are loaded.
+    // Other servers come while plugins are loaded, and may write nothing that is still to be loaded.
+    host.protect_sources(&setup::plugin_place(args)?);
     let bridge = Arc::new(servers::bridge(&host).with_last_known());
     bridge.apply(&host.policy());
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)

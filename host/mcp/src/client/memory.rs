@@ -35,10 +35,15 @@ fn key(server: &McpServer) -> String {
     canonical::sha256(&json!([env!("CARGO_PKG_VERSION"), server.name.as_str(), told])).to_string()
 }
 
-/// A list as bytes to be kept; `None`: it is too long for that.
-pub(super) fn written(server: &McpServer, version: Option<&str>, listed: &Listed) -> Option<Vec<u8>> {
-    let written = Written { key: key(server), version, tools: &listed.items };
-    serde_json::to_vec(&written).ok().filter(|bytes| bytes.len() <= MAX_KEPT_LIST)
+/// A list as bytes to be kept, without values of secrets; `None`: it is too long for that.
+pub(super) fn written(
+    server: &McpServer,
+    version: Option<&str>,
+    listed: &Listed,
+    outside: &dyn Outside,
+) -> Option<Vec<u8>> {
+    let text = serde_json::to_string(&Written { key: key(server), version, tools: &listed.items }).ok()?;
+    Some(outside.redacted(&text).into_owned().into_bytes()).filter(|bytes| bytes.len() <= MAX_KEPT_LIST)
 }
 
 /// Reads such bytes: the list, and the version that the server claimed. `None`: they are damaged, or of a server that is
@@ -70,6 +75,7 @@ mod tests {
     use toolbay_core::mcp_server::{Endpoint, Place, Protocol, ToolRules};
     use toolbay_core::name::PluginId;
 
+    use super::super::inbox::tests::Nowhere;
     use super::*;
 
     fn server(url: &str) -> McpServer {
@@ -92,13 +98,14 @@ mod tests {
     #[test]
     fn a_list_is_of_one_definition_and_bounded() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        let listed = Listed { items: vec![raw(r#"{"name": "a"}"#), raw("7")], problems: vec![] };
+        let items = vec![raw(r#"{"name": "a"}"#), raw("7"), raw("\"canary-secret\"")];
+        let listed = Listed { items, problems: vec![] };
         let here = server("http://127.0.0.1:1/");
-        let bytes = written(&here, Some("1.2"), &listed).unwrap();
+        let bytes = written(&here, Some("1.2"), &listed, &Nowhere).unwrap();
         let (again, version) = read(&here, &bytes).unwrap();
         assert_eq!(version.as_deref(), Some("1.2"));
         let texts: Vec<&str> = again.items.iter().map(|item| item.get()).collect();
-        assert_eq!(texts, [r#"{"name": "a"}"#, "7"]);
+        assert_eq!(texts, [r#"{"name": "a"}"#, "7", "\"[secret T]\""]);
         assert!(read(&server("http://127.0.0.1:2/"), &bytes).is_none(), "another definition");
         let modern = McpServer { protocol: Protocol::Modern, ..here.clone() };
         assert!(read(&modern, &bytes).is_none(), "another definition");
@@ -107,7 +114,7 @@ mod tests {
         }
         let long =
             Listed { items: vec![raw(&format!("\"{}\"", "x".repeat(MAX_KEPT_LIST)))], problems: vec![] };
-        assert!(written(&here, None, &long).is_none());
+        assert!(written(&here, None, &long, &Nowhere).is_none());
         let mut padded = bytes.clone();
         padded.resize(MAX_KEPT_LIST + 1, b' ');
         assert!(read(&here, &padded).is_none());

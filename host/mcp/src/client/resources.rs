@@ -26,7 +26,7 @@ use toolbay_core::wording;
 use super::address::Address;
 use super::bounded::{self, First};
 use super::bounds::{
-    MAX_CONTENTS, MAX_DESCRIPTION, MAX_HEARD, MAX_LABEL, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM,
+    MAX_CONTENTS, MAX_DESCRIPTION, MAX_HEARD, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM,
 };
 use super::link::{Link, LinkError};
 use super::list::{self, List};
@@ -46,6 +46,8 @@ const MAX_MIME: usize = 255;
 pub(super) struct Offered {
     pub(super) resources: BTreeMap<String, Resource>,
     pub(super) templates: BTreeMap<String, ResourceTemplate>,
+    /// What is wrong with the lists.
+    pub(super) problems: Vec<String>,
 }
 
 /// An item of either list; what one does not have is absent.
@@ -108,23 +110,23 @@ fn is_mime(kind: &str) -> bool {
     !kind.is_empty() && kind.len() <= MAX_MIME && kind.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// Reads what a server offers; what is wrong with it is told.
-async fn offered(session: &Session, server: &McpServer, outside: &dyn Outside) -> (Offered, Vec<String>) {
-    let (mut offered, mut problems) = (Offered::default(), Vec::new());
+/// Reads what a server offers.
+async fn offered(session: &Session, server: &McpServer, outside: &dyn Outside) -> Offered {
+    let mut offered = Offered::default();
     for list in [List::Resources, List::Templates] {
         let listed = match list::read(session, list).await {
             Ok(listed) => listed,
             // Many servers have resources and no templates.
             Err(LinkError::Rpc(_)) if list == List::Templates => continue,
             Err(error) => {
-                problems.push(error.to_string());
+                offered.problems.push(error.to_string());
                 continue;
             }
         };
-        problems.extend(listed.problems);
+        offered.problems.extend(listed.problems);
         for raw in &listed.items {
             match (take(raw, server, outside), list) {
-                (Err(problem), _) => problems.push(problem),
+                (Err(problem), _) => offered.problems.push(problem),
                 (Ok(None), _) => {}
                 (Ok(Some(item)), List::Templates) => {
                     let mut shown = ResourceTemplate::new(item.uri.clone(), item.name);
@@ -141,7 +143,7 @@ async fn offered(session: &Session, server: &McpServer, outside: &dyn Outside) -
             }
         }
     }
-    (offered, problems)
+    offered
 }
 
 /// Puts the addresses of clients in place of those of a server in a result. A link that clients could take for another
@@ -264,21 +266,28 @@ impl Supervisor {
     /// Reads what the server offers beside tools; what is wrong with that costs no tool.
     pub(super) async fn refresh_resources(&self, session: &Session) {
         let (server, outside) = (&self.server, &*self.ports.outside);
-        let none =
-            session.known.has_resources && server.resources.as_ref().is_none_or(|some| !some.is_empty());
-        let reading =
-            async { if none { offered(session, server, outside).await } else { Default::default() } };
-        let Ok((offered, problems)) = tokio::time::timeout(server.start_timeout, reading).await else {
-            tracing::warn!(server = self.name(), "its resources could not be listed in time");
-            return;
-        };
-        for problem in problems.iter().take(super::bounds::MAX_PROBLEMS) {
-            tracing::warn!(server = self.name(), "{}", self.heard(problem));
+        let wanted = server.resources.as_ref().is_none_or(|some| !some.is_empty());
+        let mut offered = Offered::default();
+        if wanted && session.known.has_resources {
+            let reading = self::offered(session, server, outside);
+            match tokio::time::timeout(server.start_timeout, reading).await {
+                Ok(read) => offered = read,
+                Err(_) => offered.problems.push("its resources could not be listed in time".to_owned()),
+            }
+        }
+        offered.problems.truncate(MAX_PROBLEMS);
+        for problem in &mut offered.problems {
+            *problem = self.heard(problem);
         }
         if self.stop.is_cancelled() || session.link.is_over() {
             return;
         }
         let mut now = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        if offered.problems != now.problems {
+            for problem in &offered.problems {
+                tracing::warn!(server = self.name(), "{problem}");
+            }
+        }
         let same = now.resources == offered.resources && now.templates == offered.templates;
         *now = Arc::new(offered);
         drop(now);

@@ -117,7 +117,9 @@ impl Supervisor {
     }
 
     pub(super) fn status(&self) -> ServerStatus {
-        self.held().clone()
+        let mut status = self.held().clone();
+        status.problems.extend(self.offered().problems.iter().cloned());
+        status
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, ServerStatus> {
@@ -316,7 +318,7 @@ impl Supervisor {
 
     /// Has a list kept for the next start, unless it is the one that is kept.
     pub(super) async fn remember(&self, version: Option<&str>, listed: &Listed) {
-        let Some(bytes) = memory::written(&self.server, version, listed) else {
+        let Some(bytes) = memory::written(&self.server, version, listed, &*self.ports.outside) else {
             tracing::debug!(server = self.name(), "its list is too long to be kept");
             return;
         };
