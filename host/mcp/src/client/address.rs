@@ -2,7 +2,10 @@
 //! server's own address, as it is. So no server can name a resource of another one, or one of this host; and what a
 //! client makes of a template leads back to the server whose template it is.
 
-use toolbay_core::text::is_hidden;
+use std::borrow::Cow;
+
+use toolbay_core::text::first_hidden;
+use toolbay_core::untrusted;
 
 /// What all such addresses begin with; the server's name follows.
 const PREFIX: &str = "toolbay://mcp/";
@@ -35,7 +38,7 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Whether everybody who reads an address reads the same: nothing in it is hidden, and nothing leads upwards.
+/// Whether everybody who reads an address reads the same: nothing in it is hidden or obeyed, and nothing leads upwards.
 fn is_sound(own: &str) -> bool {
     let dots = |part: &str| {
         let plain = part.to_ascii_lowercase().replace("%2e", ".");
@@ -43,7 +46,9 @@ fn is_sound(own: &str) -> bool {
     };
     !own.is_empty()
         && own.len() <= MAX_ADDRESS
-        && !own.chars().any(|c| is_hidden(c) || c.is_whitespace() || c == '\\')
+        && first_hidden(own).is_none()
+        && !own.chars().any(|c| c.is_whitespace() || c == '\\')
+        && matches!(untrusted::neutral(own), Cow::Borrowed(_))
         && !own.split(['/', '?', '#']).any(dots)
 }
 
@@ -78,6 +83,7 @@ mod tests {
             "x:\\..\\b",
             "x:\n",
             "x:a?b/../c",
+            "x:<|im_start|>",
         ] {
             assert_eq!(Address::of("a", unsound), None, "{unsound:?}");
             assert_eq!(Address::parse(&format!("{PREFIX}a/{unsound}")), None, "{unsound:?}");

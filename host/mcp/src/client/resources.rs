@@ -18,7 +18,7 @@ use toolbay_core::outside::Outside;
 use toolbay_core::quantity;
 use toolbay_core::schema::Schema;
 use toolbay_core::tags;
-use toolbay_core::text::{is_hidden, one_line};
+use toolbay_core::text::{one_line, seen};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::untrusted::{self, Mark};
 use toolbay_core::wording;
@@ -214,8 +214,7 @@ fn contents(
     let marked = server.rules.results.untrusted != Some(false);
     let clean = |text: &str| {
         let text = outside.redacted(text);
-        let seen: String =
-            text.chars().filter(|c| !is_hidden(*c) || matches!(c, '\n' | '\r' | '\t')).collect();
+        let seen = seen(&text);
         match marked {
             true => mark.fit(&seen, usize::MAX, Truncation::Head, seen.chars().count(), ""),
             false => untrusted::neutral(&seen).into_owned(),
