@@ -154,8 +154,8 @@ pub(super) fn rename(server: &str, content: &mut [ContentBlock]) {
             BlockBody::Link(link) => match Address::of(server, &link.uri) {
                 Some(uri) => link.uri = uri,
                 None => {
-                    block.body =
-                        BlockBody::Text("[a link that is left out: its address is not sound]".to_owned())
+                    let text = "[a link that is left out: its address is not sound]";
+                    block.body = BlockBody::Text(text.to_owned());
                 }
             },
             BlockBody::Embedded(resource) => {
