@@ -113,7 +113,7 @@ async fn blocks_progress_and_many_calls_at_once() {
         matches!(&blocks[0].body, BlockBody::Image(blob) if blob.data == b"\x89PNG\r\n\x1a\n"),
         "{blocks:?}"
     );
-    assert!(matches!(&blocks[1].body, BlockBody::Link(link) if link.uri == "file:///a"));
+    assert!(matches!(&blocks[1].body, BlockBody::Link(link) if link.uri == "toolbay://mcp/s/file:///a"));
     let seen = Arc::new(Heard::default());
     let turn = TurnContext { progress: Some(Arc::clone(&seen) as _), ..TurnContext::default() };
     assert_eq!(words(&bridged.host.call_in("mcp__s__steps", "{}", turn).await), "done");

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay::core::content::ToolOutput;
 use toolbay::core::dialog::{Ask as Question, AskKind};
 use toolbay::core::native;
-use toolbay_mcp::FetchKeys;
+use toolbay_mcp::{FetchKeys, Options};
 
 use super::http_peer::{Ask, Desk, HANGS, LEGACY, initialize, modern};
 
@@ -136,6 +136,9 @@ async fn who_listens_is_told_that_the_list_has_changed() {
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut in_session = stream.open().await;
     in_session.until("\r\n\r\n").await;
+    // Nobody hears of a list that it never asked for.
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    assert_eq!(desk.post(&list).session(&id).send().await.status, 200);
 
     desk.host.load("f", guest_artifacts::API_ECHO).await;
     desk.server.notify_changed();
@@ -229,6 +232,39 @@ async fn it_is_ready_once_the_tools_are_there_and_greets_before() {
     assert!(names(&waiting.answer().await.json()["result"]).contains(&"e__echo"));
     assert!(names(&modern.answer().await.json()["result"]).contains(&"e__echo"));
     assert_eq!(desk.get("/readyz").send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_list_has_what_is_there_and_the_rest_is_told() {
+    let loaded = CancellationToken::new();
+    let host = TestHost::empty("");
+    host.load("e", guest_artifacts::API_ECHO).await;
+    let options = Options { list_wait: Duration::from_millis(20), ..Options::default() };
+    let desk =
+        Desk::with(host, FetchKeys::never(), options, |server| server.waiting_for(loaded.clone())).await;
+    let id = desk.begin().await;
+    let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
+    let mut in_session = stream.open().await;
+    in_session.until("\r\n\r\n").await;
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut listening = desk.modern("subscriptions/listen", params).open().await;
+    listening.until("notifications/subscriptions/acknowledged").await;
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let legacy = async || desk.post(&list).session(&id).send().await.json()["result"].clone();
+    let modern = async || desk.modern("tools/list", json!({})).send().await.json()["result"].clone();
+    let (first, alone) = (legacy().await, modern().await);
+    for first in [&first, &alone] {
+        assert!(names(first).contains(&"e__echo") && !names(first).contains(&"s__sleep"), "{first}");
+    }
+    assert_eq!(alone["ttlMs"], 0, "whoever is not told asks again");
+    desk.host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
+    loaded.cancel();
+    desk.server.notify_changed();
+    listening.until("notifications/tools/list_changed").await;
+    in_session.until("notifications/tools/list_changed").await;
+    let (next, alone) = (legacy().await, modern().await);
+    assert!(names(&next).contains(&"s__sleep") && names(&alone).contains(&"s__sleep"));
+    assert_eq!(alone["ttlMs"], 60_000);
 }
 
 #[tokio::test]

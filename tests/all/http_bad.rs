@@ -141,6 +141,49 @@ async fn a_message_that_says_something_twice_is_none() {
 }
 
 #[tokio::test]
+async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
+    let desk = Desk::new("").await;
+    let id = desk.begin().await;
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let bad: [&[u8]; 6] = [b"1e400", br#""\ud800""#, b"NaN", b"\"\xff\"", br#""\q""#, deep.as_bytes()];
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"progressToken":1}"#;
+    for bad in bad {
+        let shown = String::from_utf8_lossy(bad).chars().take(20).collect::<String>();
+        let sent = |session: &str, head: String, tail: &str, name: bool| {
+            let body = [head.as_bytes(), bad, tail.as_bytes()].concat();
+            let ask = desk.post(&json!({})).bytes(body);
+            let ask = match (session, name) {
+                ("", true) => ask.modern_headers("tools/call", &json!({"name": "e__echo"})),
+                ("", false) => ask.modern_headers("tools/list", &json!({})),
+                (session, _) => ask.session(session),
+            };
+            async move { ask.send().await }
+        };
+        for (session, meta) in
+            [("", meta), (id.as_str(), r#""_meta":{}"#), (id.as_str(), r#""_meta":{"progressToken":2}"#)]
+        {
+            let head = format!(
+                r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{{meta},"name":"e__echo","arguments":{{"x":"#
+            );
+            let answer = sent(session, head, r#"}},"id":"mine"}"#, true).await;
+            assert_eq!(answer.status, 200, "{shown}: {answer:?}");
+            assert!(answer.body.contains(r#""id":"mine""#), "{shown}: {answer:?}");
+            assert!(answer.body.contains(r#""toolbay/code":"input_invalid""#), "{shown}: {answer:?}");
+            let head = format!(r#"{{"jsonrpc":"2.0","id":44,"method":"tools/list","params":{{{meta},"x":"#);
+            let answer = sent(session, head, "}}", false).await;
+            assert_eq!((answer.status, answer.code()), (200, -32602), "{shown}: {answer:?}");
+            assert_eq!(answer.json()["id"], 44, "{shown}: {answer:?}");
+            assert_eq!(
+                answer.json()["error"]["data"]["toolbay/code"],
+                "input_invalid",
+                "{shown}: {answer:?}"
+            );
+        }
+    }
+    assert_eq!(desk.post(&list()).session(&id).send().await.status, 200);
+}
+
+#[tokio::test]
 async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers() {
     let desk = Desk::new("").await;
     let unknown = desk.modern("no/such", json!({})).send().await;

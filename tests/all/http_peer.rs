@@ -53,11 +53,23 @@ impl Desk {
     }
 
     pub(crate) async fn of(host: TestHost, fetch: FetchKeys, loaded: Option<CancellationToken>) -> Self {
+        // Whatever is waited for comes.
+        let options = Options { list_wait: HANGS, ..Options::default() };
+        Self::with(host, fetch, options, |server| match loaded {
+            Some(loaded) => server.waiting_for(loaded),
+            None => server,
+        })
+        .await
+    }
+
+    pub(crate) async fn with(
+        host: TestHost,
+        fetch: FetchKeys,
+        options: Options,
+        serving: impl FnOnce(Server) -> Server,
+    ) -> Self {
         let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
-        let mut server = Server::new(registry, pipeline, Filter::default(), Options::default());
-        if let Some(loaded) = loaded {
-            server = server.waiting_for(loaded);
-        }
+        let server = serving(Server::new(registry, pipeline, Filter::default(), options));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve: Serve = host.host.policy().serve().clone();

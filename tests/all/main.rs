@@ -15,6 +15,7 @@ mod audit;
 mod bad_calls;
 mod bad_input;
 mod bridge;
+mod bridge_edge;
 mod bridge_hostile;
 mod bridge_http;
 mod cache;

@@ -222,6 +222,51 @@ fn what_a_server_started_ends_with_a_host_that_is_killed() {
     wait("it ends", || !runs("93001"));
 }
 
+/// A client that lists once, at once, sees the tools of servers that are not there yet.
+#[test]
+fn the_only_list_of_a_client_has_the_tools_of_other_servers() {
+    let home = Home::new("");
+    let gate = home.path("gate");
+    let text = section("s", "good").replace("\"s\"]", &format!("\"s\", {gate:?}]"));
+    fs::write(home.path("toolbay.toml"), format!("version = 1\nworkspace = \"work\"\n{text}")).unwrap();
+    for is_known in [false, true] {
+        // It takes its time, the first time less than a list waits for it; then it does not come before it is called.
+        fs::write(&gate, "").unwrap();
+        let mut serve = home.command(&["serve"]);
+        let mut serve =
+            serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut stdin = serve.stdin.take().unwrap();
+        let mut answers = BufReader::new(serve.stdout.take().unwrap()).lines();
+        let mut ask = |id: u64, method: &str, params: Value| {
+            writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+                .unwrap();
+        };
+        let mut answer = || serde_json::from_str::<Value>(&answers.next().unwrap().unwrap()).unwrap();
+        ask(
+            0,
+            "initialize",
+            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
+        );
+        assert_eq!(answer()["id"], 0);
+        ask(1, "tools/list", json!({}));
+        if !is_known {
+            fs::remove_file(&gate).unwrap();
+        }
+        let list = answer();
+        assert_eq!(list["id"], 1);
+        let listed = list["result"]["tools"].as_array().unwrap().iter();
+        assert!(listed.clone().any(|tool| tool["name"] == "mcp__s__echo"), "{is_known}: {list}");
+        ask(2, "tools/call", json!({"name": "mcp__s__echo", "arguments": {"text": "hello"}}));
+        if is_known {
+            fs::remove_file(&gate).unwrap();
+        }
+        let said = answer();
+        assert!(said["id"] == 2 && said.to_string().contains("hello"), "nothing was said before: {said}");
+        drop(stdin);
+        assert!(serve.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn each_client_is_set_up_once_and_nothing_is_lost() {
     let home = Home::new("");

@@ -37,6 +37,8 @@ pub struct McpServer {
     pub tools: Option<BTreeSet<String>>,
     /// Its tools that are not taken, whatever lets them in.
     pub exclude: BTreeSet<String>,
+    /// Its resources that may be read, as it addresses them, `*` standing for any run of characters; `None`: all.
+    pub resources: Option<BTreeSet<String>>,
     /// How long one call may take.
     pub timeout: Duration,
     /// How long it may take from its start to its list of tools.
@@ -129,6 +131,12 @@ impl McpServer {
     pub fn takes(&self, tool: &str) -> bool {
         let fits = |pattern: &String| text_matches(pattern, tool);
         !self.exclude.iter().any(fits) && self.tools.as_ref().is_none_or(|tools| tools.iter().any(fits))
+    }
+
+    /// Whether a resource may be read, by the address the server gives it. Of a template, its text is compared.
+    #[must_use]
+    pub fn takes_resource(&self, uri: &str) -> bool {
+        self.resources.as_ref().is_none_or(|all| all.iter().any(|pattern| text_matches(pattern, uri)))
     }
 
     /// What holds for one tool, by the name the server gives it.

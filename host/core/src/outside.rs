@@ -41,6 +41,14 @@ pub trait Outside: Send + Sync + fmt::Debug {
     /// its secrets is another.
     fn handed(&self, child: &Child) -> u64;
 
+    /// What was kept last for a server, of at most `most` bytes; `None`: nothing, or it cannot be read. Whoever reads it
+    /// checks it like what the server says.
+    fn recall<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>>;
+
+    /// Keeps something for a server, in place of what was kept before, for the next start of the host. Where there is no
+    /// place for it, nothing is kept.
+    fn remember<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()>;
+
     /// A text without the values of secrets, for logs and lists.
     fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str>;
 }

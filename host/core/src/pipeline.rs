@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
+use serde_json::Value;
 
 use self::crew::{Crew, Work};
 use self::inner::Outer;
@@ -42,11 +43,11 @@ use crate::invoke::Failure;
 use crate::lane::Lanes;
 use crate::limits::{HostLimits, Usage};
 use crate::memory::{MemoryBudget, MemoryReservation};
-use crate::permission::{Approver, Permissions};
+use crate::permission::{Action, Approver, Permissions};
 use crate::redact::Redactor;
 use crate::session::{SessionLimits, TurnCount};
 use crate::spool::{Spool, Spooled};
-use crate::tool::ToolSource;
+use crate::tool::{ToolDef, ToolSource};
 use crate::untrusted::Mark;
 use crate::view::View;
 
@@ -228,6 +229,21 @@ impl Pipeline {
     #[must_use]
     pub fn outbox(&self) -> (u64, Duration) {
         self.results.outbox()
+    }
+
+    /// What the rules of the policy, and those of a profile where they are stricter, say of something that is no call of a
+    /// tool, as if it were a call of `tool`. Nobody is asked, and nothing is counted.
+    #[must_use]
+    pub fn action_for(
+        &self,
+        of_profile: Option<&Permissions>,
+        tool: &ToolDef,
+        tags: &[Arc<str>],
+        args: &Value,
+    ) -> Action {
+        let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
+        let of_policy = self.gates.load().permissions.decide(tool, &tags, args).action;
+        of_profile.map_or(of_policy, |profile| profile.decide(tool, &tags, args).action.max(of_policy))
     }
 
     /// Puts other gates in place of those that are there, for all clones. A batch that has begun ends under the old.

@@ -1,66 +1,59 @@
 //! Telling clients what has changed: lists of tools, prompts and resources, and single resources they wait for.
+//!
+//! A client hears that a list changed once it has seen that list, and only while it differs from what the client saw: some
+//! clients end when they are told of a list that they never asked for. So each connection notes the lists that it answers
+//! ([`Seen`]), as numbers. A request without a session cannot know what its client saw before; its subscription counts
+//! from the moment in which it was accepted.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::Hasher;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam};
+use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam, SubscriptionFilter};
 use rmcp::service::SubscriptionSink;
 use rmcp::{Peer, RoleServer};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::registry::Catalog;
 use toolbay_core::view::View;
 
-use crate::convert::{self, Era};
+use crate::convert;
 use crate::server::Server;
 use crate::shelf;
 
 /// How often a connection that waits for changes looks whether its client is still there.
 const PEER_CHECK: Duration = Duration::from_secs(60);
+/// The least time between two looks while plugins are being loaded: each of them changes the list.
+const LOADING_PAUSE: Duration = Duration::from_secs(1);
 /// Single resources that one client waits for.
 pub const MAX_WATCHED: usize = 64;
 /// Longest address that a client may wait for, in bytes.
 const MAX_ADDRESS: usize = 2048;
 
-/// What there is, as numbers: something else is another number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Listing {
-    tools: u64,
-    prompts: u64,
-    resources: u64,
-    watched: BTreeMap<String, u64>,
+/// A list that clients ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tools,
+    Prompts,
+    Resources,
+    Templates,
 }
 
-impl Listing {
-    fn of(view: &View, watched: &BTreeMap<String, u64>) -> Self {
-        let tools = view.definitions().map(|entry| convert::tool(entry, Era::Modern));
-        let resources =
-            (numbered(shelf::resources(view).values()), numbered(shelf::templates(view).values()));
-        let watched = watched.keys().map(|uri| (uri.clone(), contents(view, uri)));
-        Self {
-            tools: numbered(tools),
-            prompts: numbered(shelf::prompts(view).values()),
-            resources: numbered([resources.0, resources.1].iter()),
-            watched: watched.collect(),
-        }
-    }
+/// All of them, in the order of their places.
+const KINDS: [Kind; 4] = [Kind::Tools, Kind::Prompts, Kind::Resources, Kind::Templates];
 
-    /// What is another one now; all of it, if nobody knows what there was.
-    fn changes(&self, before: Option<&Self>) -> Vec<Change> {
-        let differs = |of: fn(&Self) -> u64| before.is_none_or(|before| of(before) != of(self));
-        let lists = [
-            (differs(|it| it.tools), Change::Tools),
-            (differs(|it| it.prompts), Change::Prompts),
-            (differs(|it| it.resources), Change::Resources),
-        ];
-        let lists = lists.into_iter().filter(|(differs, _)| *differs).map(|(_, change)| change);
-        let other = self.watched.iter().filter(|(uri, now)| {
-            before.is_none_or(|before| before.watched.get(*uri).is_some_and(|then| then != *now))
-        });
-        lists.chain(other.map(|(uri, _)| Change::Resource(uri.clone()))).collect()
+/// A list as a number: another list is another number.
+pub(crate) fn number(server: &Server, view: &View, kind: Kind) -> u64 {
+    match kind {
+        Kind::Tools => {
+            let mut hasher = std::hash::DefaultHasher::new();
+            view.definitions().for_each(|entry| hasher.write_u64(convert::number(entry)));
+            hasher.finish()
+        }
+        Kind::Prompts => numbered(shelf::prompts(view).values()),
+        Kind::Resources => numbered(server.resources(view).values()),
+        Kind::Templates => numbered(server.templates(view).values()),
     }
 }
 
@@ -70,7 +63,7 @@ fn contents(view: &View, uri: &str) -> u64 {
 }
 
 /// What is no JSON is listed as nothing, and hashed as nothing.
-fn numbered<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
+pub(crate) fn numbered<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     for thing in things {
         hasher.write(&serde_json::to_vec(&thing).unwrap_or_default());
@@ -92,14 +85,107 @@ pub(crate) enum Change {
     Resource(String),
 }
 
-/// The resources that a client of before 2026-07-28 waits for, each with what was there when it began to.
+/// One list as a client saw it last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Look {
+    /// How often it asked.
+    count: u64,
+    number: u64,
+}
+
+/// The lists that the client of a connection has seen; none of a kind that it never asked for.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    looks: Mutex<[Option<Look>; KINDS.len()]>,
+    /// Tells whoever announces changes to compare again.
+    stale: watch::Sender<()>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { looks: Mutex::default(), stale: watch::Sender::new(()) }
+    }
+}
+
+impl Seen {
+    fn looks(&self) -> MutexGuard<'_, [Option<Look>; KINDS.len()]> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the client is given a list. `since` was taken before the list was made: what changed meanwhile was
+    /// compared with an older look.
+    pub(crate) fn note(&self, kind: Kind, number: u64, since: &watch::Receiver<u64>) {
+        if let Some(look) = self.looks().get_mut(kind as usize) {
+            let count = look.map_or(0, |look| look.count) + 1;
+            *look = Some(Look { count, number });
+        }
+        if since.has_changed().unwrap_or_default() {
+            self.stale.send_replace(());
+        }
+    }
+
+    /// Notes the lists that a subscription wants to hear of, as they are now.
+    pub(crate) fn begin(&self, server: &Server, wanted: &SubscriptionFilter) {
+        let since = server.changes();
+        let view = server.view();
+        let resources = wanted.resources_list_changed == Some(true);
+        for (kind, wanted) in [
+            (Kind::Tools, wanted.tools_list_changed == Some(true)),
+            (Kind::Prompts, wanted.prompts_list_changed == Some(true)),
+            (Kind::Resources, resources),
+            (Kind::Templates, resources),
+        ] {
+            if wanted {
+                self.note(kind, number(server, &view, kind), &since);
+            }
+        }
+    }
+}
+
+/// What was told of each list: to whom saw that look of it, that it is this number now.
+#[derive(Debug, Default)]
+struct Told([Option<(Look, u64)>; KINDS.len()]);
+
+impl Told {
+    /// The lists that are not as the client saw them, and of which it was not told.
+    fn changes(&mut self, server: &Server, view: &View, seen: &Seen) -> Vec<Change> {
+        let looks = *seen.looks();
+        let mut changes = Vec::new();
+        for ((kind, look), told) in KINDS.into_iter().zip(looks).zip(&mut self.0) {
+            let Some(look) = look else { continue };
+            let now = number(server, view, kind);
+            if now == look.number {
+                *told = None;
+                continue;
+            }
+            if told.replace((look, now)) == Some((look, now)) {
+                continue;
+            }
+            let change = match kind {
+                Kind::Tools => Change::Tools,
+                Kind::Prompts => Change::Prompts,
+                Kind::Resources | Kind::Templates => Change::Resources,
+            };
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+}
+
+/// The resources that a client waits for, each with what it knows of it.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(Mutex<BTreeMap<String, u64>>);
 
 impl Watched {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for one more.
     pub(crate) fn add(&self, view: &View, uri: String) -> Result<(), ErrorData> {
-        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.all();
         if uri.len() > MAX_ADDRESS || (watched.len() >= MAX_WATCHED && !watched.contains_key(&uri)) {
             let text = format!("at most {MAX_WATCHED} resources can be waited for; give one up first");
             return Err(ErrorData::invalid_request(text, None));
@@ -111,78 +197,59 @@ impl Watched {
 
     /// Waits for one less.
     pub(crate) fn remove(&self, uri: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+        self.all().remove(uri);
     }
 
-    fn all(&self) -> BTreeMap<String, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// What there was when a client was told that it hears of changes.
-#[derive(Debug, Clone)]
-pub(crate) struct Since {
-    /// Not held: a client that says no more would keep plugins that have been replaced.
-    catalog: Weak<Catalog>,
-    changes: watch::Receiver<u64>,
-}
-
-impl Since {
-    fn now(server: &Server) -> Self {
-        // In this order: what changes in between is heard of, at worst twice.
-        let changes = server.changes();
-        Self { catalog: Arc::downgrade(&server.catalog()), changes }
-    }
-
-    /// The same once the plugins are there. What a client is listed first waits for them, too: that they came is no
-    /// change.
-    async fn loaded(self, server: &Server) -> Self {
-        if server.is_loaded() {
-            return self;
-        }
-        server.loaded().await;
-        Self::now(server)
-    }
-
-    /// What was seen then; `None`: it has changed, and what it was is gone.
-    fn view(&self, server: &Server) -> Option<View> {
-        self.catalog.upgrade().map(|catalog| server.view_on(catalog))
+    /// Those that are others now. From here on the client knows of them.
+    fn changes(&self, view: &View) -> Vec<Change> {
+        let mut watched = self.all();
+        let other = watched.iter_mut().filter_map(|(uri, then)| {
+            let now = contents(view, uri);
+            (std::mem::replace(then, now) != now).then(|| Change::Resource(uri.clone()))
+        });
+        other.collect()
     }
 }
 
-/// Since when the clients of a connection are to hear of changes: those that were told so and for whom nobody looks
-/// yet. A client acts on what it is told at once, before the task that looks has begun.
+/// What was at the addresses that subscriptions of a connection wait for when they were accepted: those for which nobody
+/// looks yet. A client acts on what it is told at once, before the task that looks has begun.
 #[derive(Debug, Default)]
 pub(crate) struct Promises(Mutex<Promised>);
 
 #[derive(Debug, Default)]
 struct Promised {
     count: usize,
-    /// The oldest: what has changed since may be told to one who knows it, but is kept from none.
-    since: Option<Since>,
+    /// The oldest of each: what has changed since may be told to one who knows it, but is kept from none.
+    then: BTreeMap<String, u64>,
 }
 
 impl Promises {
-    /// A client will be told that it hears of changes.
-    pub(crate) fn make(&self, server: &Server) {
+    /// A client will be told that it hears of changes of these.
+    pub(crate) fn make(&self, view: &View, addresses: &[String]) {
         let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         promised.count = promised.count.saturating_add(1);
-        promised.since.get_or_insert_with(|| Since::now(server));
+        for uri in addresses {
+            promised.then.entry(uri.clone()).or_insert_with(|| contents(view, uri));
+        }
     }
 
-    /// From now on somebody looks for it.
-    pub(crate) fn keep(&self, server: &Server) -> Since {
+    /// From now on somebody looks for them.
+    pub(crate) fn keep(&self, view: &View, addresses: &[String]) -> Watched {
         let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         promised.count = promised.count.saturating_sub(1);
-        let since = if promised.count == 0 { promised.since.take() } else { promised.since.clone() };
-        since.unwrap_or_else(|| Since::now(server))
+        let then = |uri: &String| promised.then.get(uri).copied().unwrap_or_else(|| contents(view, uri));
+        let watched = addresses.iter().map(|uri| (uri.clone(), then(uri))).collect();
+        if promised.count == 0 {
+            promised.then.clear();
+        }
+        Watched(Mutex::new(watched))
     }
 }
 
 /// Tells a client with a handshake what has changed, until it has gone.
 pub(crate) async fn tell_peer(
     server: &Server,
-    since: Since,
+    seen: &Seen,
     peer: &Peer<RoleServer>,
     watched: &Watched,
     closed: &CancellationToken,
@@ -199,17 +266,15 @@ pub(crate) async fn tell_peer(
     };
     tokio::select! {
         () = closed.cancelled() => {}
-        () = async {
-            let since = since.loaded(server).await;
-            announce(server, since, || watched.all(), || peer.is_transport_closed(), tell).await;
-        } => {}
+        () = announce(server, seen, watched, || peer.is_transport_closed(), tell) => {}
     }
 }
 
 /// Tells a subscription what it wants to hear of, until it or its client has gone.
 pub(crate) async fn tell_subscription(
     server: &Server,
-    since: Since,
+    seen: &Seen,
+    promises: &Promises,
     sink: &SubscriptionSink,
     peer: &Peer<RoleServer>,
     closed: &CancellationToken,
@@ -228,66 +293,62 @@ pub(crate) async fn tell_subscription(
             Change::Resource(uri) => sink.notify_resource_updated(uri).await.is_ok(),
         }
     };
+    let wanted = accepted.resource_subscriptions.as_deref().unwrap_or_default();
+    let watched = promises.keep(&server.view(), wanted.get(..MAX_WATCHED).unwrap_or(wanted));
     tokio::select! {
         () = closed.cancelled() => {}
-        () = async {
-            let since = since.loaded(server).await;
-            let view = since.view(server).unwrap_or_else(|| server.view());
-            let wanted = accepted.resource_subscriptions.iter().flatten().take(MAX_WATCHED);
-            let watched: BTreeMap<String, u64> =
-                wanted.map(|uri| (uri.clone(), contents(&view, uri))).collect();
-            drop(view);
-            announce(server, since, || watched.clone(), || peer.is_transport_closed(), tell).await;
-        } => {}
+        () = announce(server, seen, &watched, || peer.is_transport_closed(), tell) => {}
     }
 }
 
 /// Waits for changes and tells them, until the client has gone or `tell` fails.
 async fn announce<F: Future<Output = bool>>(
     server: &Server,
-    since: Since,
-    watched: impl Fn() -> BTreeMap<String, u64>,
+    seen: &Seen,
+    watched: &Watched,
     gone: impl Fn() -> bool,
     tell: impl Fn(Change) -> F,
 ) {
-    let mut listed = since.view(server).map(|view| Listing::of(&view, &BTreeMap::new()));
-    let mut changes = since.changes;
+    // Before the first look: what changes from here on is looked at again.
+    let (mut changes, mut stale) = (server.changes(), seen.stale.subscribe());
+    let mut told = Told::default();
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(PEER_CHECK) => {
-                if gone() {
-                    return;
-                }
+        let view = server.view();
+        let mut all = told.changes(server, &view, seen);
+        all.extend(watched.changes(&view));
+        drop(view);
+        for change in all {
+            if !tell(change).await {
+                return;
             }
-            change = changes.changed() => {
-                if change.is_err() {
-                    return;
-                }
-                let watched = watched();
-                let now = Listing::of(&server.view(), &watched);
-                if let Some(listed) = &mut listed {
-                    for (uri, then) in watched {
-                        listed.watched.entry(uri).or_insert(then);
-                    }
-                }
-                for change in now.changes(listed.as_ref()) {
-                    if !tell(change).await {
-                        return;
-                    }
-                }
-                listed = Some(now);
+        }
+        let changed = async {
+            tokio::select! {
+                changed = changes.changed() => changed.is_ok(),
+                changed = stale.changed() => changed.is_ok(),
             }
+        };
+        match tokio::time::timeout(PEER_CHECK, changed).await {
+            Ok(true) if !server.is_loaded() => {
+                // What the last plugin brings is not waited for.
+                drop(tokio::time::timeout(LOADING_PAUSE, server.loaded()).await);
+            }
+            Ok(true) => {}
+            Err(_) if !gone() => {}
+            Ok(false) | Err(_) => return,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use toolbay_core::audit::LogAudit;
     use toolbay_core::content::ToolOutput;
     use toolbay_core::native;
     use toolbay_core::pipeline::Pipeline;
-    use toolbay_core::registry::Registry;
+    use toolbay_core::registry::{Bundle, Registry};
     use toolbay_core::view::Filter;
 
     use super::*;
@@ -300,46 +361,105 @@ mod tests {
         (server, registry)
     }
 
-    fn add(server: &Server, registry: &Registry, name: &str) {
-        registry
-            .register(
-                native::tool(name)
-                    .description("A tool.")
-                    .run(|_, _| async { Ok(ToolOutput::text("")) })
-                    .unwrap(),
-            )
-            .unwrap();
+    /// From now on there are these tools.
+    fn put(server: &Server, registry: &Registry, names: &[&str]) {
+        let tool = |name: &&str| {
+            let run = native::tool(*name).description("A tool.");
+            run.run(|_, _| async { Ok(ToolOutput::text("")) }).unwrap()
+        };
+        let tools: Vec<_> = names.iter().map(tool).collect();
+        let label = tools[0].def.source.label();
+        registry.replace_source(&label, Bundle { tools, reducers: vec![] });
         server.notify_changed();
     }
 
-    /// What is told at once of what has changed since then.
-    async fn told(server: &Server, since: Since) -> Vec<Change> {
-        let told = Mutex::new(Vec::new());
-        let tell = |change| {
-            told.lock().unwrap().push(change);
-            async { true }
-        };
-        let waits = announce(server, since, BTreeMap::new, || false, tell);
-        // Its first poll tells what there is to tell; it never ends by itself.
-        assert!(tokio::time::timeout(Duration::ZERO, waits).await.is_err());
-        told.into_inner().unwrap()
+    /// What a client sees that lists now.
+    fn look(server: &Server, seen: &Seen, kind: Kind) {
+        let since = server.changes();
+        seen.note(kind, number(server, &server.view(), kind), &since);
+    }
+
+    /// Somebody who announces what changes, one step at a time.
+    struct Announcer<'a> {
+        told: Arc<Mutex<Vec<Change>>>,
+        work: futures_util::future::BoxFuture<'a, ()>,
+    }
+
+    impl<'a> Announcer<'a> {
+        fn new(server: &'a Server, seen: &'a Seen, watched: &'a Watched) -> Self {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let heard = Arc::clone(&told);
+            let tell = move |change| {
+                heard.lock().unwrap().push(change);
+                std::future::ready(true)
+            };
+            Self { told, work: Box::pin(announce(server, seen, watched, || false, tell)) }
+        }
+
+        /// What it tells before it waits again.
+        async fn tells(&mut self) -> Vec<Change> {
+            assert!(futures_util::poll!(&mut self.work).is_pending());
+            std::mem::take(&mut *self.told.lock().unwrap())
+        }
     }
 
     #[tokio::test]
-    async fn what_changes_before_anybody_looks_is_told() {
+    async fn a_client_hears_of_lists_that_it_saw_and_that_are_others_now() {
         let (server, registry) = server();
-        let (promises, then) = (Promises::default(), registry.current());
-        promises.make(&server);
-        add(&server, &registry, "early");
-        promises.make(&server);
-        let first = promises.keep(&server);
-        assert_eq!(told(&server, first.clone()).await, [Change::Tools]);
-        // Of two that are open nobody knows which one begins first: the oldest counts for both.
-        assert_eq!(told(&server, promises.keep(&server)).await, [Change::Tools]);
-        // None is open: from now on.
-        assert_eq!(told(&server, promises.keep(&server)).await, []);
-        // What there was is gone: it is not kept for a client that never begins, which hears of all lists instead.
-        drop(then);
-        assert_eq!(told(&server, first).await, [Change::Tools, Change::Prompts, Change::Resources]);
+        let (seen, watched) = (Seen::default(), Watched::default());
+        let mut announcer = Announcer::new(&server, &seen, &watched);
+        put(&server, &registry, &["a"]);
+        assert_eq!(announcer.tells().await, [], "it never listed");
+        look(&server, &seen, Kind::Prompts);
+        put(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.tells().await, [], "it never listed tools");
+        look(&server, &seen, Kind::Tools);
+        server.notify_changed();
+        assert_eq!(announcer.tells().await, [], "it is as it saw it");
+        put(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.tells().await, [Change::Tools]);
+        server.notify_changed();
+        assert_eq!(announcer.tells().await, [], "it was told");
+        put(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.tells().await, [], "it is again as it saw it");
+        put(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.tells().await, [Change::Tools]);
+        // A look is a look, also at the list of before.
+        put(&server, &registry, &["a", "b"]);
+        look(&server, &seen, Kind::Tools);
+        put(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.tells().await, [Change::Tools]);
+    }
+
+    #[tokio::test]
+    async fn what_changes_while_a_list_is_answered_is_told() {
+        let (server, registry) = server();
+        let (seen, watched) = (Seen::default(), Watched::default());
+        let mut announcer = Announcer::new(&server, &seen, &watched);
+        assert_eq!(announcer.tells().await, []);
+        let since = server.changes();
+        let old = number(&server, &server.view(), Kind::Tools);
+        put(&server, &registry, &["a"]);
+        assert_eq!(announcer.tells().await, [], "nothing was answered yet");
+        seen.note(Kind::Tools, old, &since);
+        assert_eq!(announcer.tells().await, [Change::Tools]);
+        // Nobody has looked when the list changes: whoever begins to look compares first.
+        look(&server, &seen, Kind::Tools);
+        put(&server, &registry, &["a", "b"]);
+        assert_eq!(Announcer::new(&server, &seen, &watched).tells().await, [Change::Tools]);
+    }
+
+    #[tokio::test]
+    async fn a_subscription_without_a_session_counts_from_its_beginning() {
+        let (server, registry) = server();
+        let (seen, watched) = (Seen::default(), Watched::default());
+        put(&server, &registry, &["a"]);
+        let mut wanted = SubscriptionFilter::default();
+        wanted.tools_list_changed = Some(true);
+        seen.begin(&server, &wanted);
+        let mut announcer = Announcer::new(&server, &seen, &watched);
+        assert_eq!(announcer.tells().await, []);
+        put(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.tells().await, [Change::Tools]);
     }
 }

@@ -16,8 +16,11 @@
 //! | `link`, `stdio`, `http`, `sse`, `wire`, `bounded` | how messages go and come |
 //! | `inbox`, `elicit` | what a server says and asks by itself |
 //! | `list`, `tools`, `mirror`, `placing` | how its tools become ours |
+//! | `memory` | how its last known list outlives us |
+//! | `resources`, `address` | how its resources are listed and read |
 //! | `remote`, `result` | how one is called, and what it answers |
 
+mod address;
 mod bounded;
 mod bounds;
 mod bridge;
@@ -26,9 +29,11 @@ mod http;
 mod inbox;
 mod link;
 mod list;
+mod memory;
 pub(crate) mod mirror;
 mod placing;
 mod remote;
+mod resources;
 mod result;
 mod session;
 mod sse;
@@ -38,6 +43,7 @@ mod supervisor;
 mod tools;
 mod wire;
 
+pub(crate) use address::Address;
 pub use bridge::Bridge;
 pub use elicit::{Elicit, Elicitation, Elicited};
 pub use status::{ServerState, ServerStatus};

@@ -11,12 +11,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
+    CompletionInfo, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
     GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, RequestId, ServerCapabilities,
-    ServerConfig, SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    ReadResourceRequestParams, ReadResourceResponse, Reference, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
     TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -25,21 +25,20 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::dialog::{AskKind, Dialog};
-use toolbay_core::text::one_line;
 
 use crate::asking::Brought;
 use crate::calls::{self, Caller};
-use crate::changes::{self, Promises, Watched};
+use crate::changes::{self, Promises, Seen, Watched};
+use crate::client::Address;
 use crate::convert::{self, Era};
-use crate::lists::{Lists, Page};
+use crate::lists::Lists;
 use crate::outbox::{AnswerSlot, Outbox};
-use crate::pages::Cursor;
 use crate::server::{Options, Server};
-use crate::stdio::Workers;
 use crate::{handed, outputs, shelf};
+use crate::stdio::Workers;
 
-/// Longest address that an error repeats, in characters.
-const MAX_URI: usize = 2048;
+mod listing;
+
 /// Open `subscriptions/listen` requests of one connection. One is enough for a client; each costs a task.
 const MAX_LISTENERS: usize = 16;
 
@@ -48,8 +47,12 @@ pub(crate) struct Connection {
     caller: Arc<Caller>,
     listeners: Semaphore,
     announcing: AtomicBool,
+    /// The lists that its client has seen.
+    seen: Seen,
     promises: Promises,
     watched: Watched,
+    /// It lasts for one request: what its client saw before is not known.
+    alone: bool,
     closed: CancellationToken,
     /// Its client, once there was a handshake.
     peer: OnceLock<Peer<RoleServer>>,
@@ -74,8 +77,10 @@ impl Connection {
             caller: Arc::new(caller),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
+            seen: Seen::default(),
             promises: Promises::default(),
             watched: Watched::default(),
+            alone: false,
             closed,
             peer: OnceLock::new(),
             lists: None,
@@ -118,6 +123,11 @@ impl Connection {
         size.map_or(0, |size| size.saturating_add(size / 3))
     }
 
+    /// The same for one request of a client that has no session.
+    pub(crate) fn of_one_request(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
     /// The same, whose calls are worked on there.
     pub(crate) fn working_in(self, workers: Option<Workers>) -> Self {
         Self { workers, ..self }
@@ -134,116 +144,6 @@ impl Connection {
 
     fn server(&self) -> &Server {
         &self.caller.server
-    }
-
-    /// How long a list may be kept, and by whom.
-    fn kept(&self, era: Era) -> (Option<u64>, Option<CacheScope>) {
-        match era {
-            Era::Legacy => (None, None),
-            // What is listed depends on who asks.
-            Era::Modern => (Some(millis(self.options().list_ttl)), Some(CacheScope::Private)),
-        }
-    }
-
-    fn tools(
-        &self,
-        id: &RequestId,
-        request: Option<PaginatedRequestParams>,
-        era: Era,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let tools = view.definitions().map(|entry| (entry.def.name.as_str().into(), entry));
-        let (tools, next) = cursor.page(tools, self.options().page_size);
-        let page = Page { tools: tools.into_iter().map(Arc::clone).collect(), era };
-        let written = match &self.lists {
-            Some(lists) => lists.keep(id, page),
-            None => Err(page),
-        };
-        let tools = match written {
-            Ok(()) => Vec::new(),
-            Err(page) => page.tools.iter().map(|entry| convert::tool(entry, era).into_owned()).collect(),
-        };
-        let mut page = ListToolsResult::with_all_items(tools);
-        page.next_cursor = next;
-        (page.ttl_ms, page.cache_scope) = self.kept(era);
-        convert::sign(&mut page.meta, era);
-        Ok(page)
-    }
-
-    fn prompts(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        era: Era,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let all = shelf::prompts(&view).into_iter().map(|(name, prompt)| (name.into(), prompt));
-        let (prompts, next) = cursor.page(all, self.options().page_size);
-        let mut page = ListPromptsResult::with_all_items(prompts);
-        page.next_cursor = next;
-        (page.ttl_ms, page.cache_scope) = self.kept(era);
-        convert::sign(&mut page.meta, era);
-        Ok(page)
-    }
-
-    async fn resources(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        era: Era,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let mut all = shelf::resources(&view);
-        if let Some(spool) = self.server().pipeline().spool() {
-            let kept = outputs::list(&**spool, &self.caller.whose.session).await;
-            all.extend(kept.into_iter().map(|resource| (resource.uri.clone(), resource)));
-        }
-        let files = self.server().handed().list(&self.caller.whose.session);
-        all.extend(files.into_iter().map(|resource| (resource.uri.clone(), resource)));
-        let all = all.into_iter().map(|(uri, resource)| (uri.into(), resource));
-        let (resources, next) = cursor.page(all, self.options().page_size);
-        let mut page = ListResourcesResult::with_all_items(resources);
-        page.next_cursor = next;
-        if era == Era::Modern {
-            // A call may add to it at any time.
-            page.ttl_ms = Some(0);
-            page.cache_scope = Some(CacheScope::Private);
-        }
-        convert::sign(&mut page.meta, era);
-        Ok(page)
-    }
-
-    fn templates(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        era: Era,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let (cursor, view) = (Cursor::of(request)?, self.server().view());
-        let all = shelf::templates(&view).into_iter().map(|(uri, template)| (uri.into(), template));
-        let (templates, next) = cursor.page(all, self.options().page_size);
-        let mut page = ListResourceTemplatesResult::with_all_items(templates);
-        page.next_cursor = next;
-        (page.ttl_ms, page.cache_scope) = self.kept(era);
-        convert::sign(&mut page.meta, era);
-        Ok(page)
-    }
-
-    async fn read(&self, uri: &str, era: Era) -> Result<ReadResourceResult, ErrorData> {
-        let absent = || {
-            let data = json!({ "uri": one_line(uri, MAX_URI) });
-            ErrorData::resource_not_found("Resource not found", Some(data))
-        };
-        let mut result = if outputs::is_one(uri) {
-            let spool = self.server().pipeline().spool().ok_or_else(absent)?;
-            outputs::read(&**spool, &self.caller.whose.session, uri).await.ok_or_else(absent)?
-        } else if handed::is_one(uri) {
-            self.server().handed().read(&self.caller.whose.session, uri).ok_or_else(absent)?
-        } else {
-            let contents = shelf::read(&self.server().view(), uri).ok_or_else(absent)??;
-            ReadResourceResult::new(vec![contents])
-        };
-        // The same address of a kept text is the same text, but it may be gone.
-        (result.ttl_ms, result.cache_scope) = self.kept(era);
-        convert::sign(&mut result.meta, era);
-        Ok(result)
     }
 
     async fn prompt(
@@ -305,7 +205,6 @@ impl ServerHandler for Connection {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        self.promises.make(self.server());
         let answer = self.negotiate_initialize(&request);
         context.peer.set_peer_info(request);
         self.peer.get_or_init(|| context.peer.clone());
@@ -324,7 +223,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.tools(&context.id, request, era(&context)) })).await
     }
 
@@ -381,31 +280,38 @@ impl ServerHandler for Connection {
             return;
         }
         // What the message takes of the server is free again, though this goes on for as long as the session.
-        let (peer, since) = (context.peer.clone(), self.promises.keep(self.server()));
+        let peer = context.peer.clone();
         drop(context);
-        changes::tell_peer(self.server(), since, &peer, &self.watched, &self.closed).await;
+        changes::tell_peer(self.server(), &self.seen, &peer, &self.watched, &self.closed).await;
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         // rmcp cuts it down to what `get_info` declares, says so to the client, and only then calls `listen`.
-        self.promises.make(self.server());
         let mut accepted = requested.clone();
         if let Some(wanted) = &mut accepted.resource_subscriptions {
             wanted.truncate(changes::MAX_WATCHED);
+        }
+        let wanted = accepted.resource_subscriptions.as_deref().unwrap_or_default();
+        self.promises.make(&self.server().view(), wanted);
+        if self.alone {
+            self.seen.begin(self.server(), &accepted);
         }
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let since = self.promises.keep(self.server());
         let Ok(_permit) = self.listeners.try_acquire() else {
+            // Nobody looks for it.
+            self.promises.keep(&self.server().view(), &[]);
             let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
             return Err(ErrorData::invalid_request(text, None));
         };
         let peer = &context.request_context().peer;
+        let (server, seen, promises) = (self.server(), &self.seen, &self.promises);
+        let telling = changes::tell_subscription(server, seen, promises, context.sink(), peer, &self.closed);
         tokio::select! {
             () = context.cancelled() => {}
-            () = changes::tell_subscription(self.server(), since, context.sink(), peer, &self.closed) => {}
+            () = telling => {}
         }
         Ok(())
     }
@@ -444,7 +350,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.prompts(request, era(&context)) })).await
     }
 
@@ -462,7 +368,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(self.resources(request, era(&context)))).await
     }
 
@@ -471,7 +377,6 @@ impl ServerHandler for Connection {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.server().loaded().await;
         let bytes = self.resource_bytes(&request.uri).await;
         self.make_room(&context, bytes).await?;
         answered(Box::pin(self.read(&request.uri, era(&context)))).await.map(Into::into)
@@ -482,7 +387,7 @@ impl ServerHandler for Connection {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.server().loaded().await;
+        self.server().listable().await;
         answered(Box::pin(async { self.templates(request, era(&context)) })).await
     }
 
@@ -491,7 +396,15 @@ impl ServerHandler for Connection {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let complete = async { shelf::complete(&self.server().view(), &request.r#ref, &request.argument) };
+        let complete = async {
+            match &request.r#ref {
+                // What other servers would complete is not asked of them.
+                Reference::Resource(one) if Address::is_one(&one.uri) => {
+                    Ok(CompleteResult::new(CompletionInfo::default()))
+                }
+                about => shelf::complete(&self.server().view(), about, &request.argument),
+            }
+        };
         let mut result = answered(Box::pin(complete)).await?;
         convert::sign(&mut result.meta, era(&context));
         Ok(result)

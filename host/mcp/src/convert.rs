@@ -20,7 +20,7 @@ use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
 
 use crate::client::mirror;
-use crate::{base64, legacy, outputs, raw, shelf};
+use crate::{base64, changes, legacy, outputs, raw, shelf};
 
 /// Which half of MCP's history a request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
 struct Listed {
     made: [OnceLock<Tool>; 2],
     written: [OnceLock<Box<str>>; 2],
+    number: OnceLock<u64>,
     mirrored: OnceLock<bool>,
 }
 
@@ -90,6 +91,12 @@ pub(crate) fn written(entry: &Entry, era: Era) -> Cow<'_, str> {
         Some(form) => Cow::Borrowed(of(&form.written, era).get_or_init(|| write().into())),
         None => Cow::Owned(write()),
     }
+}
+
+/// The same as a number: another tool is another number.
+pub(crate) fn number(entry: &Entry) -> u64 {
+    let count = || changes::numbered(std::iter::once(listed(entry, Era::Modern)));
+    entry.form(|_| Listed::default()).map_or_else(count, |form| *form.number.get_or_init(count))
 }
 
 /// Whether arguments of a tool may have to be in headers of a request, too (SEP-2243).

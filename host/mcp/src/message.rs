@@ -3,7 +3,8 @@
 //! | what came | answer |
 //! |---|---|
 //! | nothing but white space | none |
-//! | no UTF-8, no JSON | -32700, without an id |
+//! | no UTF-8, no JSON, and no request that [`salvage`] finds in it | -32700, without an id |
+//! | a request that no parser reads | `input_invalid` under its id, see [`salvage`] |
 //! | an array | -32600: no batches since 2025-06-18 |
 //! | an object with an `id` that is no message | -32600 with that id, if it is one |
 //! | a request whose `params` are not those of its method | -32602 |
@@ -21,6 +22,11 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::salvage::{self, Salvaged};
+
+/// A mark that some editors put before UTF-8.
+const BOM: &[u8] = "\u{feff}".as_bytes();
 
 /// The arguments of a call as the client wrote them: parsing loses keys that stand twice, and digits.
 #[derive(Debug, Clone)]
@@ -156,11 +162,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Bad::Silent);
     }
-    let parse_error = |text: &'static str| Bad::answer(ErrorData::parse_error(text, None), None);
-    let text = std::str::from_utf8(bytes).map_err(|_| parse_error("a message that is no UTF-8"))?;
-    let text = text.trim_start_matches('\u{feff}');
+    let bytes = bytes.strip_prefix(BOM).unwrap_or(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else { return salvaged(bytes, "it is not UTF-8") };
     let Ok(mut message) = serde_json::from_str::<RxJsonRpcMessage<RoleServer>>(text) else {
-        return Err(what_is_wrong(text));
+        return match serde_json::from_str(text) {
+            Ok(json) => Err(what_is_wrong(&json)),
+            Err(error) => salvaged(bytes, &error.to_string()),
+        };
     };
     if let JsonRpcMessage::Request(request) = &mut message {
         match &mut request.request {
@@ -204,12 +212,32 @@ fn is_known(method: &str) -> bool {
     KNOWN.contains(&method)
 }
 
-fn what_is_wrong(text: &str) -> Bad {
+/// What comes of bytes that no parser reads, for `why`.
+fn salvaged(bytes: &[u8], why: &str) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
+    match salvage::salvage(bytes, why) {
+        Some(Salvaged::Call { text, arguments }) => {
+            let mut message = read(text.as_bytes())?;
+            if let JsonRpcMessage::Request(request) = &mut message {
+                request.request.extensions_mut().insert(arguments);
+            }
+            Ok(message)
+        }
+        Some(Salvaged::Request(answer)) => {
+            let (error, id) = *answer;
+            Err(Bad::answer(error, Some(id)))
+        }
+        Some(Salvaged::Unasked) => Err(Bad::Silent),
+        None => {
+            Err(Bad::answer(ErrorData::parse_error(format!("a message that is no JSON: {why}"), None), None))
+        }
+    }
+}
+
+fn what_is_wrong(message: &Value) -> Bad {
     let invalid = |text: &'static str, id| Bad::answer(ErrorData::invalid_request(text, None), id);
-    match serde_json::from_str::<Value>(text) {
-        Err(_) => Bad::answer(ErrorData::parse_error("a message that is no JSON", None), None),
-        Ok(Value::Array(_)) => invalid("batches are not taken: one message a line", None),
-        Ok(Value::Object(message)) => {
+    match message {
+        Value::Array(_) => invalid("batches are not taken: one message a line", None),
+        Value::Object(message) => {
             let id = message.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
             // What answers and what is told is not answered.
             let asks = message.contains_key("method") || !message.contains_key("id");
@@ -219,7 +247,7 @@ fn what_is_wrong(text: &str) -> Bad {
                 (_, false) => Bad::Silent,
             }
         }
-        Ok(_) => invalid("a message that is no object", None),
+        _ => invalid("a message that is no object", None),
     }
 }
 

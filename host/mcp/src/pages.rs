@@ -30,6 +30,11 @@ impl Cursor {
         }
     }
 
+    /// Whether it is the first page.
+    pub(crate) fn is_first(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// At most `size` things from there on, and the cursor of the next page, if there is one. `things` come in the
     /// order of their names.
     pub(crate) fn page<'a, T>(

@@ -1,26 +1,33 @@
 //! Toolbay as an MCP server, whatever the transport: what all its clients share.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
+use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::discovery;
-use toolbay_core::permission::DEFAULT_ASK_TIMEOUT;
+use toolbay_core::permission::{Action, DEFAULT_ASK_TIMEOUT};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::{Catalog, Entry, Registry};
 use toolbay_core::session::Session;
+use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_core::view::{Filter, View};
 
 use crate::calls::Caller;
+use crate::client::Bridge;
 use crate::connection::Connection;
 use crate::handed::Handed;
 use crate::outbox::OutboxSettings;
 use crate::seal::Seals;
+use crate::shelf;
 use crate::tasks::Tasks;
 
 /// How the server presents itself, and its bounds.
@@ -39,6 +46,9 @@ pub struct Options {
     pub budget_chars: usize,
     /// How long a client of 2026-07-28 may keep the list of tools without asking again.
     pub list_ttl: Duration,
+    /// How long a list waits for plugins and other servers that are still coming, from the start of the server; then it has
+    /// what is there, and clients that can be told hear of the rest.
+    pub list_wait: Duration,
     /// Whether clients are asked when the rules of the policy say `ask`; else nobody is.
     pub ask: bool,
     /// How long a client of 2026-07-28 may take to answer what it is asked.
@@ -65,6 +75,8 @@ impl Default for Options {
             budget_chars: DEFAULT_BUDGET_CHARS,
             // Changes are announced; this is for clients that do not listen.
             list_ttl: Duration::from_secs(60),
+            // Some clients give a list up after five seconds.
+            list_wait: Duration::from_secs(4),
             ask: true,
             // As long as the policy waits for an answer by default.
             ask_life: DEFAULT_ASK_TIMEOUT,
@@ -99,6 +111,10 @@ struct Shared {
     cut_off: CancellationToken,
     /// Fires when the tools are there.
     loaded: CancellationToken,
+    /// The bridge to other servers, if there is one.
+    bridge: Weak<Bridge>,
+    /// Until when a list waits for tools that are still coming.
+    list_by: Instant,
 }
 
 impl Server {
@@ -112,28 +128,40 @@ impl Server {
         let calls = TaskTracker::new();
         // It takes more all the same; so it can be waited for at any time.
         calls.close();
-        let cut_off = CancellationToken::new();
-        Self {
-            shared: Arc::new(Shared {
-                registry,
-                pipeline,
-                filter,
-                options,
-                changes,
-                seals,
-                tasks,
-                handed,
-                calls,
-                cut_off,
-                loaded,
-            }),
-        }
+        let (bridge, list_by) = (Weak::new(), Instant::now() + options.list_wait);
+        let shared = Shared {
+            registry,
+            pipeline,
+            filter,
+            options,
+            changes,
+            seals,
+            tasks,
+            handed,
+            calls,
+            cut_off: CancellationToken::new(),
+            loaded,
+            bridge,
+            list_by,
+        };
+        Self { shared: Arc::new(shared) }
     }
 
-    /// The same, but what is asked of tools waits until `loaded` fires: clients are greeted while plugins are loaded.
+    /// The same while plugins are still being loaded, until `loaded` fires: a call waits for its tool, and a list for
+    /// [`Options::list_wait`] from now at most.
     #[must_use]
     pub fn waiting_for(self, loaded: CancellationToken) -> Self {
-        Self { shared: Arc::new(Shared { loaded, ..Shared::clone(&self.shared) }) }
+        let list_by = Instant::now() + self.options().list_wait;
+        Self { shared: Arc::new(Shared { loaded, list_by, ..Shared::clone(&self.shared) }) }
+    }
+
+    /// The same with the servers of a bridge: lists and calls wait for those that are being started, as they do for
+    /// plugins, and clients read their resources. Give it the policy first; the server does not keep it.
+    #[must_use]
+    pub fn bridged(self, bridge: &Arc<Bridge>) -> Self {
+        let (changes, list_by) = (bridge.changes(), Instant::now() + self.options().list_wait);
+        let bridge = Arc::downgrade(bridge);
+        Self { shared: Arc::new(Shared { bridge, changes, list_by, ..Shared::clone(&self.shared) }) }
     }
 
     /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
@@ -158,12 +186,46 @@ impl Server {
         self.shared.loaded.cancelled().await;
     }
 
-    /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; every other when all are.
+    /// Whether a list is whole: all plugins are loaded, and all other servers were tried.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_loaded() && self.bridge().is_none_or(|bridge| bridge.is_tried())
+    }
+
+    /// Waits until a list can be given out: it has all that is to come, or was waited for long enough.
+    pub(crate) async fn listable(&self) {
+        let all = async {
+            self.loaded().await;
+            if let Some(bridge) = self.bridge() {
+                bridge.listed().await;
+            }
+        };
+        // Who is late is announced.
+        drop(tokio::time::timeout_at(self.shared.list_by, all).await);
+    }
+
+    /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; one of another server once
+    /// that server was tried; every other when all plugins are there, and as a list waits.
     pub(crate) async fn callable(&self, tool: &str) {
         let mut changes = self.changes();
-        while !self.is_loaded() && !self.stands_alone(tool) {
+        loop {
+            let coming = self.bridge().and_then(|bridge| bridge.coming(tool));
+            let there = self.stands_alone(tool);
+            if there {
+                return;
+            }
+            if self.is_loaded() && coming.is_none() {
+                // It may be one that finds or calls those of other servers.
+                return self.listable().await;
+            }
+            let tried = async {
+                match coming {
+                    Some(coming) => coming.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                () = self.loaded() => {}
+                () = self.loaded(), if !self.is_loaded() => {}
+                () = tried => {}
                 changed = changes.changed() => {
                     if changed.is_err() {
                         self.loaded().await;
@@ -177,8 +239,46 @@ impl Server {
     fn stands_alone(&self, tool: &str) -> bool {
         let profile = self.shared.filter.profile.as_ref().map(|profile| &**profile.name());
         let calls_others = |entry: &Entry| entry.invoker.may_call(profile).is_some();
+        let comes_alone =
+            |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
         let view = self.view();
-        view.find(tool).is_ok_and(|entry| entry.def.source.plugin().is_some() && !calls_others(entry))
+        view.find(tool).is_ok_and(|entry| comes_alone(&entry.def.source) && !calls_others(entry))
+    }
+
+    /// The bridge to other servers, while there is one.
+    pub(crate) fn bridge(&self) -> Option<Arc<Bridge>> {
+        self.shared.bridge.upgrade()
+    }
+
+    /// All resources of a view, those of other servers included, in the order of their addresses.
+    pub(crate) fn resources(&self, view: &View) -> BTreeMap<String, Resource> {
+        let mut all = shelf::resources(view);
+        self.bridge().into_iter().for_each(|bridge| all.extend(bridge.resources(view)));
+        all
+    }
+
+    /// Reads a resource of another server, as the rules of permission say.
+    ///
+    /// # Errors
+    /// Why it could not be read; `None`: there is no such resource, or it may not be read.
+    pub(crate) async fn read_of_others(&self, uri: &str) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
+        let bridge = self.bridge().ok_or(None)?;
+        let catalog = self.catalog();
+        let view = self.view_on(Arc::clone(&catalog));
+        let profile = view.profile().and_then(|name| catalog.profile(name));
+        let permissions = profile.map(|profile| &profile.permissions);
+        let may = |tool: &ToolDef, labels: &[Arc<str>], args: &Value| {
+            // Nobody is asked about a resource: what the rules ask about is not read.
+            self.pipeline().action_for(permissions, tool, labels, args) == Action::Allow
+        };
+        bridge.read(&view, uri, may).await
+    }
+
+    /// All templates of a view, those of other servers included, in the order of their addresses.
+    pub(crate) fn templates(&self, view: &View) -> BTreeMap<String, ResourceTemplate> {
+        let mut all = shelf::templates(view);
+        self.bridge().into_iter().for_each(|bridge| all.extend(bridge.templates(view)));
+        all
     }
 
     /// The same, whose calls are waited for and cut off apart.

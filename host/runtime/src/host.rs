@@ -65,6 +65,8 @@ pub struct Host {
     pub(crate) consents_file: Option<PathBuf>,
     /// The services that documents describe.
     pub(crate) openapi: Arc<Sources>,
+    /// Where it is kept what other MCP servers listed last.
+    lists: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Host {
@@ -371,6 +373,7 @@ impl HostBuilder {
             folders,
             reads: Arc::new(ReadLog::default()),
         };
+        let lists = self.state.as_ref().map(|dir| dir.join("mcp"));
         let in_state = self.state.filter(|_| self.consents.is_none());
         let in_state = in_state.map(|dir| FileConsents::new(dir).with_wait(self.state_wait));
         let consents_file = in_state.as_ref().map(FileConsents::file);
@@ -384,6 +387,7 @@ impl HostBuilder {
             scanning: Arc::default(),
             consents_file,
             openapi: Arc::new(openapi),
+            lists,
         })
     }
 }
@@ -573,7 +577,7 @@ impl Host {
     /// The world, for what reaches other MCP servers of the policy: under the policy as it is at the time.
     #[must_use]
     pub fn outside(&self) -> Arc<dyn toolbay_core::outside::Outside> {
-        Arc::new(Outward(Arc::clone(&self.installed)))
+        Arc::new(Outward { installed: Arc::clone(&self.installed), kept: self.lists.clone() })
     }
 
     /// The pipeline, for adapters.

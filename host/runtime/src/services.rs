@@ -1,8 +1,10 @@
 //! The services of the policy, for embedders: [`Host::load_openapi`] and what came of it.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use toolbay_core::policy::OpenApi;
+use toolbay_core::floor::Keep;
+use toolbay_core::policy::{OpenApi, Place};
 
 use crate::capability::Services;
 use crate::host::Host;
@@ -13,6 +15,18 @@ impl Host {
     /// tools of their operations. A source that can not be had is told and stops none of the others.
     pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
         self.openapi.load(&self.target(&|| self.installed.services()), false).await
+    }
+
+    /// Keeps the folder of plugins and the files of documents from everything that writes, before they are loaded: for
+    /// programs that are started meanwhile.
+    pub fn protect_sources(&self, plugins: &Path) {
+        let folders = &self.installed.shared.folders;
+        folders.keep(plugins, Keep::FromWriters);
+        for section in self.policy().openapi() {
+            if let Place::File(path) = &section.document {
+                folders.keep(path, Keep::FromWriters);
+            }
+        }
     }
 
     /// The same, asking servers for newer documents, however fresh the copies are.

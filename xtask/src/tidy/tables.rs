@@ -295,7 +295,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("loading", &[]),
             ("machine", &[]),
             ("native", &["engine"]),
-            ("outside", &["capability", "installed"]),
+            ("outside", &["capability", "installed", "private"]),
             ("openapi", &["capability", "digest", "private", "reducers", "regular"]),
             ("offers", &["error"]),
             (

@@ -43,9 +43,13 @@ pub(crate) async fn run(
         ..Options::default()
     };
     let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host.policy())?) };
+    // Other servers come while plugins are loaded, and may write nothing that is still to be loaded.
+    host.protect_sources(&setup::plugin_place(args)?);
+    let bridge = Arc::new(servers::bridge(&host).with_last_known());
+    bridge.apply(&host.policy());
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
-        .waiting_for(loaded.clone());
-    let bridge = Arc::new(servers::bridge(&host));
+        .waiting_for(loaded.clone())
+        .bridged(&bridge);
     let reloaded = Arc::new(Notify::new());
     let newest = host.clone();
     let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());

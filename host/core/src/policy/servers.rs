@@ -66,6 +66,7 @@ pub(super) struct ServerSection {
     tools: Option<BTreeSet<String>>,
     #[serde(default)]
     exclude: BTreeSet<String>,
+    resources: Option<BTreeSet<String>>,
     timeout: Option<String>,
     start_timeout: Option<String>,
     permission: Option<Action>,
@@ -148,6 +149,7 @@ impl ServerSection {
             },
             tools: self.tools,
             exclude: self.exclude,
+            resources: self.resources,
             name: id,
         })
     }
@@ -160,6 +162,7 @@ impl ServerSection {
             ("headers", self.headers.len() + self.header_secrets.len()),
             ("tools", self.tools.as_ref().map_or(0, BTreeSet::len)),
             ("exclude", self.exclude.len()),
+            ("resources", self.resources.as_ref().map_or(0, BTreeSet::len)),
             ("tool", self.tool.len()),
         ];
         match lists.iter().find(|(_, lines)| *lines > MAX_LINES) {

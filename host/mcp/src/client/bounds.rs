@@ -23,6 +23,18 @@ pub(super) const MAX_QUESTION: usize = 64 << 10;
 pub(super) const MAX_REQUEST_STATE: usize = 256 << 10;
 /// Tools of one server that are taken; more would fill no model's list.
 pub(super) const MAX_TOOLS: usize = 5_000;
+/// Resources of one server that are listed, and as many templates.
+pub(super) const MAX_RESOURCES: usize = 1_000;
+/// Bytes of one resource of a list, with all that stands in it; a larger one is left out.
+pub(super) const MAX_RESOURCE_ITEM: usize = 64 << 10;
+/// Parts of one resource that is read.
+pub(super) const MAX_CONTENTS: usize = 100;
+/// Bytes of one resource that is read, as they come.
+pub(super) const MAX_RESOURCE_BYTES: usize = 8 << 20;
+/// Bytes of a server's list that is kept between two starts; a longer one is not.
+pub(super) const MAX_KEPT_LIST: usize = 8 << 20;
+/// How long the kept list of a server is waited for before the server is started.
+pub(super) const RECALL_WAIT: Duration = Duration::from_secs(1);
 /// Pages of one list.
 pub(super) const MAX_PAGES: usize = 500;
 /// Bytes of all pages of one list.
@@ -99,6 +111,10 @@ pub(super) const EAR_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const MAX_EAR_PAUSE: Duration = Duration::from_secs(60);
 /// Longest line of a server's stderr in the log, in characters.
 pub(super) const MAX_LOG_LINE: usize = 500;
+/// Last lines of a server's stderr that are reported when it ends.
+pub(super) const MAX_LAST_LINES: usize = 10;
+/// Characters of all of them; the oldest lines go first.
+pub(super) const MAX_LAST_WORDS: usize = 800;
 /// Lines of a server's stderr a minute in the log.
 pub(super) const MAX_LOG_LINES: u32 = 200;
 /// Longest text of a server in a message of ours, in characters, once values of secrets were taken out of it.

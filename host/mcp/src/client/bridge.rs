@@ -1,19 +1,27 @@
 //! All other servers of a policy: those that are new are started, those that are gone are ended, those whose section
 //! changed are begun anew, and all others are left as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use toolbay_core::mcp_server::McpServer;
+use toolbay_core::name::MCP;
 use toolbay_core::outside::Outside;
 use toolbay_core::policy::Policy;
 use toolbay_core::registry::Registry;
+use toolbay_core::tool::{ToolDef, ToolSource};
+use toolbay_core::view::View;
 
+use super::address::Address;
 use super::elicit::Elicit;
+use super::resources;
 use super::status::{ServerState, ServerStatus};
 use super::supervisor::{FindReducer, Ports, Supervisor};
 
@@ -50,8 +58,17 @@ impl Bridge {
     /// it a policy.
     #[must_use]
     pub fn new(registry: Arc<Registry>, outside: Arc<dyn Outside>) -> Self {
-        let ports = Ports { registry, outside, elicit: None, reducer: None };
+        let changes = watch::Sender::new(0);
+        let ports = Ports { registry, outside, elicit: None, reducer: None, recalls: false, changes };
         Self { ports, running: Mutex::default() }
+    }
+
+    /// The same bridge, which puts in the last known tools of each server at once, before the server has answered. For a
+    /// program whose clients ask for the tools once and early; others wait with [`Bridge::settled`].
+    #[must_use]
+    pub fn with_last_known(mut self) -> Self {
+        self.ports.recalls = true;
+        self
     }
 
     /// The same bridge, which passes servers' questions to a person on. Without it they are declined.
@@ -131,10 +148,94 @@ impl Bridge {
 
     /// Waits until each server has brought its tools or failed to, for so long at most.
     pub async fn settled(&self, most: Duration) {
-        let all: Vec<_> = self.held().values().map(|one| Arc::clone(&one.supervisor)).collect();
+        let all = self.supervisors();
         let settled = futures_util::future::join_all(all.iter().map(|one| one.settled()));
         // Who is late comes later.
         drop(tokio::time::timeout(most, settled).await);
+    }
+
+    fn supervisors(&self) -> Vec<Arc<Supervisor>> {
+        self.held().values().map(|one| Arc::clone(&one.supervisor)).collect()
+    }
+
+    /// Whether each server was tried once.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.held().values().all(|one| one.supervisor.is_tried())
+    }
+
+    /// Waits until the tools of each server are there, be it as they were last known, or could not be had.
+    pub(crate) async fn listed(&self) {
+        for supervisor in self.supervisors() {
+            tokio::select! {
+                () = supervisor.listed.cancelled() => {}
+                () = supervisor.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// What to wait for before a tool is unknown that is not there: the server whose name it bears, which is being
+    /// started.
+    pub(crate) fn coming(&self, tool: &str) -> Option<impl Future<Output = ()> + use<>> {
+        let (name, _) = tool.strip_prefix(MCP)?.split_once("__")?;
+        let supervisor = Arc::clone(&self.held().get(name)?.supervisor);
+        supervisor.is_coming().then_some(async move {
+            tokio::select! {
+                () = supervisor.settled() => {}
+                () = supervisor.stop.cancelled() => {}
+            }
+        })
+    }
+
+    /// What counts the changes of what servers offer beside tools; others may count theirs there, too.
+    pub(crate) fn changes(&self) -> watch::Sender<u64> {
+        self.ports.changes.clone()
+    }
+
+    /// The servers whose resources a view may see: those of which it may call a tool; and, where no profile narrows it,
+    /// those that have none.
+    fn in_view(&self, view: &View) -> Vec<Arc<Supervisor>> {
+        let names: BTreeSet<&str> = view
+            .callable()
+            .filter_map(|entry| match &*entry.def.source {
+                ToolSource::Mcp { server, .. } => Some(&**server),
+                _ => None,
+            })
+            .collect();
+        let seen = |one: &Arc<Supervisor>| {
+            names.contains(one.name()) || (one.status().tools == 0 && view.profile().is_none())
+        };
+        self.supervisors().into_iter().filter(seen).collect()
+    }
+
+    /// The resources of all servers of a view, by their addresses.
+    pub(crate) fn resources(&self, view: &View) -> BTreeMap<String, Resource> {
+        self.in_view(view).iter().flat_map(|one| one.offered().resources.clone()).collect()
+    }
+
+    /// The templates of all servers of a view, by their addresses.
+    pub(crate) fn templates(&self, view: &View) -> BTreeMap<String, ResourceTemplate> {
+        self.in_view(view).iter().flat_map(|one| one.offered().templates.clone()).collect()
+    }
+
+    /// Reads a resource of a server of a view, if `may` says so of a tool that stands for reading, with its labels and
+    /// arguments.
+    ///
+    /// # Errors
+    /// Why it could not be read; `None`: there is no such resource, or it may not be read.
+    pub(crate) async fn read(
+        &self,
+        view: &View,
+        uri: &str,
+        may: impl FnOnce(&ToolDef, &[Arc<str>], &Value) -> bool,
+    ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
+        let asked = Address::parse(uri).ok_or(None)?;
+        let found = self.in_view(view).into_iter().find(|one| one.name() == asked.server);
+        let supervisor = found.filter(|one| one.server.takes_resource(asked.own)).ok_or(None)?;
+        let (tool, labels) = resources::as_tool(&supervisor.server).ok_or(None)?;
+        if !may(&tool, &labels, &json!({"uri": asked.own})) {
+            return Err(None);
+        }
+        supervisor.read(asked).await
     }
 
     /// What is known of each server, in the order of their names.

@@ -186,7 +186,9 @@ impl Inbox {
         match method {
             "notifications/progress" => self.progress(params),
             // What changed before the subscription held was not told.
-            "notifications/tools/list_changed" | "notifications/subscriptions/acknowledged" => {
+            "notifications/tools/list_changed"
+            | "notifications/resources/list_changed"
+            | "notifications/subscriptions/acknowledged" => {
                 self.changed.notify_one();
             }
             "notifications/message" => {
@@ -342,6 +344,14 @@ pub(super) mod tests {
 
         fn handed(&self, _: &Child) -> u64 {
             0
+        }
+
+        fn recall<'a>(&'a self, _: &'a PluginId, _: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
+            Box::pin(async { None })
+        }
+
+        fn remember<'a>(&'a self, _: &'a PluginId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+            Box::pin(async {})
         }
 
         fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {

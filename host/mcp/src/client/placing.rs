@@ -9,7 +9,7 @@ use toolbay_core::text::one_line;
 
 use super::bounds::{MAX_HEARD, MAX_LIST_VALUES, MAX_PROBLEMS};
 use super::link::LinkError;
-use super::list;
+use super::list::{self, List, Listed};
 use super::remote::RemoteTool;
 use super::session::Session;
 use super::supervisor::Supervisor;
@@ -18,17 +18,31 @@ use super::tools::{self, Taken};
 impl Supervisor {
     /// Reads the list and puts its tools in place of those before.
     pub(super) async fn refresh(self: &Arc<Self>, session: &Arc<Session>) -> Result<(), LinkError> {
-        let listed =
-            if session.known.has_tools { list::tools(session).await? } else { list::Listed::default() };
+        let listed = match session.known.has_tools {
+            true => list::read(session, List::Tools).await?,
+            false => Listed::default(),
+        };
         let (supervisor, session) = (Arc::clone(self), Arc::clone(session));
         // Thousands of schemas are read: not on a thread that others wait for.
-        let made = tokio::task::spawn_blocking(move || supervisor.put_tools(listed, &session)).await;
-        made.map_err(|_| LinkError::Closed("its tools could not be read".to_owned()))
+        let made = tokio::task::spawn_blocking(move || {
+            let version = session.known.version.clone();
+            supervisor.put_tools(&listed, version.as_ref(), || session.link.is_over());
+            (listed, version)
+        });
+        let (listed, version) =
+            made.await.map_err(|_| LinkError::Closed("its tools could not be read".to_owned()))?;
+        self.remember(version.as_deref(), &listed).await;
+        Ok(())
     }
 
-    fn put_tools(self: &Arc<Self>, listed: list::Listed, session: &Session) {
-        let list::Listed { tools, mut problems } = listed;
-        let version = session.known.version.as_ref();
+    /// Puts the tools of a list in place of those before, unless they are not to come any more.
+    pub(super) fn put_tools(
+        self: &Arc<Self>,
+        listed: &Listed,
+        version: Option<&Arc<str>>,
+        is_over: impl FnOnce() -> bool,
+    ) {
+        let (tools, mut problems) = (&listed.items, listed.problems.clone());
         let (mut bundle, mut names, mut values) = (Bundle::default(), HashSet::new(), 0);
         for (index, raw) in tools.iter().enumerate() {
             values += json::values_at_most(raw.get());
@@ -59,7 +73,7 @@ impl Supervisor {
         // A supervisor that was stopped meanwhile must not bring its tools back, nor a conversation that is over those of
         // before.
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stop.is_cancelled() || session.link.is_over() {
+        if self.stop.is_cancelled() || is_over() {
             return;
         }
         if !(*placed && self.unchanged(&bundle)) {

@@ -16,6 +16,7 @@ use super::bounds::MAX_ROUNDS;
 use super::elicit;
 use super::link::{Link, LinkError};
 use super::mirror::{self, Mirror};
+use super::resources;
 use super::result::{self, Came, InputRequest};
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
@@ -66,7 +67,10 @@ impl RemoteTool {
         for _ in 0..MAX_ROUNDS {
             let raw = self.round(&session, call, ctx, more).await.map_err(|error| self.failure(error))?;
             match result::read(&raw).map_err(|what| self.broken(&what))? {
-                Came::Output(output) => return Ok(output),
+                Came::Output(mut output) => {
+                    resources::rename(self.server(), &mut output.content);
+                    return Ok(output);
+                }
                 Came::Error(error) => return Err(error.into()),
                 Came::Inputs { requests, state } => more = self.inputs(&session, requests, state).await?,
             }

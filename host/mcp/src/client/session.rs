@@ -44,6 +44,9 @@ pub(super) struct Known {
     pub(super) version: Option<Arc<str>>,
     pub(super) has_tools: bool,
     pub(super) tells_changes: bool,
+    pub(super) has_resources: bool,
+    /// It says when its resources change.
+    pub(super) tells_resources: bool,
 }
 
 /// A conversation.
@@ -78,6 +81,14 @@ struct Hello {
 #[serde(default)]
 struct Capabilities {
     tools: Option<Value>,
+    resources: Option<Value>,
+}
+
+impl Capabilities {
+    /// Whether it says when a list of these changes.
+    fn tells(of: Option<&Value>) -> bool {
+        of.and_then(|of| of.get("listChanged")) == Some(&Value::Bool(true))
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -109,10 +120,10 @@ impl Hello {
             protocol: protocol.to_owned(),
             title: info.name.map(label),
             version: info.version.map(|version| label(version).into()),
-            tells_changes: (self.capabilities.tools.as_ref())
-                .and_then(|tools| tools.get("listChanged"))
-                .is_some_and(|told| told == &Value::Bool(true)),
+            tells_changes: Capabilities::tells(self.capabilities.tools.as_ref()),
             has_tools: self.capabilities.tools.is_some_and(|tools| !tools.is_null()),
+            tells_resources: Capabilities::tells(self.capabilities.resources.as_ref()),
+            has_resources: self.capabilities.resources.is_some_and(|resources| !resources.is_null()),
         }
     }
 }
@@ -288,7 +299,7 @@ impl Session {
     /// questions to a person.
     fn has_ear(&self) -> bool {
         let asks = self.inbox.elicit.is_some() && !self.known.modern && matches!(self.link, Link::Web(_));
-        self.known.tells_changes || asks
+        self.known.tells_changes || self.known.tells_resources || asks
     }
 
     /// Waits for what the server says by itself, until it can not any more. Returns at once where it never does.
@@ -325,8 +336,16 @@ impl Session {
     /// Listens once, until the server ends it; it may say how long it wants to be left alone.
     async fn listen(&self, pause: &mut Duration) -> Result<(), LinkError> {
         if self.known.modern {
-            let filter = json!({"notifications": {"toolsListChanged": true}});
-            let params = filter.as_object().cloned().unwrap_or_default();
+            let mut wanted = Map::new();
+            for (key, told) in [
+                ("toolsListChanged", self.known.tells_changes),
+                ("resourcesListChanged", self.known.tells_resources),
+            ] {
+                if told {
+                    wanted.insert(key.to_owned(), Value::Bool(true));
+                }
+            }
+            let params = [("notifications".to_owned(), Value::Object(wanted))].into_iter().collect();
             let extra = Extra { unbounded: true, ..Extra::default() };
             return self.ask("subscriptions/listen", params, extra).await.map(drop);
         }

@@ -36,7 +36,7 @@ pub struct ServerStatus {
     pub confinement: Option<&'static str>,
     /// Why it is not ready.
     pub reason: Option<String>,
-    /// What is wrong with its list.
+    /// What is wrong with its lists.
     pub problems: Vec<String>,
     /// How often it was connected to.
     pub connects: u64,

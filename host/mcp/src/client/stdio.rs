@@ -3,7 +3,7 @@
 //! Three tasks drive it and end with it: one reads, one writes, one takes the log. What is read is taken in place; what
 //! is written waits in a short queue, so that a server that does not read holds up its own calls and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::outside::{Input, Life, Output, Started};
 use toolbay_core::quantity;
 
-use super::bounds::{END_GRACE, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};
+use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};
 use super::inbox::{Flood, Inbox};
 use super::link::{Ask, LinkError};
 use super::wire::{self, Message, RpcError};
@@ -50,7 +50,7 @@ struct Shared {
     pending: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     over: CancellationToken,
     why: OnceLock<String>,
-    last_words: Mutex<String>,
+    last_words: Mutex<LastWords>,
 }
 
 impl Shared {
@@ -69,11 +69,36 @@ impl Shared {
     fn reason(&self) -> String {
         let mut why = self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned());
         let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        if !words.is_empty() {
+        if !words.0.is_empty() {
             why.push_str("; its last words: ");
-            why.push_str(&words);
+            why.push_str(&words.told());
         }
         why
+    }
+}
+
+/// The last lines of a server's stderr, without values of secrets and of what a terminal obeys.
+#[derive(Debug, Default)]
+struct LastWords(VecDeque<String>);
+
+impl LastWords {
+    fn take(&mut self, line: String) {
+        if self.0.len() >= MAX_LAST_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line);
+    }
+
+    /// As one line, the oldest first.
+    fn told(&self) -> String {
+        let (mut lines, mut room) = (Vec::new(), MAX_LAST_WORDS);
+        for line in self.0.iter().rev() {
+            let Some(left) = room.checked_sub(line.chars().count()) else { break };
+            room = left;
+            lines.push(line.as_str());
+        }
+        lines.reverse();
+        lines.join(" | ")
     }
 }
 
@@ -297,7 +322,7 @@ fn answer(
     Ok(())
 }
 
-/// Takes the log, line by line; the last line is kept for whoever asks why it ended.
+/// Takes the log, line by line; the last ones are kept for whoever asks why it ended.
 async fn log(mut stderr: Input, shared: &Arc<Shared>) {
     let (mut line, mut chunk) = (Vec::new(), vec![0; CHUNK / 4]);
     let most = 16 * MAX_LOG_LINE;
@@ -325,5 +350,24 @@ fn say(line: &mut Vec<u8>, shared: &Arc<Shared>) {
     }
     shared.inbox.log("stderr", &text);
     let clean = toolbay_core::text::one_line(&shared.inbox.outside.redacted(&text), MAX_LOG_LINE);
-    *shared.last_words.lock().unwrap_or_else(PoisonError::into_inner) = clean;
+    shared.last_words.lock().unwrap_or_else(PoisonError::into_inner).take(clean);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_no_more() {
+        let mut words = LastWords::default();
+        for n in 0..100 {
+            words.take(format!("line {n}"));
+        }
+        assert_eq!(words.0.len(), MAX_LAST_LINES);
+        assert!(words.told().starts_with("line 90 | ") && words.told().ends_with(" | line 99"), "{words:?}");
+        for n in 0..9 {
+            words.take(format!("{n}{}", "x".repeat(MAX_LOG_LINE - 1)));
+        }
+        assert_eq!(words.told(), words.0[9], "the newest one");
+    }
 }

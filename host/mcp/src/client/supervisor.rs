@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{Fuse, FusedFuture as _};
+use futures_util::future::FusedFuture as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
@@ -21,13 +21,16 @@ use toolbay_core::registry::Registry;
 use toolbay_core::wording;
 
 use super::bounds::{
-    BREAK_AFTER, BREAK_PAUSE, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, MAX_SAID, REFRESH_PAUSE, RETRY_PAUSE,
-    STABLE,
+    BREAK_AFTER, BREAK_PAUSE, MAX_LABEL, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, MAX_SAID, REFRESH_PAUSE,
+    RETRY_PAUSE, STABLE,
 };
 use super::elicit::Elicit;
 use super::http::Web;
 use super::inbox::Inbox;
 use super::link::{Link, LinkError};
+use super::list::Listed;
+use super::memory;
+use super::resources::Offered;
 use super::session::{Begin, Session};
 use super::status::{ServerState, ServerStatus};
 use super::stdio::Pipe;
@@ -42,6 +45,10 @@ pub(super) struct Ports {
     pub(super) outside: Arc<dyn Outside>,
     pub(super) elicit: Option<Arc<dyn Elicit>>,
     pub(super) reducer: Option<FindReducer>,
+    /// Whether the last known list of a server is put in before the server has answered.
+    pub(super) recalls: bool,
+    /// Counts what changes beside the tools of the registry.
+    pub(super) changes: watch::Sender<u64>,
 }
 
 impl std::fmt::Debug for Ports {
@@ -66,6 +73,14 @@ pub(super) struct Supervisor {
     again: Mutex<Instant>,
     /// Whether it has put tools in; held while it does.
     pub(super) placed: Mutex<bool>,
+    /// What it offers beside tools.
+    pub(super) offered: Mutex<Arc<Offered>>,
+    /// Fires when its tools are there, or could not be had at the first attempt.
+    pub(super) listed: CancellationToken,
+    /// Fires when the first attempt has come to something.
+    tried: CancellationToken,
+    /// The list that the host keeps, as a mark.
+    kept: Mutex<Option<u64>>,
     pub(super) stop: CancellationToken,
 }
 
@@ -82,6 +97,10 @@ impl Supervisor {
             wanted: Notify::new(),
             again: Mutex::new(Instant::now()),
             placed: Mutex::new(false),
+            offered: Mutex::default(),
+            listed: CancellationToken::new(),
+            tried: CancellationToken::new(),
+            kept: Mutex::default(),
             stop: CancellationToken::new(),
         }
     }
@@ -98,7 +117,9 @@ impl Supervisor {
     }
 
     pub(super) fn status(&self) -> ServerStatus {
-        self.held().clone()
+        let mut status = self.held().clone();
+        status.problems.extend(self.offered().problems.iter().cloned());
+        status
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, ServerStatus> {
@@ -114,11 +135,21 @@ impl Supervisor {
         format!("mcp:{}", self.server.name)
     }
 
-    /// Waits until its first attempt has come to something.
+    /// Waits until it has come to something: its first attempt, and every one that is under way.
     pub(super) async fn settled(&self) {
         let mut state = self.state.subscribe();
         // A supervisor that has gone has settled.
         drop(state.wait_for(|(state, _)| *state != ServerState::Connecting).await);
+    }
+
+    /// Whether its first attempt has come to something.
+    pub(super) fn is_tried(&self) -> bool {
+        self.tried.is_cancelled() || self.stop.is_cancelled()
+    }
+
+    /// Whether it is being started, so that tools may come.
+    pub(super) fn is_coming(&self) -> bool {
+        self.state.borrow().0 == ServerState::Connecting && !self.stop.is_cancelled()
     }
 
     /// The conversation, if there is one.
@@ -184,6 +215,9 @@ impl Supervisor {
     pub(super) async fn run(self: Arc<Self>) {
         let mut failures = 0_u32;
         let mut protocol = self.server.protocol;
+        if self.ports.recalls {
+            self.recall().await;
+        }
         while !self.stop.is_cancelled() {
             self.put(ServerState::Connecting, None);
             let begun = Instant::now();
@@ -255,6 +289,44 @@ impl Supervisor {
         }
         drop(status);
         self.state.send_replace((state, session));
+        if state != ServerState::Connecting {
+            self.listed.cancel();
+            self.tried.cancel();
+            // What is still to come has an end: a list may be whole now.
+            self.ports.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Puts in what is known of its list from before.
+    async fn recall(self: &Arc<Self>) {
+        let Some((listed, version)) = memory::recall(&self.server, &*self.ports.outside).await else {
+            return;
+        };
+        let (supervisor, version) = (Arc::clone(self), version.map(|version| self.claimed(&version)));
+        let placed = tokio::task::spawn_blocking(move || {
+            supervisor.put_tools(&listed, version.as_ref(), || false);
+        });
+        if placed.await.is_ok() {
+            self.listed.cancel();
+        }
+    }
+
+    /// A version that a server claims, as it is told.
+    fn claimed(&self, version: &str) -> Arc<str> {
+        wording::label(version, MAX_LABEL, &|text| self.ports.outside.redacted(text)).into()
+    }
+
+    /// Has a list kept for the next start, unless it is the one that is kept.
+    pub(super) async fn remember(&self, version: Option<&str>, listed: &Listed) {
+        let Some(bytes) = memory::written(&self.server, version, listed, &*self.ports.outside) else {
+            tracing::debug!(server = self.name(), "its list is too long to be kept");
+            return;
+        };
+        let mark = Some(mark_of(&bytes));
+        let before = std::mem::replace(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner), mark);
+        if before != mark {
+            self.ports.outside.remember(&self.server.name, bytes).await;
+        }
     }
 
     /// The conversation is over; its tools stay listed, and a call has it begun again.
@@ -324,10 +396,10 @@ impl Supervisor {
         let mut heard = false;
         let mut pause = REFRESH_PAUSE;
         let mut last = tokio::time::Instant::now();
-        // When the list is read again; what is told meanwhile is one more change, not many.
+        // When the lists are read again; what is told meanwhile is one more change, not many.
         let mut due = None;
-        // The list is being read.
-        let mut reading = pin!(Fuse::terminated());
+        // The lists are being read: the tools were, as the conversation began.
+        let mut reading = pin!(self.read_lists(session, false).fuse());
         loop {
             let wait = tokio::time::sleep_until(due.unwrap_or(last));
             tokio::select! {
@@ -346,8 +418,7 @@ impl Supervisor {
                 () = &mut hears, if !heard => heard = true,
                 () = wait, if due.is_some() && reading.is_terminated() => {
                     due = None;
-                    let read = tokio::time::timeout(self.server.start_timeout, self.refresh(session));
-                    reading.set(read.fuse());
+                    reading.set(self.read_lists(session, true).fuse());
                 }
                 () = session.inbox.changed.notified(), if due.is_none() => {
                     let calm = last.elapsed() > pause.saturating_mul(4);
@@ -356,6 +427,22 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Reads what the server offers, its tools only if they may be others.
+    async fn read_lists(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        tools: bool,
+    ) -> Result<Result<(), LinkError>, Elapsed> {
+        if tools {
+            let read = tokio::time::timeout(self.server.start_timeout, self.refresh(session)).await;
+            if !matches!(read, Ok(Ok(()))) {
+                return read;
+            }
+        }
+        self.refresh_resources(session).await;
+        Ok(Ok(()))
     }
 
     /// What becomes of a list that was read again; returns why the conversation is over, if it is.
@@ -379,6 +466,14 @@ fn handed(server: &McpServer, outside: &dyn Outside) -> u64 {
         Place::Child(child) => outside.handed(child),
         Place::Http(_) => 0,
     }
+}
+
+/// Another number for other bytes.
+fn mark_of(bytes: &[u8]) -> u64 {
+    use std::hash::Hasher;
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// From 0 to 1, another for each name and attempt.

@@ -1,5 +1,6 @@
 //! From a server's tool to one of ours. What is wrong with it costs this tool and no other, and is told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -48,6 +49,25 @@ struct Tool<'a> {
     output_schema: Option<&'a RawValue>,
     #[serde(default, borrow)]
     annotations: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    execution: Option<&'a RawValue>,
+}
+
+/// How a tool is to be called.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Execution<'a> {
+    #[serde(borrow)]
+    task_support: Option<Cow<'a, str>>,
+}
+
+impl Execution<'_> {
+    /// Whether a call is refused that is no task.
+    fn is_task_only(said: Option<&RawValue>) -> bool {
+        let said = said.filter(|raw| bounded::small(raw, MAX_CLAIMS).is_ok());
+        let said: Option<Execution<'_>> = said.and_then(|raw| wire::object(raw).ok());
+        said.and_then(|said| said.task_support).as_deref() == Some("required")
+    }
 }
 
 /// Takes a tool; `None`: the policy leaves it out.
@@ -69,6 +89,9 @@ pub(super) fn take(
     let shown = wording::label(&tool.name, MAX_LABEL, &redact);
     let refuse = |why: String| format!("the tool `{shown}`: {why}");
     let name = QualifiedName::of_mcp(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
+    if Execution::is_task_only(tool.execution) {
+        return Err(refuse("it can be called as a task only, which this host does not do".to_owned()));
+    }
     let mut warnings = Vec::new();
     let (input, mirror) = input(tool.input_schema, outside, &mut warnings)
         .map_err(|why| refuse(format!("its input schema: {why}")))?;
@@ -218,6 +241,7 @@ mod tests {
             protocol: Protocol::Auto,
             tools: None,
             exclude: std::collections::BTreeSet::new(),
+            resources: None,
             timeout: std::time::Duration::from_secs(1),
             start_timeout: std::time::Duration::from_secs(1),
             rules: ToolRules::default(),
@@ -285,5 +309,27 @@ mod tests {
             output.def.output_schema.is_none()
                 && output.warning.unwrap().contains("without its output schema")
         );
+    }
+
+    #[test]
+    fn a_tool_that_can_be_called_as_a_task_only_is_left_out() {
+        for (execution, taken) in [
+            (r#"{"taskSupport":"required"}"#, false),
+            (r#"{"taskSupport":"requ\u0069red"}"#, false),
+            (r#"{"taskSupport":"optional"}"#, true),
+            (r#"{"taskSupport":"forbidden"}"#, true),
+            (r#"{"taskSupport":7}"#, true),
+            ("[]", true),
+            ("null", true),
+        ] {
+            let raw = format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"execution":{execution}}}"#);
+            let raw = RawValue::from_string(raw).unwrap();
+            let found = take(&raw, &server(), None, &Nowhere);
+            match (found, taken) {
+                (Ok(Some(_)), true) => {}
+                (Err(why), false) => assert!(why.contains("as a task only"), "{why}"),
+                (other, _) => panic!("{execution}: {other:?}"),
+            }
+        }
     }
 }

@@ -50,6 +50,12 @@ pub(super) fn error(
     json(status, &serde_json::to_value(&error).unwrap_or_default())
 }
 
+/// The answer to a request of the protocol that is not served.
+pub(super) fn to_request((error, id): (ErrorData, RequestId)) -> Response<Body> {
+    let error = JsonRpcError::new(Some(id), error);
+    json(StatusCode::OK, &serde_json::to_value(&error).unwrap_or_default())
+}
+
 pub(super) fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     *response.status_mut() = status;

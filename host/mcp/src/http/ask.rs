@@ -32,6 +32,7 @@ use crate::auth::Standing;
 use crate::connection::Connection;
 use crate::convert;
 use crate::message::{Head, RawArguments};
+use crate::salvage::{self, Salvaged};
 use crate::server::{Server, Whose};
 use crate::stdio::Workers;
 
@@ -75,7 +76,7 @@ impl Asks<'_> {
         self,
         server: &Server,
         mut parts: Parts,
-        whole: Whole,
+        mut whole: Whole,
         share: Arc<Share>,
     ) -> Result<Response<Body>, Answer> {
         let live = self.live(&parts.headers);
@@ -89,12 +90,21 @@ impl Asks<'_> {
         {
             return self.call_alone(server, call, parts, whole, share).await;
         }
+        let posts = parts.method == Method::POST && is_json(&parts.headers);
+        let unread = match posts.then(|| salvage::of_body(&whole.bytes)).flatten() {
+            Some(Salvaged::Call { text, arguments }) => {
+                whole.bytes = text.into();
+                Some(arguments)
+            }
+            Some(Salvaged::Request(refusal)) => return Err(Box::new(answer::to_request(*refusal))),
+            Some(Salvaged::Unasked) | None => None,
+        };
         let head = std::str::from_utf8(&whole.bytes).ok().and_then(Head::read);
-        if parts.method == Method::POST && is_json(&parts.headers) && head.is_none() {
+        if posts && head.is_none() {
             return Err(Box::new(explain(&whole.bytes)));
         }
         let begins = head.as_ref().and_then(Head::begins).filter(|_| begins_session(&parts));
-        let raw = head.as_ref().and_then(Head::arguments).map(|raw| RawArguments(raw.into()));
+        let raw = unread.or_else(|| Some(RawArguments(head.as_ref()?.arguments()?.into())));
         if parts.method == Method::DELETE && live.is_none() && parts.headers.contains_key(LEGACY_SESSION) {
             return Err(Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session")));
         }
@@ -230,8 +240,12 @@ impl Asks<'_> {
             return Ok(None);
         }
         let whose = if begins { Whose::of_session(self.agent.clone()) } else { self.whose(&parts.headers)? };
-        let workers = (!begins).then(|| Workers::of_request(Handle::current()));
-        Ok(Some(Arc::new(server.connection_of(whose, closed.clone()).working_in(workers))))
+        let connection = server.connection_of(whose, closed.clone());
+        let connection = match begins {
+            true => connection,
+            false => connection.working_in(Some(Workers::of_request(Handle::current()))).of_one_request(),
+        };
+        Ok(Some(Arc::new(connection)))
     }
 
     /// What a session begins with: the share of one more.

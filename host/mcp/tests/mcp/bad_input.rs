@@ -61,6 +61,66 @@ async fn a_request_that_is_wrong_is_answered_under_its_id() {
     }
 }
 
+/// Parts of a request that no JSON parser reads; where they end is plain.
+fn unreadable() -> Vec<Vec<u8>> {
+    let deep = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n)).into_bytes();
+    let text: [&[u8]; 8] = [
+        b"1e400",
+        br#""\ud800""#,
+        br#"{"\udfff":1}"#,
+        b"NaN",
+        b"[-Infinity]",
+        b"\"\xff\"",
+        b"\"\\\xc3\x28\"",
+        br#""\q""#,
+    ];
+    text.into_iter().map(<[u8]>::to_vec).chain([deep(128), deep(50_000)]).collect()
+}
+
+#[tokio::test]
+async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+        let meta = if era == Era::Modern { meta } else { r#""_meta":{}"# };
+        for (bad, id) in unreadable().into_iter().zip([json!(501), json!("a\"b")].into_iter().cycle()) {
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{meta},"name":"p__t","arguments":{{"x":"#
+            );
+            let late = r#"{"method":"tools/call","params":{"arguments":{"id":9,"x":"#;
+            let end = format!("}},\"name\":\"p__t\",{meta}}},\"jsonrpc\":\"2.0\",\"id\":{id}}}\n");
+            let call = [call.as_bytes(), &bad, b"}}}\n"];
+            let late = [late.as_bytes(), &bad, end.as_bytes()];
+            for line in [call.concat(), late.concat()] {
+                let answer = answer_to(&mut client, &line).await;
+                let shown = String::from_utf8_lossy(&line).chars().take(200).collect::<String>();
+                assert_eq!(answer["id"], id, "{shown}: {answer}");
+                assert_eq!(answer["result"]["isError"], true, "{shown}: {answer}");
+                assert_eq!(answer["result"]["_meta"]["toolbay/code"], "input_invalid", "{shown}: {answer}");
+            }
+            for method in ["tools/call", "tools/list", "no/such"] {
+                let head = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"name":"p__t","x":"#);
+                let line = [head.as_bytes(), &bad, format!("}},\"id\":{id}}}\n").as_bytes()].concat();
+                let answer = answer_to(&mut client, &line).await;
+                assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32602)), "{answer}");
+                assert_eq!(answer["error"]["data"]["toolbay/code"], "input_invalid", "{answer}");
+            }
+            // What asks for nothing is answered nothing.
+            for head in [
+                r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"#,
+                r#"{"jsonrpc":"2.0","id":1,"result":{"x":"#,
+            ] {
+                client.write_bytes(&[head.as_bytes(), &bad, b"}}\n"].concat()).await;
+            }
+            still_serves(&mut client).await;
+            assert_eq!(client.others, Vec::<Value>::new());
+        }
+        let refused =
+            client.audit.take().into_iter().filter(|record| record.outcome == "input_invalid").count();
+        assert_eq!(refused, 2 * unreadable().len(), "each of these calls is recorded");
+    }
+}
+
 #[tokio::test]
 async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
     let mut client = Client::new(Era::Legacy).await;

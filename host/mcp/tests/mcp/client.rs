@@ -81,17 +81,37 @@ impl Client {
         Self::over(era, options, filter, |_, pipeline| pipeline)
     }
 
+    /// A client that has begun, of a server whose plugins are there when the token fires.
+    pub(crate) async fn loading(era: Era, options: Options) -> (Self, CancellationToken) {
+        let loaded = CancellationToken::new();
+        let wait = loaded.clone();
+        let mut client =
+            Self::of(era, options, Filter::default(), |_, it| it, |server| server.waiting_for(wait));
+        client.begin().await;
+        (client, loaded)
+    }
+
     fn over(
         era: Era,
         options: Options,
         filter: Filter,
         with: impl FnOnce(&Registry, Pipeline) -> Pipeline,
     ) -> Self {
+        Self::of(era, options, filter, with, |server| server)
+    }
+
+    fn of(
+        era: Era,
+        options: Options,
+        filter: Filter,
+        with: impl FnOnce(&Registry, Pipeline) -> Pipeline,
+        serving: impl FnOnce(Server) -> Server,
+    ) -> Self {
         let puppet = Arc::<Puppet>::default();
         let registry = puppet::registry(&puppet);
         let audit = Arc::<MemoryAudit>::default();
         let pipeline = with(&registry, Pipeline::new(Arc::clone(&audit) as _));
-        let server = Server::new(Arc::clone(&registry), pipeline, filter, options);
+        let server = serving(Server::new(Arc::clone(&registry), pipeline, filter, options));
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (reader, writer) = tokio::io::split(theirs);
         let cancel = CancellationToken::new();

@@ -188,6 +188,7 @@ async fn changes_are_told_to_those_who_want_to_know() {
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
     let both = json!({"toolsListChanged": true, "promptsListChanged": true});
     assert_eq!(ack["params"]["notifications"], both, "{ack}");
+    modern.ask("tools/list", json!({})).await;
     for client in [&mut legacy, &mut modern] {
         // The announcer subscribes in a task of its own: change the list until it hears.
         let mut number = 0;

@@ -16,6 +16,7 @@ mod connection;
 mod discovery;
 mod handed;
 mod listing;
+mod loading;
 mod outputs;
 mod puppet;
 mod shelf;

@@ -252,6 +252,9 @@ async fn changes_of_prompts_and_resources_are_told() {
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
     assert_eq!(ack["params"]["notifications"], wanted);
     for client in [&mut legacy, &mut modern] {
+        for list in ["prompts/list", "resources/list"] {
+            client.ask(list, json!({})).await;
+        }
         let mut number = 0;
         let told = loop {
             number += 1;
