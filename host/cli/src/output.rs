@@ -14,6 +14,8 @@ use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::text::{visible, visible_json};
 
+use crate::findings::FileFindings;
+
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
 /// Headings.
@@ -22,6 +24,8 @@ pub(crate) const HEAD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 /// What is fine.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// What may not be as it was meant.
+pub(crate) const ODD: Style = AnsiColor::Yellow.on_default().bold();
 /// What is not.
 pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
 
@@ -50,12 +54,26 @@ pub(crate) fn json_line(out: &mut impl Write, value: &impl Serialize) -> std::io
 
 /// Says on stderr what is wrong. That stderr may be closed is no reason to fail.
 pub(crate) fn complain(text: &str) {
-    writeln!(anstream::stderr(), "{WRONG}toolbay:{WRONG:#} {}", visible(text)).ok();
+    say("error", WRONG, text);
+}
+
+/// Says on stderr what an operator should know, and what does not stop the command.
+pub(crate) fn warn(text: &str) {
+    say("warning", ODD, text);
+}
+
+/// Shows on stderr what is wrong with a file.
+pub(crate) fn diagnostics(of_file: &FileFindings) {
+    write!(anstream::stderr(), "{}", of_file.render(stderr_is_terminal())).ok();
 }
 
 /// Says on stderr what goes on.
 pub(crate) fn note(text: &str) {
-    writeln!(anstream::stderr(), "{DIM}toolbay: {}{DIM:#}", visible(text)).ok();
+    say("note", NAME, text);
+}
+
+fn say(prefix: &str, style: Style, text: &str) {
+    writeln!(anstream::stderr(), "{style}{prefix}:{style:#} {}", visible(text)).ok();
 }
 
 /// Prints a result for a person, or for the next command in a pipe.

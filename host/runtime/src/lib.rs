@@ -57,6 +57,7 @@ mod host;
 mod inotify;
 mod installed;
 mod instance;
+mod known;
 mod limiter;
 mod loader;
 mod loading;
