@@ -32,7 +32,8 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Ve
     if json {
         let all: Vec<_> = files.iter().flat_map(FileFindings::json).collect();
         let report = json!({"file": file, "findings": all, "not_compared": unknown});
-        writeln!(out, "{report:#}")?;
+        output::json(&mut out, &report)?;
+        writeln!(out)?;
     } else {
         for one in &files {
             write!(out, "{}", one.render(output::stdout_is_terminal()))?;
