@@ -49,7 +49,11 @@ impl Folder {
             let said = |key: &str| found[key].as_str().unwrap_or_default();
             format!(
                 "{file}:{}:{}: {}: {} {}",
-                found["line"], found["column"], said("severity"), said("message"), said("help")
+                found["line"],
+                found["column"],
+                said("severity"),
+                said("message"),
+                said("help")
             )
         });
         (findings.collect(), output.status.code().unwrap())
@@ -139,7 +143,10 @@ warning: no plugin `fils` is installed
     // The same at the start of every command.
     let output = folder.toolbay(&["--config", "toolbay.toml", "list"]);
     let said = text(&output.stderr);
-    assert!(said.starts_with("error: unknown key `grnt`\n") && said.contains("toolbay.toml:3:16\n"), "{said}");
+    assert!(
+        said.starts_with("error: unknown key `grnt`\n") && said.contains("toolbay.toml:3:16\n"),
+        "{said}"
+    );
     assert_eq!((output.stdout.len(), output.status.code()), (0, Some(2)));
 }
 

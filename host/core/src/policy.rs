@@ -193,7 +193,8 @@ impl Policy {
     #[must_use]
     pub fn of_names(&self) -> Self {
         let named = self.plugins.iter().filter(|(_, plugin)| plugin.file.is_some());
-        let only_file = |plugin: &PluginPolicy| PluginPolicy { file: plugin.file.clone(), ..Default::default() };
+        let only_file =
+            |plugin: &PluginPolicy| PluginPolicy { file: plugin.file.clone(), ..Default::default() };
         let plugins = named.map(|(id, plugin)| (id.clone(), only_file(plugin))).collect();
         Self { plugins, ..Self::deny_all(&self.workspace) }
     }
