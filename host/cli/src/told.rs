@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use toolbay::{Host, LoadProblem, OpenApiInfo};
+use toolbay::{Host, LoadProblem, OpenApiInfo, PluginId};
+use toolbay_core::name;
 
 use crate::args::SetupArgs;
 use crate::findings::{FileFindings, counted};
@@ -49,6 +50,21 @@ impl Told {
 pub(crate) fn services(services: &[OpenApiInfo]) {
     for OpenApiInfo { name, error, .. } in services {
         error.iter().for_each(|error| output::warn(&format!("[openapi.{name}]: {error}")));
+    }
+}
+
+/// Tells why the plugin of a tool is not there, or, if that cannot be said, that some are not.
+pub(crate) fn missing_tool(host: &Host, tool: &str) {
+    services(&host.openapi());
+    let all = host.problems();
+    let id = name::split(tool).map(|(id, _)| id);
+    let is_its_own = |problem: &&LoadProblem| {
+        let stem = problem.file.file_stem().and_then(|stem| stem.to_str());
+        id.is_some() && (problem.plugin.as_ref().map(PluginId::as_str) == id || stem == id)
+    };
+    match all.iter().find(is_its_own) {
+        Some(problem) => output::warn(&problem.to_string()),
+        None => problems(&all),
     }
 }
 

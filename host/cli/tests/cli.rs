@@ -209,7 +209,10 @@ fn exit_codes_tell_who_is_at_fault() {
         .unwrap();
     let policy = cli.run(&["list"]);
     assert_eq!(code(&policy), 2);
-    assert!(err(&policy).contains("line 3") && err(&policy).contains("nets"), "{policy:?}");
+    assert!(
+        err(&policy).contains("toolbay.toml:3:1") && err(&policy).contains("unknown key `nets`"),
+        "{policy:?}"
+    );
 }
 
 #[test]

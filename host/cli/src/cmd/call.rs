@@ -23,8 +23,7 @@ pub(crate) async fn run(
     let view = super::view(run.setup, &host)?;
     if host.registry().snapshot().get(tool).is_none() {
         // Its plugin may be one of those that are not loaded.
-        told::services(&host.openapi());
-        told::problems(&host.problems());
+        told::missing_tool(&host, tool);
     }
     let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
