@@ -3,6 +3,7 @@
 mod author;
 mod mcp;
 mod openapi;
+mod policy;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use toolbay_core::vendor::Vendor;
 pub(crate) use author::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
+pub(crate) use policy::PolicyCommand;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -194,6 +196,11 @@ pub(crate) enum Command {
         /// Plugin ids or `.wasm` files.
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
         targets: Vec<String>,
+    },
+    /// Check the policy.
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
     },
     /// Find tools by words, or by a name.
     Search {

@@ -18,6 +18,7 @@ mod mcp;
 mod offers;
 mod openapi;
 mod output;
+mod policy;
 mod revoke;
 mod schemas;
 mod search;
@@ -75,6 +76,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict, S
         Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision),
         Command::Log(which) => log::run(setup, &which),
         Command::Check { targets } => check::run(setup, &targets).await,
+        Command::Policy { command } => policy::run(setup, command).await,
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
@@ -84,7 +86,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict, S
         Command::OpenApi { command } => openapi::run(setup, command).await,
         Command::Kv { command, json } => kv::run(setup, command, json).await,
         Command::New(args) => author::new::run(&args),
-        Command::Build(args) => author::build::run(setup, &args),
+        Command::Build(args) => author::build::run(setup, &args).await,
         Command::Test(args) => author::test::run(setup, &args).await,
         Command::Dev(args) => author::dev::run(setup, &args).await,
         Command::Pack(args) => author::pack::run(&args),

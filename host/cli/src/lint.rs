@@ -4,6 +4,7 @@ pub(crate) mod reducers;
 
 use toolbay::PluginInfo;
 use toolbay_core::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
+use toolbay_core::policy::unusable_target;
 use toolbay_core::portable;
 use toolbay_core::tool::ToolDef;
 
@@ -12,6 +13,9 @@ use crate::component::Parts;
 /// Bytes of code that are compiled before anybody notices: about a second of one core for each MiB, once on each machine.
 const UNNOTICED_BYTES: u64 = 2 << 20;
 
+/// How a finding begins that makes a plugin unsound.
+pub(crate) const ERROR: &str = "error: ";
+
 /// Findings about one tool.
 pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     let name = def.name.as_str();
@@ -19,6 +23,9 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     for wish in &def.capabilities {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
             found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
+        } else if let Some(problem) = unusable_target(wish) {
+            let (kind, target) = (wish.kind.as_str(), &wish.target);
+            found.push(format!("{ERROR}`{name}` asks for `{kind}` of `{target}`: {problem}"));
         } else if wish.reason.is_none() {
             found.push(format!(
                 "`{name}` gives no reason for `{}` of `{}`; an operator has to decide about it",
@@ -88,15 +95,8 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
         if of_contract && everything {
             continue;
         }
-        let error = if of_contract { "error: " } else { "" };
+        let error = if of_contract { ERROR } else { "" };
         found.push(format!("{error}it imports `{import}` and no tool of it declares {kinds}; {finds}"));
     }
     found
-}
-
-/// Whether a component asks for an interface of the contract that no tool of it declares, and was not built by a tool
-/// that asks for all of them: either its author forgot the declaration, or it does what it does not say.
-pub(crate) fn hides_something(info: &PluginInfo) -> bool {
-    !imports_everything(&info.imports)
-        && undeclared(&info.imports, &info.capabilities).iter().any(|one| one.of_contract)
 }

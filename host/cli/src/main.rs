@@ -8,6 +8,7 @@ mod args;
 mod author;
 mod cmd;
 mod component;
+mod findings;
 mod lint;
 mod output;
 mod policy_file;
@@ -15,6 +16,7 @@ mod progress;
 mod servers;
 mod setup;
 mod stderr;
+mod told;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,8 @@ enum Verdict {
     Good,
     /// Exit code 1.
     Bad,
+    /// Exit code 2: a file that was to be judged is wrong.
+    Wrong,
 }
 
 fn main() -> ExitCode {
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
     match verdict {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
+        Ok(Verdict::Wrong) => ExitCode::from(2),
         Err(reason) => stop(&reason),
     }
 }
@@ -125,7 +130,10 @@ fn raise_file_limit() {
 fn stop(reason: &Stop) -> ExitCode {
     match reason {
         Stop::Usage(error) => {
-            output::complain(&format!("{error:#}"));
+            match error.downcast_ref::<findings::FileFindings>() {
+                Some(of_file) => output::diagnostics(of_file),
+                None => output::complain(&format!("{error:#}")),
+            }
             ExitCode::from(2)
         }
         // The reader closed the pipe; that is not an error.

@@ -14,6 +14,7 @@ use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::text::{visible, visible_json};
 
+use crate::findings::FileFindings;
 use crate::stderr;
 
 /// Names.
@@ -24,6 +25,8 @@ pub(crate) const HEAD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 /// What is fine.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// What may not be as it was meant.
+pub(crate) const ODD: Style = AnsiColor::Yellow.on_default().bold();
 /// What is not.
 pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
 
@@ -52,12 +55,27 @@ pub(crate) fn json_line(out: &mut impl Write, value: &impl Serialize) -> std::io
 
 /// Says on stderr what is wrong. That stderr may be closed is no reason to fail.
 pub(crate) fn complain(text: &str) {
-    stderr::message(&styled(&format!("{WRONG}toolbay:{WRONG:#} {}", visible(text))));
+    say("error", WRONG, text);
+}
+
+/// Says on stderr what an operator should know, and what does not stop the command.
+pub(crate) fn warn(text: &str) {
+    say("warning", ODD, text);
+}
+
+/// Shows on stderr what is wrong with a file.
+pub(crate) fn diagnostics(of_file: &FileFindings) {
+    let shown = of_file.render(stderr_is_terminal());
+    stderr::message(&styled(shown.trim_end()));
 }
 
 /// Says on stderr what goes on.
 pub(crate) fn note(text: &str) {
-    stderr::message(&styled(&format!("{DIM}toolbay: {}{DIM:#}", visible(text))));
+    say("note", NAME, text);
+}
+
+fn say(prefix: &str, style: Style, text: &str) {
+    stderr::message(&styled(&format!("{style}{prefix}:{style:#} {}", visible(text))));
 }
 
 /// A text for stderr; its colours vanish as those of [`out`] do.

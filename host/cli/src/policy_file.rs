@@ -10,8 +10,7 @@ use toolbay::read_regular_text;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Proposal;
 
-/// Most bytes of a policy's file: thousands of tables.
-pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
+use crate::findings::MAX_POLICY_BYTES;
 
 /// The text of a policy with some more lines.
 pub(crate) fn with(text: &str, proposals: &[Proposal]) -> Result<String> {

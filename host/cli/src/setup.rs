@@ -7,15 +7,15 @@ use anyhow::{Context, anyhow};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit_policy::AuditPolicy;
 use toolbay::core::floor::Keep;
-use toolbay::core::policy::Profile;
+use toolbay::core::policy::{Checked, Profile};
 use toolbay::core::reach;
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, PluginId, Policy, Retention, Watched,
-    read_regular_text,
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, Policy, Retention, Watched,
 };
 
 use crate::args::SetupArgs;
-use crate::policy_file::MAX_POLICY_BYTES;
+use crate::findings::{FileFindings, read_policy};
+use crate::told::{self, Told};
 use crate::{Stop, output, progress, stderr};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
@@ -206,16 +206,18 @@ pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Pr
     Err(Stop::Usage(anyhow!("--profile `{name}`: the policy has no profile of this name; {known}")))
 }
 
-/// What is told on stderr besides the files that are not loaded.
+/// What is told on stderr of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tell {
-    /// Nothing: one call is wanted, not a report.
+    /// Nothing: the command shows it itself, or asks for it where it matters.
+    Nothing,
+    /// Files that are not loaded.
     Problems,
-    /// What does not stop a plugin but should be known.
+    /// Also what does not stop a plugin but should be known.
     Warnings,
 }
 
-/// Makes the host and loads the plugin directory; bad files are told on stderr, a line each.
+/// Makes the host and loads the plugin directory.
 pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Result<Host, Stop> {
     let host = host(args, purpose)?;
     load(args, &host, tell).await?;
@@ -224,26 +226,30 @@ pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Re
 
 /// Loads the services of the policy and the plugin directory into a host.
 pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
+    load_told(args, host, tell, &Told::default()).await
+}
+
+/// The same, where what is told of the policy is remembered.
+pub(crate) async fn load_told(args: &SetupArgs, host: &Host, tell: Tell, told: &Told) -> Result<(), Stop> {
     profile(args, &host.policy())?;
-    for warning in host.policy().fairness_warnings().iter().filter(|_| tell == Tell::Warnings) {
-        output::complain(warning);
+    let services = host.load_openapi().await;
+    if tell != Tell::Nothing {
+        told::services(&services);
     }
-    for info in host.load_openapi().await {
-        let name = &info.name;
-        if let Some(error) = &info.error {
-            output::complain(&format!("[openapi.{name}]: {error}"));
+    for OpenApiInfo { name, warnings, .. } in services.iter().filter(|_| tell == Tell::Warnings) {
+        warnings.iter().for_each(|warning| output::warn(&format!("[openapi.{name}]: {warning}")));
+    }
+    if let Some(dir) = plugin_dir(args, host.policy().openapi().next().is_some())? {
+        let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
+        if tell != Tell::Nothing {
+            told::problems(&report.problems);
         }
-        for warning in info.warnings.iter().filter(|_| tell == Tell::Warnings) {
-            output::complain(&format!("[openapi.{name}]: {warning}"));
+        if tell == Tell::Warnings {
+            told::warnings(report.warnings.iter().map(|one| (one.plugin.as_str(), one.message.as_str())));
         }
     }
-    let Some(dir) = plugin_dir(args, host.policy().openapi().next().is_some())? else { return Ok(()) };
-    let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
-    for problem in &report.problems {
-        output::complain(&problem.to_string());
-    }
-    for warning in report.warnings.iter().filter(|_| tell == Tell::Warnings) {
-        output::complain(&format!("plugin `{}`: {}", warning.plugin, warning.message));
+    if tell == Tell::Warnings {
+        told.policy(args, host);
     }
     Ok(())
 }
@@ -338,14 +344,27 @@ impl PolicyFile {
             let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
             return Ok(Self { file: found, text: None, base: here, workspace });
         };
-        let read = || {
-            let text = read_regular_text(&file, MAX_POLICY_BYTES)?;
-            let file = file.canonicalize()?;
-            anyhow::Ok((text, file.parent().unwrap_or(Path::new("/")).to_path_buf()))
-        };
-        let (text, base) =
-            read().with_context(|| format!("policy `{}`", file.display())).map_err(Stop::Usage)?;
-        Ok(Self { file: Some(file), text: Some(text), base, workspace })
+        let text = read_policy(&file).map_err(|unreadable| Stop::Usage(unreadable.into()))?;
+        Ok(Self { base: folder_of(&file)?, file: Some(file), text: Some(text), workspace })
+    }
+
+    /// A policy in a file that the command names.
+    pub(crate) fn of_file(args: &SetupArgs, file: &Path) -> Result<Self, Stop> {
+        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
+        Ok(Self { base: folder_of(file)?, file: Some(file.to_path_buf()), text: None, workspace })
+    }
+
+    /// Where the policy of the command line is, or would be.
+    pub(crate) fn place(args: &SetupArgs) -> Result<PathBuf, Stop> {
+        let default = || user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
+        let place = args.config.clone().or_else(default);
+        place.ok_or_else(|| Stop::Usage(anyhow!("no policy: name a file")))
+    }
+
+    /// All mistakes of a text as what this file would say.
+    pub(crate) fn check(&self, text: &str) -> Checked {
+        Policy::check(text, &self.base, self.workspace.as_deref())
     }
 
     /// What the file says; without one nothing is granted.
@@ -369,14 +388,28 @@ impl PolicyFile {
 
     /// Parses a text as what this file would say.
     pub(crate) fn parse(&self, text: &str) -> anyhow::Result<Policy> {
-        let shown = self.file.as_deref().unwrap_or(Path::new("")).display();
+        let file = self.file.as_deref().unwrap_or(Path::new("the policy"));
         Policy::parse(text, &self.base, self.workspace.as_deref())
-            .with_context(|| format!("policy `{shown}`"))
+            .map_err(|error| FileFindings::of_error(file, text, &error).into())
     }
 }
 
 pub(crate) fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
     PolicyFile::find(args)?.policy()
+}
+
+/// The folder that relative paths of a policy are meant against.
+fn folder_of(file: &Path) -> Result<PathBuf, Stop> {
+    let found = file.canonicalize().with_context(|| format!("policy `{}`", file.display()));
+    Ok(found.map_err(Stop::Usage)?.parent().unwrap_or(Path::new("/")).to_path_buf())
+}
+
+/// What is wrong with the file of tokens that a policy names, if there is one.
+pub(crate) fn token_findings(policy: &Policy) -> Option<FileFindings> {
+    let file = policy.serve().tokens.as_ref().filter(|file| file.exists())?;
+    let findings = toolbay_mcp::check_tokens(file, policy);
+    // The file says who is let in: its lines are not shown.
+    Some(FileFindings { file: file.clone(), text: None, findings })
 }
 
 fn absolute(here: &Path, dir: &Path) -> Result<PathBuf, Stop> {

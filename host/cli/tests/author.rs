@@ -110,6 +110,22 @@ fn a_new_plugin_is_built_called_changed_and_called_again() {
 }
 
 #[test]
+fn what_a_host_refuses_does_not_replace_what_works() {
+    let author = Author::new();
+    author.good(&["new", "sound"]);
+    author.good(&["build", "sound"]);
+    let placed = author.path("plugins/sound.wasm");
+    let working = fs::read(&placed).unwrap();
+    let source = author.path("sound/src/lib.rs");
+    // It compiles, and exports nothing.
+    fs::write(&source, "//! Nothing.\n").unwrap();
+    let problem = author.bad(1, &["build", "sound"]);
+    assert!(problem.contains("error: it is not placed, and what was there before stays: "), "{problem}");
+    assert_eq!(fs::read(&placed).unwrap(), working);
+    assert_eq!(author.good(&["call", "sound__hello", r#"{"name": "you", "marks": 1}"#]), "Hello, you!\n");
+}
+
+#[test]
 fn a_new_plugin_passes_its_tests() {
     let author = Author::new();
     author.good(&["new", "hello"]);

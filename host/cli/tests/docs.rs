@@ -293,8 +293,10 @@ fn all_rust_that_is_shown_is_compiled() {
 /// The keys that a section of the policy may have, out of the parser's own mouth.
 fn keys(section: &str) -> Vec<String> {
     let text = format!("version = 1\n{section}\nnone_such = 1");
-    let error = Policy::parse(&text, Path::new("/"), None).unwrap_err().to_string();
-    let (_, list) = error.split_once("expected").unwrap();
+    let error = Policy::parse(&text, Path::new("/"), None).unwrap_err();
+    let lists =
+        error.findings().iter().filter_map(|found| found.message.split_once("`none_such`; there are "));
+    let (_, list) = lists.last().unwrap();
     list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
@@ -379,6 +381,7 @@ fn every_error_and_every_flag_has_its_row() {
         "revoke",
         "log",
         "check",
+        "policy check",
         "serve",
         "mcp",
         "setup",

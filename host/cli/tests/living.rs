@@ -132,8 +132,22 @@ impl Server {
         }
     }
 
-    fn until_told(&mut self, part: &str) {
-        while !self.stderr.recv_timeout(HANGS).expect("the operator is not told").contains(part) {}
+    /// Waits for a line that has this part, and returns it.
+    fn until_told(&mut self, part: &str) -> String {
+        self.told_until(part).pop().unwrap()
+    }
+
+    /// All lines up to the one that has this part.
+    fn told_until(&mut self, part: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.stderr.recv_timeout(HANGS).expect("the operator is not told");
+            let is_last = line.contains(part);
+            lines.push(line);
+            if is_last {
+                return lines;
+            }
+        }
     }
 }
 
@@ -160,8 +174,11 @@ fn a_running_server_follows_its_operator() {
     // An error in the policy changes nothing and is told.
     let before = server.changes;
     desk.write_policy("[plugins.p.grant]\nkv = \"tool\"\n");
-    server.until_told("the policy before holds");
-    server.until_told("kv");
+    let told = server.until_told("the policy before holds");
+    assert!(
+        told.starts_with("error: ") && told.contains("toolbay.toml:4:6: [plugins.p.grant]: `kv`: "),
+        "{told}"
+    );
     let answer = server.ask("tools/call", &json!({"name": "p__read", "arguments": {}}));
     assert_eq!(answer["content"][0]["text"], "read", "{answer}");
 
@@ -181,6 +198,33 @@ fn a_running_server_follows_its_operator() {
     fs::remove_file(desk.path("plugins/p.wasm")).unwrap();
     server.until_told("plugin:p was removed");
     server.until_listed(before, &[]);
+
+    drop(server.stdin);
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_mistake_is_told_once_and_a_reload_in_few_lines() {
+    let desk = Desk(tempfile::tempdir().unwrap());
+    for folder in ["plugins", "work"] {
+        fs::create_dir(desk.path(folder)).unwrap();
+    }
+    for name in ["p", "q", "r"] {
+        fs::copy(guest_artifacts::CAP_CONSENT, desk.path("plugins").join(name).with_extension("wasm"))
+            .unwrap();
+    }
+    let typo = "[plugins.pp.grant]\nkv = [\"tool\"]\n";
+    desk.write_policy(typo);
+    let mut server = Server::start(&desk);
+    let told = server.until_told("no plugin `pp` is installed");
+    assert!(told.starts_with("warning: ") && told.contains("toolbay.toml:3:10: "), "{told}");
+    server.listed();
+
+    // One more mistake: the other is not told again, and no plugin is told to be another one.
+    desk.write_policy(&format!("{typo}[plugins.qq.grant]\nclock = true\n"));
+    let lines = server.told_until("no plugin `qq` is installed");
+    assert!(lines.iter().any(|line| line.starts_with("note: the policy was read again")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("`pp`") || line.contains("was replaced")), "{lines:?}");
 
     drop(server.stdin);
     assert!(server.child.wait().unwrap().success());

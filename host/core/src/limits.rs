@@ -672,8 +672,19 @@ impl Default for Usage {
 }
 
 pub(crate) fn read_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(input)?;
-    quantity::duration(&text).map_err(serde::de::Error::custom)
+    struct Read;
+    impl serde::de::Visitor<'_> for Read {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a time as a string, \"250ms\", \"30s\" or \"5m\"")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+            quantity::duration(text).map_err(E::custom)
+        }
+    }
+    input.deserialize_str(Read)
 }
 
 /// Reads how old something may become; what is absent has no bound.
@@ -689,7 +700,7 @@ fn read_duration_option<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Op
 /// Reads a number of bytes, or a text with a unit.
 pub(crate) fn read_bytes<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "wrong type: expected a number of bytes, or a size as a string, \"64MiB\"")]
     enum Size {
         Number(u64),
         Text(String),

@@ -71,9 +71,9 @@ pub struct Rule {
 }
 
 /// A rule as the policy has it.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+pub(crate) struct Written {
     preset: Option<String>,
     tool: Option<String>,
     tag: Option<String>,
@@ -94,9 +94,9 @@ impl TryFrom<Written> for Rule {
         let rule = match (preset, action) {
             (Some(preset), None) if !names_something => Permissions::preset(&preset).ok_or_else(|| {
                 let known = PRESETS.map(|(name, ..)| format!("`{name}`")).join(", ");
-                format!("there is no preset `{preset}`; there are {known}")
+                format!("`preset`: there is no preset `{preset}`; there are {known}")
             })?,
-            (Some(_), _) => return Err("a `preset` stands alone, at most with a `reason`".to_owned()),
+            (Some(_), _) => return Err("`preset` stands alone, at most with a `reason`".to_owned()),
             (None, None) => return Err("`action` is missing: `allow`, `ask` or `deny`".to_owned()),
             (None, Some(action)) => Self { tool, tag, source, args, action, reason: None },
         };

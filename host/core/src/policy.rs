@@ -4,20 +4,32 @@
 //! grant, cut down to the tool's own section, cut down to the profile of the call. An empty list grants nothing. A
 //! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
 
+mod check;
+mod document;
 mod explain;
 mod fairness;
 mod file;
 mod grant;
+mod names;
 mod openapi;
+mod problem;
 mod rules;
 mod servers;
+mod warnings;
+mod wish;
 
+pub use check::{Checked, Finding, MAX_FINDINGS, Severity};
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
 pub use grant::{Decision, Grants};
 pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use rules::Key;
+pub use warnings::{Known, KnownPlugin, PathKind};
+pub use wish::unusable_target;
+
+use check::Source;
+use problem::Problem;
 use rules::Rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,19 +39,21 @@ use std::time::Duration;
 
 use crate::audit_policy::AuditPolicy;
 use crate::delivery::Delivery;
-use crate::environment::EnvRule;
 use crate::limits::{HostLimits, Limits, LimitsPatch};
 use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
 use crate::permission::Permissions;
 use crate::program::Program;
 use crate::reach::Reach;
-use crate::secret::{Secret, SecretRule, SecretSource};
+use crate::secret::Secret;
 use crate::serve::Serve;
 use crate::session::SessionLimits;
 
 /// Most calls that one instance may be told to answer: what it leaks is then bounded in time, too.
 pub const MAX_REUSE: u32 = 10_000;
+
+/// Longest name that a message repeats, in characters.
+const MAX_SHOWN: usize = 100;
 
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +73,7 @@ pub struct Policy {
     plugins: BTreeMap<PluginId, PluginPolicy>,
     servers: BTreeMap<PluginId, Arc<McpServer>>,
     openapi: BTreeMap<PluginId, Arc<OpenApi>>,
+    source: Source,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
@@ -80,23 +95,12 @@ impl std::fmt::Display for Reduction {
     }
 }
 
-/// On which line of the policy each key stands. Where something stands is not what it says: all are equal.
-#[derive(Debug, Clone, Default)]
-struct Lines(BTreeMap<String, usize>);
-
-impl PartialEq for Lines {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
     file: Option<String>,
     sha256: Option<String>,
     always_include: bool,
     config: BTreeMap<String, serde_json::Value>,
-    config_lines: Lines,
     limits: LimitsPatch,
     serial: bool,
     reuse: u32,
@@ -149,10 +153,9 @@ impl Profile {
     }
 }
 
-/// Why a policy was refused; names the line where TOML can tell it.
+/// Why a policy was refused: all its mistakes, each with its line and column. What is shown of it is the first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PolicyError(String);
+pub struct PolicyError(Vec<Finding>);
 
 impl Policy {
     /// The policy of a host without a policy file: everything at its default, nothing granted.
@@ -174,6 +177,7 @@ impl Policy {
             plugins: BTreeMap::new(),
             servers: BTreeMap::new(),
             openapi: BTreeMap::new(),
+            source: Source::default(),
         }
     }
 
@@ -181,46 +185,22 @@ impl Policy {
     /// overrides what the file says.
     ///
     /// # Errors
-    /// Names the line or the key at fault.
+    /// Names all mistakes, with line and column.
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
-        file::parse(text, base, workspace)
+        match Self::check(text, base, workspace) {
+            Checked { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),
+            Checked { errors, .. } => Err(PolicyError::new(errors)),
+        }
     }
 
-    /// A grant that names a program or a secret that nobody defined would never work.
-    fn check_names(&self) -> Result<(), String> {
-        let sections = self.plugins.iter().flat_map(|(id, plugin)| {
-            let of_tools = plugin.tools.iter();
-            let of_tools =
-                of_tools.map(move |(tool, section)| (format!("[plugins.{id}.tools.{tool}]"), &section.rules));
-            std::iter::once((format!("[plugins.{id}.grant]"), &plugin.rules)).chain(of_tools)
-        });
-        let profiles =
-            self.profiles.iter().map(|(name, profile)| (format!("[profile.{name}]"), &profile.rules));
-        for (table, rules) in sections.chain(profiles) {
-            for rule in rules.process.iter().flatten() {
-                let name = rule.program();
-                if !self.programs.contains_key(name) {
-                    return Err(format!(
-                        "{table}: `process` names `{name}`, and there is no [programs.{name}]"
-                    ));
-                }
-            }
-            for rule in rules.secrets.iter().flatten() {
-                if let SecretRule::Named(name) = rule
-                    && !self.secrets.contains_key(name)
-                {
-                    return Err(format!(
-                        "{table}: `secrets` names `{name}`, and there is no [secrets.{name:?}]"
-                    ));
-                }
-            }
-            for rule in rules.env.iter().flatten() {
-                self.check_variable(&table, rule)?;
-            }
-        }
-        self.check_sources()?;
-        self.check_servers()?;
-        Ok(())
+    /// A policy that grants nothing, under which plugin files get the same ids: to look at what there is.
+    #[must_use]
+    pub fn of_names(&self) -> Self {
+        let named = self.plugins.iter().filter(|(_, plugin)| plugin.file.is_some());
+        let only_file =
+            |plugin: &PluginPolicy| PluginPolicy { file: plugin.file.clone(), ..Default::default() };
+        let plugins = named.map(|(id, plugin)| (id.clone(), only_file(plugin))).collect();
+        Self { plugins, ..Self::deny_all(&self.workspace) }
     }
 
     /// The section of another source that has taken a plugin's id, whatever the case of its letters: `[mcp.github]`. What
@@ -233,27 +213,6 @@ impl Policy {
             .chain(services)
             .find(|(_, name)| name.as_str().eq_ignore_ascii_case(id.as_str()))
             .map(|(kind, name)| format!("[{kind}.{name}]"))
-    }
-
-    /// Two sources of one name could be mistaken for each other.
-    fn check_sources(&self) -> Result<(), String> {
-        let taken = self.plugins.keys().find_map(|id| Some((id, self.source_named(id)?)));
-        taken.map_or(Ok(()), |(id, table)| {
-            Err(format!("[plugins.{id}]: {table} has this name; give one of the two another name"))
-        })
-    }
-
-    /// A variable that holds a secret is not to reach guests in the clear by another way.
-    fn check_variable(&self, table: &str, rule: &EnvRule) -> Result<(), String> {
-        let (None, name) = (&rule.value, &rule.name) else { return Ok(()) };
-        let is_source = |secret: &Secret| secret.from == SecretSource::Env(name.clone()) && !secret.reveal;
-        match self.secrets.iter().find(|(_, secret)| is_source(secret)) {
-            Some((secret, _)) => Err(format!(
-                "{table}: `env` names `{name}`, the value of [secrets.{secret:?}], which would then reach guests in \
-                 the clear; grant `secrets = [{secret:?}]` instead"
-            )),
-            None => Ok(()),
-        }
     }
 
     /// Who may use the tools over HTTP, and how much of the server each may take.
@@ -388,7 +347,8 @@ impl Policy {
     /// The line of the policy, from 1, on which one of these settings stands.
     #[must_use]
     pub fn config_line(&self, plugin: &PluginId, key: &str) -> Option<usize> {
-        self.plugins.get(plugin)?.config_lines.0.get(key).copied()
+        let path = ["plugins", plugin.as_str(), "config", key];
+        self.source.line(&Problem::at(path, String::new()))
     }
 
     /// The limits of a plugin as a whole (metadata queries, reductions), or of one of its tools.

@@ -260,10 +260,10 @@ impl Serve {
                 "`anonymous = true` beside `tokens` or [serve.oauth] would let everybody in".to_owned()
             );
         }
-        self.limits.check().map_err(|e| format!("[serve.limits]: {e}"))?;
+        self.limits.check().map_err(|e| format!("`limits`: {e}"))?;
         if let Some(oauth) = &mut self.oauth {
             let has_address = self.public_url.is_some();
-            oauth.resolve(base, has_address).map_err(|e| format!("[serve.oauth]: {e}"))?;
+            oauth.resolve(base, has_address).map_err(|e| format!("`oauth`: {e}"))?;
         }
         Ok(self)
     }
@@ -292,8 +292,13 @@ impl OAuth {
         if self.leeway > MAX_LEEWAY {
             return Err(format!("`leeway` is at most {}", quantity::show_duration(MAX_LEEWAY)));
         }
-        for scope in self.scopes.iter().chain(self.profiles.values().flatten()) {
-            check_scope(scope)?;
+        for scope in &self.scopes {
+            check_scope(scope).map_err(|e| format!("`scopes`: {e}"))?;
+        }
+        for (profile, scopes) in &self.profiles {
+            for scope in scopes {
+                check_scope(scope).map_err(|e| format!("`profiles`: `{profile}`: {e}"))?;
+            }
         }
         match Url::parse(&self.jwks) {
             Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback_url(&url)) => {}

@@ -22,6 +22,7 @@ use toolbay_core::serve::{OAuth, Serve};
 
 pub use keys::{FetchKeys, MAX_KEYS_BYTES};
 pub(crate) use standing::Standing;
+pub use tokens::check_tokens;
 
 use jwt::{Issuer, Problem};
 use tokens::Tokens;

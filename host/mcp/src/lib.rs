@@ -76,7 +76,7 @@ pub mod stdio;
 mod tasks;
 mod trace;
 
-pub use auth::FetchKeys;
+pub use auth::{FetchKeys, check_tokens};
 pub use changes::MAX_WATCHED;
 pub use client::Bridge;
 pub use http::{Ends, Http};

@@ -234,6 +234,14 @@ impl Installed {
         true
     }
 
+    /// The ids of all plugins that there are, loaded or not. `None`: no directory was loaded, and no plugin given.
+    pub(crate) fn offered(&self) -> Option<BTreeSet<PluginId>> {
+        let found = self.found();
+        let looked = !(found.single.is_empty() && found.directories.is_empty());
+        let slots = found.single.iter().chain(found.directories.iter().flat_map(|(_, slots)| slots));
+        looked.then(|| slots.filter_map(|slot| slot.id.as_ref().ok()).cloned().collect())
+    }
+
     /// Notes whether files are still read for the first time while others are put in.
     pub(crate) fn set_reading(&self, reading: bool) {
         self.found().reading = reading;

@@ -58,6 +58,7 @@ mod host;
 mod inotify;
 mod installed;
 mod instance;
+mod known;
 mod limiter;
 mod loader;
 mod loading;

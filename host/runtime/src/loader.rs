@@ -38,6 +38,9 @@ use crate::settings;
 use crate::tool::PluginTool;
 use crate::usual::UsualMemory;
 
+/// Most tools that one warning names.
+const MAX_NAMED: usize = 3;
+
 /// Bytes, and where they come from.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -216,13 +219,14 @@ impl Loader {
         let reusable = plugin.descriptor.about.as_ref().is_some_and(|about| about.reusable);
         let reuse = settings::reuse(policy, id, reusable, &mut warn);
         let mut bundle = Bundle::default();
+        let mut problems: BTreeMap<String, Vec<ToolName>> = BTreeMap::new();
         for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
             let result_chars =
                 def.max_result_chars.map(u64::from).into_iter().chain(limits.result_chars).min();
             let (args_bytes, result_bytes) = (limits.args_bytes, limits.result_bytes);
             let (granted, unavailable, mut under_profiles) =
-                self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut warn);
+                self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut problems);
             let unavailable = unavailable.or_else(|| unset.clone());
             for reason in under_profiles.values_mut().filter(|reason| reason.is_none()) {
                 reason.clone_from(&unset);
@@ -263,9 +267,10 @@ impl Loader {
             };
             bundle.tools.push(if asks { entry.asking_reason() } else { entry });
         }
+        problems.iter().for_each(|(problem, tools)| warn(of_tools(tools, problem)));
         // A plugin that is held changes nobody's results either.
         if held.is_none() {
-            self.bind_reducers(plugin, &mut bundle, warn);
+            self.bind_reducers(plugin, &mut bundle);
         }
         Ok((bundle, held))
     }
@@ -279,10 +284,9 @@ impl Loader {
         def: &ToolDef,
         held: Option<&String>,
         wants_folders: bool,
-        mut warn: impl FnMut(String),
+        told: &mut BTreeMap<String, Vec<ToolName>>,
     ) -> (GrantedUnder, Option<String>, BTreeMap<Arc<str>, Option<String>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
-        let mut told = BTreeSet::new();
         let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
             let services = Arc::clone(&self.services);
             let environment = Environment::new(&grants, &services.time_and_chance);
@@ -313,8 +317,11 @@ impl Loader {
                 }
                 problems.push(problem);
             }
-            for problem in problems.into_iter().filter(|problem| told.insert(problem.clone())) {
-                warn(format!("tool `{name}`: {problem}"));
+            for problem in problems {
+                let tools = told.entry(problem).or_default();
+                if tools.last() != Some(name) {
+                    tools.push(name.clone());
+                }
             }
             (join(grants, files, profile), unavailable)
         };
@@ -365,11 +372,10 @@ impl Loader {
     }
 
     /// A plugin reduces its own tools; others' only where the operator wrote their qualified names under `reduce`.
-    fn bind_reducers(&self, plugin: &Arc<Plugin>, bundle: &mut Bundle, mut warn: impl FnMut(String)) {
+    fn bind_reducers(&self, plugin: &Arc<Plugin>, bundle: &mut Bundle) {
         let (id, granted) = (&plugin.id, self.services.policy.reduces(&plugin.id));
         let limits = self.services.policy.limits(id, None);
         let takes = |reducer: &str, wish: &Reduction| wish.reducer == reducer || wish.tool == reducer;
-        let mut unused: Vec<&str> = Vec::new();
         for reducer in &plugin.descriptor.reducers {
             let declared = reducer.tool_name.as_str();
             let own = bundle
@@ -380,9 +386,6 @@ impl Loader {
             let own = own.map(|name| name.as_str().to_owned());
             let others = granted.iter().filter(|wish| takes(declared, wish)).map(|wish| wish.tool.clone());
             let targets: BTreeSet<String> = own.into_iter().chain(others).collect();
-            if targets.is_empty() {
-                unused.push(declared);
-            }
             for target in targets {
                 let reducer = Arc::new(PluginReducer::new(
                     Arc::clone(plugin),
@@ -398,23 +401,18 @@ impl Loader {
                 });
             }
         }
-        let reducers = &plugin.descriptor.reducers;
-        for wish in granted.iter().filter(|wish| !reducers.iter().any(|r| takes(&r.tool_name, wish))) {
-            warn(format!("it has no reducer `{}` for `{}`, which the policy names", wish.reducer, wish.tool));
-        }
-        // A plugin may hold reducers for many tools; an operator who chose some of them does not want the others.
-        if granted.is_empty()
-            && let [first, ..] = unused.as_slice()
-        {
-            let which = match unused.len() {
-                1 => format!("its reducer for `{first}` is not used; to use it"),
-                _ => format!("its reducers for `{}` are not used; to use one", unused.join("`, `")),
-            };
-            warn(format!(
-                "{which}, write in the policy: [plugins.{id}.grant] reduce = [\"PLUGIN__{first}\"]"
-            ));
-        }
     }
+}
+
+/// Says of several tools at once what is wrong with each.
+fn of_tools(tools: &[ToolName], problem: &str) -> String {
+    let names: Vec<String> = tools.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+    let more = match tools.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if tools.len() == 1 { "tool" } else { "tools" };
+    format!("{noun} {}{more}: {problem}", names.join(", "))
 }
 
 /// The limits of one tool: the policy's, and a time-out that its author wants shorter.

@@ -68,9 +68,6 @@ impl Host {
             let keys = restart.join("`, `");
             tracing::warn!("the policy was read again; `{keys}` of [host] hold from the next start on");
         }
-        for warning in self.policy().fairness_warnings() {
-            tracing::warn!("{warning}");
-        }
         self.events().tell(Event::PolicyReloaded { restart: restart.clone() });
         Ok(LoadReport { restart, ..report })
     }

@@ -143,10 +143,12 @@ pub(super) const MODULES: &[(&str, Table)] = &[
                     "quantity",
                     "reach",
                     "rule",
+                    "search",
                     "secret",
                     "serve",
                     "session",
                     "text",
+                    "wildcard",
                 ],
             ),
             ("portable", &["text", "tool"]),
@@ -237,6 +239,7 @@ pub(super) const MODULES: &[(&str, Table)] = &[
             ("explain", &["loader", "openapi", "plugin"]),
             ("file", &["error", "foreign"]),
             ("foreign", &["answer", "bindings", "engine", "error", "state"]),
+            ("known", &["error", "host", "plugin", "reducers", "settings"]),
             (
                 "host",
                 &[

@@ -1,4 +1,4 @@
-//! `toolbay build`.
+//! `toolbay build`: what was built is loaded once before it takes a place, so that nothing broken replaces what works.
 
 use std::io::Write;
 
@@ -6,12 +6,13 @@ use anyhow::Context;
 
 use super::language::Profile;
 use super::place;
-use super::project::Project;
+use super::project::{Component, Project};
 use crate::args::{BuildArgs, SetupArgs};
 use crate::output::{self, HEAD};
+use crate::setup::{self, PolicyFile, Purpose};
 use crate::{Stop, Verdict};
 
-pub(crate) fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> {
     let project = Project::find(args.project.as_deref())?;
     let profile = if args.release { Profile::Release } else { Profile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
@@ -28,8 +29,20 @@ pub(crate) fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> 
         bytes.div_ceil(1024)
     )?;
     if !args.no_place {
+        if let Err(problem) = loads(setup, &component).await? {
+            output::complain(&format!("it is not placed, and what was there before stays: {problem}"));
+            return Ok(Verdict::Bad);
+        }
         let placed = place::put(setup, &project, &component, args.replace)?;
         output::note(&format!("placed as {}", placed.display()));
     }
     Ok(Verdict::Good)
+}
+
+/// Whether a host takes the component, under a policy that grants nothing; or why not.
+async fn loads(setup: &SetupArgs, component: &Component) -> Result<Result<(), String>, Stop> {
+    let nothing = PolicyFile::of_text(setup, "version = 1".to_owned())?.policy()?;
+    let host = setup::host_for(setup, nothing, Purpose::Look)?;
+    let loaded = host.load_file(component.id.clone(), &component.file).await;
+    Ok(loaded.map(drop).map_err(|error| error.to_string()))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use toolbay::{Host, WatchOptions, Watched};
@@ -66,8 +67,9 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict, St
 /// Builds and places the component; what is wrong with it is said, and the next change is waited for.
 async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<(), Stop> {
     let args = BuildArgs { project: Some(project.folder.clone()), release, no_place: false, replace: false };
-    let setup = setup.clone();
-    let built = tokio::task::spawn_blocking(move || build::run(&setup, &args)).await;
+    let (setup, runtime) = (setup.clone(), Handle::current());
+    // A compiler runs in it, for which no async thread is to wait.
+    let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
     built.map_err(|error| Stop::Host(anyhow!(error)))?.map(drop)
 }
 

@@ -9,7 +9,7 @@ use super::Run;
 use super::attachments::Files;
 use crate::args::AttachmentArgs;
 use crate::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output, servers};
+use crate::{Stop, Verdict, output, servers, told};
 
 pub(crate) async fn run(
     run: Run<'_>,
@@ -18,9 +18,13 @@ pub(crate) async fn run(
     attachments: &AttachmentArgs,
 ) -> Result<Verdict, Stop> {
     let files = Files::read(attachments)?;
-    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+    let host = setup::loaded(run.setup, Tell::Nothing, Purpose::Run).await?;
     let servers = servers::attach_for(&host, &[tool]).await;
     let view = super::view(run.setup, &host)?;
+    if host.registry().snapshot().get(tool).is_none() {
+        // Its plugin may be one of those that are not loaded.
+        told::missing_tool(&host, tool);
+    }
     let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
     servers.close().await;

@@ -31,11 +31,11 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         let tools: Vec<_> = catalog.tools().filter(|e| e.def.source.plugin() == Some(&id)).collect();
         let parts = super::inspect::parts(&info);
         let mut findings = lint::plugin(&info, &parts);
-        if lint::hides_something(&info) {
-            verdict = Verdict::Bad;
-        }
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
         findings.extend(lint::file(&parts, info.bytes));
+        if findings.iter().any(|finding| finding.starts_with(lint::ERROR)) {
+            verdict = Verdict::Bad;
+        }
         let reducing = reducers(args, &info).await?;
         if !reducing.is_empty() {
             verdict = Verdict::Bad;

@@ -157,8 +157,8 @@ impl Report {
         }
         let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
             (Verdict::Good, _) => (GOOD, ""),
-            (Verdict::Bad, true) => (WRONG, ""),
-            (Verdict::Bad, false) => (WRONG, ", and it asks for more"),
+            (Verdict::Bad | Verdict::Wrong, true) => (WRONG, ""),
+            (Verdict::Bad | Verdict::Wrong, false) => (WRONG, ", and it asks for more"),
         };
         writeln!(out, "{HEAD}impact{HEAD:#} {style}{}{style:#}{}", word(self.impact), visible(more))?;
         out.flush()

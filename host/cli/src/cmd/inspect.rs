@@ -4,7 +4,10 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
+use toolbay_core::capability::Capability;
+use toolbay_core::name::ToolName;
 use toolbay_core::offer::{Document, PREFIX, Resource};
+use toolbay_core::policy::Decision;
 use toolbay_core::registry::Entry;
 use toolbay_core::text::visible;
 
@@ -48,8 +51,21 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
         "reducers": info.reducers,
         "offers": info.offers.as_ref().map(offered),
         "capabilities": info.capabilities,
-        "tools": super::tools(host, &info.id).iter().map(|entry| super::list::definition(entry, entry.unavailable.as_deref())).collect::<Vec<_>>(),
+        "tools": super::tools(host, &info.id).iter().map(|entry| tool_json(host, info, entry)).collect::<Vec<_>>(),
     })
+}
+
+/// A tool's definition, and what is granted of what it asks for.
+fn tool_json(host: &Host, info: &PluginInfo, entry: &Entry) -> Value {
+    let mut tool = super::list::definition(entry, entry.unavailable.as_deref());
+    let granted = decisions(host, info, entry).into_iter().map(|decision| {
+        let Capability { kind, target, optional, .. } = decision.capability;
+        json!({"kind": kind.as_str(), "target": target, "optional": optional, "granted": decision.granted})
+    });
+    if let Some(members) = tool.as_object_mut() {
+        members.insert("grants".to_owned(), granted.collect());
+    }
+    tool
 }
 
 fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
@@ -90,15 +106,28 @@ fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
         writeln!(out, "  {DIM}fuel    {DIM:#} not counted: `timeout` alone ends what does not end")?;
     }
     for entry in super::tools(host, &info.id) {
-        show_tool(&mut out, &entry)?;
+        show_tool(&mut out, &entry, &decisions(host, info, &entry))?;
     }
+    let catalog = host.registry().snapshot();
+    let is_used = |reducer: &str| {
+        let mut own = catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(&info.id));
+        own.any(|entry| entry.declared == reducer)
+    };
     for reducer in &info.reducers {
         writeln!(out, "\n{HEAD}reduces{HEAD:#} {NAME}{}{NAME:#}", visible(reducer))?;
+        if !is_used(reducer) {
+            let line = format!("[plugins.{}.grant] reduce = [\"PLUGIN__{}\"]", info.id, visible(reducer));
+            writeln!(out, "  {DIM}not used{DIM:#}: to use it, write in the policy: {line}")?;
+        }
     }
     if let Some(document) = &info.offers {
         show_offers(&mut out, info, document)?;
     }
     out.flush()
+}
+
+fn wish(wish: &Capability) -> String {
+    format!("{} of {}", wish.kind.as_str(), visible(&wish.target))
 }
 
 /// The fuel of a call, unless a tool's own section says otherwise; `None`: work is not counted.
@@ -181,7 +210,13 @@ fn show_members(out: &mut impl Write, schema: &Value) -> std::io::Result<()> {
     Ok(())
 }
 
-fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
+/// What became of each capability that a tool asks for.
+fn decisions(host: &Host, info: &PluginInfo, entry: &Entry) -> Vec<Decision> {
+    let Ok(name) = ToolName::new(entry.def.bare()) else { return Vec::new() };
+    host.policy().grant(&info.id, &name, &entry.def.capabilities, None).decisions
+}
+
+fn show_tool(out: &mut impl Write, entry: &Entry, decisions: &[Decision]) -> std::io::Result<()> {
     let def = &entry.def;
     writeln!(out, "\n{NAME}{}{NAME:#}", def.name)?;
     for line in visible(&def.description).lines() {
@@ -190,19 +225,28 @@ fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
     show_members(out, def.input_schema.value())?;
     for wish in &def.capabilities {
         let reason = wish.reason.as_deref().unwrap_or("no reason given");
-        writeln!(
-            out,
-            "  {DIM}asks for{DIM:#} {} of {}: {}",
-            wish.kind.as_str(),
-            visible(&wish.target),
-            visible(reason)
-        )?;
+        writeln!(out, "  {DIM}asks for{DIM:#} {}: {}", self::wish(wish), visible(reason))?;
     }
     match &entry.unavailable {
         Some(reason) => {
             writeln!(out, "  {WRONG}not available{WRONG:#}: {}", visible(reason).replace('\n', "\n    "))
         }
         None if def.capabilities.is_empty() => writeln!(out, "  {GOOD}only computes{GOOD:#}"),
-        None => writeln!(out, "  {GOOD}granted{GOOD:#}"),
+        None => {
+            let refused = decisions.iter().filter(|decision| decision.granted.is_empty());
+            let refused: Vec<String> = refused.map(|one| wish(&one.capability)).collect();
+            match refused.len() {
+                0 => writeln!(out, "  {GOOD}granted{GOOD:#}"),
+                // It runs all the same: what is missing is optional.
+                all if all == decisions.len() => {
+                    writeln!(out, "  {WRONG}nothing granted{WRONG:#}: it works without what it asks for")
+                }
+                _ => writeln!(
+                    out,
+                    "  {GOOD}granted{GOOD:#}, but not {}: it works without that",
+                    refused.join(", ")
+                ),
+            }
+        }
     }
 }

@@ -3,13 +3,13 @@
 mod http;
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay::{Filter, Host, Watch, WatchOptions, Watched};
+use toolbay::{Filter, Host, Policy, Watch, WatchOptions, Watched};
 use toolbay_core::event::Event;
 use toolbay_mcp::http::Ends;
 use toolbay_mcp::{Bridge, Options, Server};
@@ -17,6 +17,7 @@ use toolbay_mcp::{Bridge, Options, Server};
 use crate::args::SetupArgs;
 use crate::output;
 use crate::setup::{self, Purpose, Tell};
+use crate::told::Told;
 use crate::{Stop, Verdict, servers, stderr};
 
 /// What the client may tell the model of a list that has nearly nothing in it.
@@ -51,12 +52,15 @@ pub(crate) async fn run(
         .waiting_for(loaded.clone())
         .bridged(&bridge);
     let reloaded = Arc::new(Notify::new());
+    let told = Arc::new(Told::default());
     let newest = host.clone();
     let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
     let follow = AbortOnDropHandle::new(tokio::spawn(follow));
-    listen(&server, later.clone(), &host, Arc::clone(&reloaded), loaded.clone());
+    let policy = Mutex::new(host.policy());
+    let news = News { loaded: loaded.clone(), told: Arc::clone(&told), args: args.clone(), policy };
+    listen(&server, later.clone(), &host, Arc::clone(&reloaded), news);
     let loading = async {
-        setup::load(args, &host, Tell::Warnings).await?;
+        setup::load_told(args, &host, Tell::Warnings, &told).await?;
         reloaded.notify_one();
         watched.extend(setup::watched_documents(&host));
         loaded.cancel();
@@ -126,26 +130,47 @@ async fn serve<T>(
     }
 }
 
-/// Tells clients and the operator what changes.
-fn listen(
-    server: &Server,
-    later: http::Later,
-    host: &Host,
-    reloaded: Arc<Notify>,
+/// What the operator is told of changes, on stderr.
+struct News {
+    /// What becomes of the first plugins, whoever loads them tells.
     loaded: CancellationToken,
-) {
+    told: Arc<Told>,
+    args: SetupArgs,
+    /// The policy whose reading was told last.
+    policy: Mutex<Arc<Policy>>,
+}
+
+impl News {
+    fn tell(&self, event: &Event, host: &Host) {
+        if !self.loaded.is_cancelled() {
+            return;
+        }
+        let mut before = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_another = !Arc::ptr_eq(&before, &host.policy());
+        match event {
+            // Every plugin is joined with its grants again when the policy is another: that is told once.
+            Event::Replaced { diff, .. } if is_another && diff.changes().is_empty() => return,
+            Event::PolicyReloaded { .. } => *before = host.policy(),
+            _ => {}
+        }
+        drop(before);
+        tell(event);
+        if matches!(event, Event::PolicyReloaded { .. }) {
+            self.told.policy(&self.args, host);
+        }
+    }
+}
+
+/// Tells clients and the operator what changes.
+fn listen(server: &Server, later: http::Later, host: &Host, reloaded: Arc<Notify>, news: News) {
     let (told, changed) = (host.clone(), server.clone());
     host.events().listen(move |event| {
-        // What becomes of the first plugins, whoever loads them tells.
-        if loaded.is_cancelled() {
-            tell(event);
-        }
+        news.tell(event, &told);
         later.tell(event, &told);
         if may_change_lists(event) {
             changed.notify_changed();
         }
         if matches!(event, Event::PolicyReloaded { .. }) {
-            told.policy().fairness_warnings().iter().for_each(|warning| output::complain(warning));
             // One task follows, in its own time: whoever tells may hold what that needs.
             reloaded.notify_one();
         }
@@ -156,9 +181,9 @@ fn listen(
 fn tell(event: &Event) {
     match event {
         Event::NotLoaded { file, problem, kept } => {
-            output::complain(&format!("{file}: {problem}{}", goes_on(*kept)));
+            output::warn(&format!("{file}: {problem}{}", goes_on(*kept)));
         }
-        Event::Held { reason, kept, .. } => output::complain(&format!("{reason}{}", goes_on(*kept))),
+        Event::Held { reason, kept, .. } => output::warn(&format!("{reason}{}", goes_on(*kept))),
         Event::PolicyRefused { problem } => {
             output::complain(&format!("the policy before holds: {problem}"));
         }
@@ -166,7 +191,7 @@ fn tell(event: &Event) {
             output::note("the policy was read again");
             if !restart.is_empty() {
                 let keys = restart.join("`, `");
-                output::complain(&format!("`{keys}` of [host] hold from the next start on"));
+                output::warn(&format!("`{keys}` of [host] hold from the next start on"));
             }
         }
         Event::Registered { source, .. } => output::note(&format!("{source} was added")),

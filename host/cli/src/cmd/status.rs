@@ -7,7 +7,7 @@ use toolbay_core::name::{self, ToolName};
 use toolbay_core::policy::Policy;
 use toolbay_core::quantity;
 use toolbay_core::registry::{Flags, ToolStatus};
-use toolbay_core::text::one_line;
+use toolbay_core::text::{one_line, visible};
 use toolbay_core::tool::ToolSource;
 use toolbay_mcp::client::ServerState;
 
@@ -22,7 +22,7 @@ const SHORT: usize = 12;
 const MAX_REASON: usize = 500;
 
 pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
-    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let host = setup::loaded(args, Tell::Nothing, Purpose::Look).await?;
     let profile = setup::profile(args, &host.policy())?;
     let profile = profile.as_ref().map(|profile| &**profile.name());
     let servers = servers::attach_all(&host).await;
@@ -44,6 +44,15 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
         let style = if state == "on" { DIM } else { WRONG };
         writeln!(out, "{NAME}{name}{NAME:#}  {style}{state}{style:#}")?;
         writeln!(out, "  {DIM}{}{DIM:#}", about.replace('\t', "  "))?;
+    }
+    for problem in host.problems() {
+        let (file, line) =
+            (problem.file.display().to_string(), one_line(&problem.error.to_string(), MAX_REASON));
+        let line = if problem.kept { format!("{line}; its older version goes on") } else { line };
+        match output::stdout_is_terminal() {
+            true => writeln!(out, "{NAME}{}{NAME:#}  {WRONG}not loaded: {line}{WRONG:#}", visible(&file))?,
+            false => writeln!(out, "{}\tnot loaded: {line}", visible(&file))?,
+        }
     }
     for server in &states {
         let line = super::mcp::line(server);

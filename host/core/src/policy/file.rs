@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use toml::Spanned;
 
+use super::document::Document;
+use super::problem::{Problem, within};
 use super::servers::ServerSection;
-use super::{Lines, MAX_REUSE, PluginPolicy, Policy, PolicyError, Profile, Reduction, Rules, ToolPolicy};
+use super::{MAX_REUSE, PluginPolicy, Policy, Profile, Reduction, Rules, ToolPolicy};
 use crate::audit_policy::AuditPolicy;
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
@@ -80,7 +81,9 @@ macro_rules! with_rules {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyFile {
-    version: u32,
+    /// Compared before all else, see [`read`].
+    #[serde(rename = "version")]
+    _version: u32,
     workspace: Option<String>,
     #[serde(default)]
     host: HostLimits,
@@ -91,7 +94,7 @@ struct PolicyFile {
     #[serde(default)]
     permissions: PermissionsSection,
     #[serde(default)]
-    rule: Vec<permission::Rule>,
+    rule: Vec<permission::Written>,
     #[serde(default)]
     results: Delivery,
     toolcall_reason: Option<bool>,
@@ -155,7 +158,7 @@ struct PluginSection {
     #[serde(default)]
     always_include: bool,
     #[serde(default)]
-    config: BTreeMap<String, Spanned<serde_json::Value>>,
+    config: BTreeMap<String, serde_json::Value>,
     #[serde(default)]
     limits: LimitsPatch,
     #[serde(default)]
@@ -196,7 +199,7 @@ with_rules! {
         mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
         exclude_tools: BTreeSet<String>,
         lazy: bool,
-        rule: Vec<permission::Rule>,
+        rule: Vec<permission::Written>,
         permissions: Option<ProfilePermissions>,
     }
 }
@@ -240,31 +243,26 @@ struct SecretSection {
     reveal: bool,
 }
 
-/// Reads a policy; see [`Policy::parse`].
-pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Policy, PolicyError> {
-    let error = |text: String| PolicyError(text);
-    let file: PolicyFile = toml::from_str(text).map_err(|e| error(e.to_string().trim_end().to_owned()))?;
-    if file.version != 1 {
-        return Err(error(format!("`version = {}`: this host reads version 1", file.version)));
+/// Makes a policy of what is left of a file, up to the first mistake.
+pub(super) fn read(
+    document: &Document<'_>,
+    base: &Path,
+    workspace: Option<&Path>,
+) -> Result<Policy, Problem> {
+    if let Some(version) = document.other_version() {
+        let message = format!("`version = {version}`: this host reads version 1");
+        return Err(Problem { is_final: true, ..Problem::at(["version"], message) });
     }
-    let workspace = match workspace {
-        Some(path) => path.to_path_buf(),
-        None => base.join(file.workspace.as_deref().unwrap_or(".")),
-    };
-    if !workspace.is_absolute() {
-        return Err(error(format!("the workspace `{}` is not an absolute path", workspace.display())));
-    }
-    let workspace =
-        reach::normalise(&workspace).ok_or_else(|| error("`workspace` leads above the root".to_owned()))?;
-    file.limits.check().map_err(|e| error(format!("[limits]: {e}")))?;
-    file.host.check().map_err(|e| error(format!("[host]: {e}")))?;
-    file.session.check().map_err(|e| error(format!("[session]: {e}")))?;
-    let permissions =
-        file.permissions.resolve(file.rule).map_err(|e| error(format!("[permissions]: {e}")))?;
-    let serve = file.serve.resolve(base).map_err(|e| error(format!("[serve]: {e}")))?;
-    file.audit.check().map_err(|e| error(format!("[audit]: {e}")))?;
+    let tree = toml::Deserializer::from(document.tree());
+    let file = PolicyFile::deserialize(tree).map_err(|error| document.problem(&error))?;
+    let workspace = folder(file.workspace.as_deref(), base, workspace)?;
+    file.limits.check().map_err(within(["limits"]))?;
+    file.host.check().map_err(within(["host"]))?;
+    file.session.check().map_err(within(["session"]))?;
+    file.audit.check().map_err(within(["audit"]))?;
+    let permissions = file.permissions.resolve(rules(file.rule)?).map_err(within(["permissions"]))?;
     let mut policy = Policy {
-        serve,
+        serve: file.serve.resolve(base).map_err(within(["serve"]))?,
         audit: file.audit,
         host: file.host,
         limits: file.limits,
@@ -275,41 +273,55 @@ pub(super) fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result
         ..Policy::deny_all(&workspace)
     };
     for (name, section) in file.programs {
-        let program =
-            section.resolve(&name, &workspace).map_err(|e| error(format!("[programs.{name:?}]: {e}")))?;
+        let program = section.resolve(&name, &workspace).map_err(within(["programs", name.as_str()]))?;
         policy.programs.insert(name, program);
     }
     for (name, section) in file.secrets {
-        secret::check_name(&name).map_err(|e| error(format!("[secrets.{name:?}]: {e}")))?;
-        let secret = section.resolve(&workspace).map_err(|e| error(format!("[secrets.{name:?}]: {e}")))?;
+        let checked = secret::check_name(&name).and_then(|()| section.resolve(&workspace));
+        let secret = checked.map_err(within(["secrets", name.as_str()]))?;
         policy.secrets.insert(name, secret);
     }
     for (name, section) in file.profile {
-        let profile =
-            section.resolve(&name, &workspace).map_err(|e| error(format!("[profile.{name:?}]: {e}")))?;
+        let profile = section.resolve(&name, &workspace).map_err(within(["profile", name.as_str()]))?;
         policy.profiles.insert(name, std::sync::Arc::new(profile));
     }
-    for (id, section) in file.plugins {
-        let id = PluginId::new(&id).map_err(|e| error(format!("[plugins.{id:?}]: {e}")))?;
-        let plugin = section.resolve(&workspace, text).map_err(|e| error(format!("[plugins.{id}]: {e}")))?;
+    for (name, section) in file.plugins {
+        let id = PluginId::new(&name).map_err(|e| Problem::at(["plugins", name.as_str()], e.to_string()))?;
+        let plugin = section.resolve(&workspace).map_err(within(["plugins", name.as_str()]))?;
         policy.plugins.insert(id, plugin);
     }
-    policy.add_servers(file.mcp).map_err(error)?;
-    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace).map_err(error)?;
+    policy.add_servers(file.mcp)?;
+    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
     policy.permissions.of_sections.extend(policy.openapi_permissions());
-    policy.check_names().map_err(error)?;
-    policy.check_openapi().map_err(error)?;
+    policy.check_names()?;
+    policy.check_openapi()?;
     Ok(policy)
 }
 
+/// The folder that `$workspace` means.
+fn folder(written: Option<&str>, base: &Path, given: Option<&Path>) -> Result<PathBuf, Problem> {
+    let folder = given.map_or_else(|| base.join(written.unwrap_or(".")), Path::to_path_buf);
+    let wrong = |message: String| Problem::at(["workspace"], message);
+    if !folder.is_absolute() {
+        return Err(wrong(format!("the workspace `{}` is not an absolute path", folder.display())));
+    }
+    reach::normalise(&folder).ok_or_else(|| wrong("`workspace` leads above the root".to_owned()))
+}
+
+fn rules(written: Vec<permission::Written>) -> Result<Vec<permission::Rule>, Problem> {
+    let read = |(index, written)| {
+        permission::Rule::try_from(written).map_err(|text| Problem::of_entry("rule", index, text))
+    };
+    written.into_iter().enumerate().map(read).collect()
+}
+
 impl Policy {
-    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), String> {
+    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), Problem> {
         if sections.len() > MAX_SERVERS {
-            return Err(format!("[mcp]: a policy has at most {MAX_SERVERS} servers"));
+            return Err(Problem::at(["mcp"], format!("a policy has at most {MAX_SERVERS} servers")));
         }
         for (name, section) in sections {
-            let server =
-                section.resolve(&name, &self.workspace).map_err(|e| format!("[mcp.{name:?}]: {e}"))?;
+            let server = section.resolve(&name, &self.workspace).map_err(within(["mcp", name.as_str()]))?;
             self.permissions.of_sections.extend(server.permissions());
             self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
         }
@@ -335,42 +347,35 @@ impl Reduction {
 }
 
 impl PluginSection {
-    fn resolve(self, workspace: &Path, text: &str) -> Result<PluginPolicy, String> {
-        self.limits.check()?;
+    fn resolve(self, workspace: &Path) -> Result<PluginPolicy, Problem> {
+        self.limits.check().map_err(within(["limits"]))?;
         if self.reuse > MAX_REUSE {
-            return Err(format!("`reuse` can be at most {MAX_REUSE} calls"));
+            return Err(format!("`reuse` can be at most {MAX_REUSE} calls").into());
         }
-        let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
-        let lines = self.config.iter().map(|(key, value)| (key.clone(), line(value.span().start))).collect();
         let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
         if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err("`sha256` is not 64 hex digits".to_owned());
+            return Err("`sha256` is not 64 hex digits".to_owned().into());
         }
-        let reduce =
-            self.grant.reduce.iter().map(|entry| Reduction::parse(entry)).collect::<Result<_, _>>()?;
+        let reduce = self.grant.reduce.iter().map(|entry| Reduction::parse(entry));
+        let reduce = reduce.collect::<Result<_, _>>().map_err(within(["grant"]))?;
         let mut tools = BTreeMap::new();
         for (name, section) in self.tools {
-            let name = ToolName::new(&name).map_err(|e| e.to_string())?;
-            section.limits.check_tool()?;
-            let rules = section.rules(workspace).map_err(|e| format!("tool `{name}`: {e}"))?;
-            let cache = section.cache.as_deref().map(cache_time).transpose();
-            let cache = cache.map_err(|e| format!("tool `{name}`: `cache`: {e}"))?;
-            let ToolSection { limits, serial, results, toolcall_reason, .. } = section;
-            tools.insert(name, ToolPolicy { rules, limits, serial, cache, results, toolcall_reason });
+            let id =
+                ToolName::new(&name).map_err(|e| Problem::at(["tools", name.as_str()], e.to_string()))?;
+            tools.insert(id, section.resolve(workspace).map_err(within(["tools", name.as_str()]))?);
         }
-        let rules = self.grant.rules(workspace)?;
+        let rules = self.grant.rules(workspace).map_err(within(["grant"]))?;
         let in_a_lane = self.serial || tools.values().any(|tool| tool.serial == Some(true));
         if in_a_lane && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
-            return Err("`serial` and `invoke` exclude each other: a call that holds its lane while it waits for calls of \
-                        its own could wait for itself; give tools that call others a plugin of their own"
-                .to_owned());
+            let message = "`invoke` and `serial` exclude each other: a call that holds its lane while it waits for calls \
+                           of its own could wait for itself; give tools that call others a plugin of their own";
+            return Err(Problem::at(["grant"], message));
         }
         Ok(PluginPolicy {
             file: self.file,
             sha256,
             always_include: self.always_include,
-            config: self.config.into_iter().map(|(key, value)| (key, value.into_inner())).collect(),
-            config_lines: Lines(lines),
+            config: self.config,
             limits: self.limits,
             serial: self.serial,
             reuse: self.reuse,
@@ -383,6 +388,17 @@ impl PluginSection {
     }
 }
 
+impl ToolSection {
+    fn resolve(self, workspace: &Path) -> Result<ToolPolicy, Problem> {
+        self.limits.check_tool().map_err(within(["limits"]))?;
+        let rules = self.rules(workspace)?;
+        let cache = self.cache.as_deref().map(cache_time).transpose();
+        let cache = cache.map_err(|e| format!("`cache`: {e}"))?;
+        let Self { limits, serial, results, toolcall_reason, .. } = self;
+        Ok(ToolPolicy { rules, limits, serial, cache, results, toolcall_reason })
+    }
+}
+
 pub(super) fn cache_time(text: &str) -> Result<Duration, String> {
     let keep = quantity::duration(text)?;
     if keep.is_zero() || keep > MAX_TIMEOUT {
@@ -392,12 +408,13 @@ pub(super) fn cache_time(text: &str) -> Result<Duration, String> {
 }
 
 impl ProfileSection {
-    fn resolve(self, name: &str, workspace: &Path) -> Result<Profile, String> {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Profile, Problem> {
         let rules = self.rules(workspace)?;
+        let of_profile = self::rules(self.rule)?;
         let fallback = self.permissions.map_or(Action::Allow, |permissions| permissions.default);
         // What an author wants approved is the policy's to decide.
         let permissions =
-            Permissions { needs_approval: Action::Allow, ..Permissions::new(self.rule, fallback) };
+            Permissions { needs_approval: Action::Allow, ..Permissions::new(of_profile, fallback) };
         Ok(Profile {
             name: name.into(),
             rules,

@@ -16,7 +16,7 @@ use crate::rule::{self, Rule, meet_all};
 use crate::secret::SecretRule;
 
 /// A declaration's target that means: as far as the profile of the call reaches.
-const FROM_PROFILE: &str = "from-profile";
+pub(super) const FROM_PROFILE: &str = "from-profile";
 
 /// Most rules of one kind that several wishes of one tool come to; each is asked about each use. What one wish alone
 /// comes to, the policy bounds.

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::grant::Levels;
+use super::problem::{Problem, within};
 use super::{Grants, Key, Policy, Rules};
 use crate::attachment::{Access, AttachmentRule};
 use crate::capability::Capability;
@@ -345,13 +346,17 @@ impl Policy {
     }
 
     /// A section that names a secret that nobody defined would never work.
-    pub(super) fn check_openapi(&self) -> Result<(), String> {
+    pub(super) fn check_openapi(&self) -> Result<(), Problem> {
         for service in self.openapi.values() {
-            if let Some(name) = service.named_secrets().find(|name| !self.secrets.contains_key(*name)) {
-                return Err(format!(
-                    "[openapi.{}]: it names the secret `{name}`, and there is no [secrets.{name:?}]",
-                    service.name
-                ));
+            let table = ["openapi", service.name.as_str()];
+            for (scheme, name) in &service.secrets {
+                let checked = self.secret_of("secrets", name).map_err(|problem| problem.below(scheme));
+                checked.map_err(within(table))?;
+            }
+            for (header, value) in &service.headers {
+                let Header::Secret { secret, .. } = value else { continue };
+                let checked = self.secret_of("headers", secret).map_err(|problem| problem.below(header));
+                checked.map_err(within(table))?;
             }
         }
         Ok(())

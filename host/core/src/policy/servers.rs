@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use url::Url;
 
-use super::Policy;
+use super::problem::{Problem, within};
+use super::{MAX_SHOWN, Policy};
 use crate::delivery::Delivery;
 use crate::environment::EnvRule;
 use crate::limits::{MAX_TIMEOUT, read_bytes_option};
@@ -28,8 +29,6 @@ use crate::text::one_line;
 
 /// Most arguments, variables, headers and names of tools that a section may have, each.
 const MAX_LINES: usize = 256;
-/// Longest line of a message that repeats what was written, in characters.
-const MAX_SHOWN: usize = 100;
 
 /// A section.
 #[derive(Deserialize)]
@@ -104,25 +103,28 @@ enum CageSection {
 }
 
 impl ServerSection {
-    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, String> {
+    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, Problem> {
         let id = PluginId::new(name).map_err(|e| e.to_string().replacen("plugin id", "name", 1))?;
         if name.len() > MAX_SERVER_NAME {
             return Err(format!(
                 "the name is longer than {MAX_SERVER_NAME} characters: with it, its tools' names would not fit"
-            ));
+            )
+            .into());
         }
         self.check_sizes()?;
         let place = match (&self.command, &self.url) {
             (Some(_), None) => Place::Child(Box::new(self.child(workspace)?)),
             (None, Some(url)) => Place::Http(Box::new(self.endpoint(url, workspace)?)),
             (Some(_), Some(_)) => {
-                return Err("write either `command` or `url`: a server is reached in one way".to_owned());
+                let message = "`url` beside `command`: write one of them, a server is reached in one way";
+                return Err(message.to_owned().into());
             }
             (None, None) => {
                 return Err(
                     "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
                             `url = \"https://…\"`"
-                        .to_owned(),
+                        .to_owned()
+                        .into(),
                 );
             }
         };
@@ -130,8 +132,8 @@ impl ServerSection {
             text.map_or(Ok(default), |text| time(text).map_err(|e| format!("`{key}`: {e}")))
         };
         let of_tools = self.tool.iter().map(|(tool, section)| {
-            let rules = section.rules().map_err(|e| format!("tool {tool:?}: {e}"))?;
-            Ok::<_, String>((tool.clone(), rules))
+            let rules = section.rules().map_err(within(["tool", tool.as_str()]))?;
+            Ok::<_, Problem>((tool.clone(), rules))
         });
         Ok(McpServer {
             place,
@@ -362,65 +364,58 @@ impl Policy {
     }
 
     /// A server that names a secret which nobody defined, or which may not go there, would never work.
-    pub(super) fn check_servers(&self) -> Result<(), String> {
+    pub(super) fn check_servers(&self) -> Result<(), Problem> {
         for server in self.servers.values() {
-            let table = format!("[mcp.{}]", server.name);
-            match &server.place {
-                Place::Child(child) => self.check_child(&table, child)?,
-                Place::Http(endpoint) => self.check_endpoint(&table, endpoint)?,
-            }
+            let checked = match &server.place {
+                Place::Child(child) => self.check_child(child),
+                Place::Http(endpoint) => self.check_endpoint(endpoint),
+            };
+            checked.map_err(within(["mcp", server.name.as_str()]))?;
         }
         Ok(())
     }
 
-    fn check_child(&self, table: &str, child: &Child) -> Result<(), String> {
+    fn check_child(&self, child: &Child) -> Result<(), Problem> {
         for rule in &child.program.env {
-            self.check_variable(table, rule)?;
+            self.check_variable(rule)?;
         }
-        for name in child.env_secrets.values() {
-            let secret = self.secret_of(table, "env_secrets", name)?;
+        for (variable, name) in &child.env_secrets {
+            let secret = self.secret_of("env_secrets", name).map_err(|problem| problem.below(variable))?;
             if !secret.reveal {
-                return Err(format!(
-                    "{table}: `env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it \
-                     anywhere; if you mean that, write `reveal = true` there"
+                let problem = Problem::from(format!(
+                    "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; if \
+                     you mean that, write `reveal = true` there"
                 ));
+                return Err(problem.below(variable));
             }
         }
         Ok(())
     }
 
-    fn check_endpoint(&self, table: &str, endpoint: &Endpoint) -> Result<(), String> {
+    fn check_endpoint(&self, endpoint: &Endpoint) -> Result<(), Problem> {
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
         let target =
-            target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("{table}: {e}"))?;
-        for SecretHeader { header, secret: name, .. } in &endpoint.secrets {
-            let secret = self.secret_of(table, "header_secrets", name)?;
+            target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;
+        for SecretHeader { header, prefix, secret: name } in &endpoint.secrets {
+            let key = if prefix.is_empty() { "header_secrets" } else { "bearer" };
+            let secret = self.secret_of(key, name)?;
             if !secret.headers.contains(header) {
-                return Err(format!(
-                    "{table}: the secret `{name}` may not stand in the header `{header}`; to allow it, add to \
+                return Err(Problem::from(format!(
+                    "`{key}`: the secret `{name}` may not stand in the header `{header}`; to allow it, add to \
                      [secrets.{name:?}] headers = [{header:?}]"
-                ));
+                )));
             }
             if !secret.goes_to(&target) {
                 let origin = target.wish();
                 let origin = origin.split_once(' ').map_or(origin.as_str(), |(_, origin)| origin);
-                return Err(format!(
-                    "{table}: the secret `{name}` may not be sent to its `url`; to allow it, add to \
-                     [secrets.{name:?}] origins = [{:?}]",
+                return Err(Problem::from(format!(
+                    "`{key}`: the secret `{name}` may not be sent to its `url`; to allow it, add to [secrets.{name:?}] \
+                     origins = [{:?}]",
                     Url::parse(origin)
                         .map_or_else(|_| origin.to_owned(), |url| url.origin().ascii_serialization())
-                ));
+                )));
             }
         }
         Ok(())
-    }
-
-    fn secret_of(&self, table: &str, key: &str, name: &str) -> Result<&secret::Secret, String> {
-        self.secrets.get(name).ok_or_else(|| {
-            format!(
-                "{table}: `{key}` names `{}`, and there is no [secrets.{name:?}]",
-                one_line(name, MAX_SHOWN)
-            )
-        })
     }
 }

@@ -27,6 +27,8 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
+use toml::Spanned;
+use toolbay_core::policy::{Finding, Policy, Severity};
 
 use super::{Caller, Reach};
 use crate::regular::open_regular;
@@ -63,9 +65,33 @@ struct Lines {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    name: String,
-    sha256: String,
-    profiles: Option<BTreeSet<String>>,
+    name: Spanned<String>,
+    sha256: Spanned<String>,
+    profiles: Option<BTreeSet<Spanned<String>>>,
+}
+
+/// Finds what is wrong with a file of tokens: that it cannot be believed or read, and profiles that the policy does not
+/// have. No text of the file is repeated but names of tokens and profiles.
+#[must_use]
+pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<Finding> {
+    let text = match read(file) {
+        Ok(text) => text,
+        Err(problem) => return vec![Finding::new(Severity::Error, "", 0..0, problem)],
+    };
+    let lines = match Tokens::lines(&text) {
+        Ok(lines) => lines,
+        Err(finding) => return vec![finding],
+    };
+    let unknown = |line: &Line| {
+        let profiles = line.profiles.iter().flatten();
+        let unknown = profiles.filter_map(|name| {
+            let (_, message, help) = policy.unknown_profile(std::iter::once(name.get_ref().as_str()))?;
+            let message = format!("the token `{}` opens nothing here: {message}", line.name.get_ref());
+            Some(Finding { help, ..Finding::new(Severity::Warning, &text, name.span(), message) })
+        });
+        unknown.collect::<Vec<_>>()
+    };
+    lines.iter().flat_map(unknown).collect()
 }
 
 impl Tokens {
@@ -81,35 +107,48 @@ impl Tokens {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        // What TOML says of a line could quote it.
-        let lines: Lines = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        if lines.token.len() > MAX_TOKENS {
-            return Err(format!("it has more than {MAX_TOKENS} of them"));
-        }
-        let mut names = BTreeSet::new();
-        let mut tokens = Vec::with_capacity(lines.token.len());
-        for line in lines.token {
-            let name = &line.name;
-            let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
-            if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(legal) {
-                return Err(format!("`name` has 1 to {MAX_NAME} of letters, digits, `_`, `-`, `.`, `@`"));
-            }
-            if !names.insert(name.clone()) {
-                return Err(format!("`{name}` is there twice"));
-            }
-            let sha256 =
-                hex(&line.sha256).ok_or_else(|| format!("`sha256` of `{name}` is not 64 hex digits"))?;
-            let reach = line.profiles.map_or(Reach::All, |profiles| Reach::Only(Arc::new(profiles)));
+        let lines = Self::lines(text).map_err(|finding| finding.to_string())?;
+        let tokens = lines.into_iter().filter_map(|line| {
+            let profiles =
+                |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
+            let reach = line.profiles.map_or(Reach::All, |all| Reach::Only(Arc::new(profiles(all))));
             let caller = Caller {
-                name: format!("token:{name}").into(),
+                name: format!("token:{}", line.name.get_ref()).into(),
                 known: true,
                 reach,
                 expires: None,
                 credential: CancellationToken::new(),
             };
-            tokens.push(Token { sha256, caller });
+            Some(Token { sha256: hex(line.sha256.get_ref())?, caller })
+        });
+        Ok(Self(tokens.collect()))
+    }
+
+    /// The lines, checked.
+    fn lines(text: &str) -> Result<Vec<Line>, Finding> {
+        let wrong = |span, message: String| Finding::new(Severity::Error, text, span, message);
+        // What TOML says of a line could quote it.
+        let lines: Lines =
+            toml::from_str(text).map_err(|e| wrong(e.span().unwrap_or_default(), e.message().to_owned()))?;
+        if lines.token.len() > MAX_TOKENS {
+            return Err(wrong(0..0, format!("it has more than {MAX_TOKENS} of them")));
         }
-        Ok(Self(tokens))
+        let mut names = BTreeSet::new();
+        for Line { name: spanned, sha256, .. } in &lines.token {
+            let name = spanned.get_ref();
+            let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
+            if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(legal) {
+                let message = format!("`name` has 1 to {MAX_NAME} of letters, digits, `_`, `-`, `.`, `@`");
+                return Err(wrong(spanned.span(), message));
+            }
+            if !names.insert(name) {
+                return Err(wrong(spanned.span(), format!("`{name}` is there twice")));
+            }
+            if hex(sha256.get_ref()).is_none() {
+                return Err(wrong(sha256.span(), format!("`sha256` of `{name}` is not 64 hex digits")));
+            }
+        }
+        Ok(lines.token)
     }
 
     /// What is as before stays as it is, so that nobody's streams are cut off for another's change.

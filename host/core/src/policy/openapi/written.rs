@@ -15,6 +15,7 @@ use crate::limits::table;
 use crate::name::{PluginId, ToolName};
 use crate::permission::Action;
 use crate::policy::file;
+use crate::policy::problem::{Problem, within};
 use crate::quantity;
 use crate::rule::Rule;
 use crate::secret;
@@ -126,23 +127,23 @@ fn service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<LimitsPatch, D:
 }
 
 impl Section {
-    fn resolve(self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApi, String> {
+    fn resolve(self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApi, Problem> {
         let name = PluginId::new(name).map_err(|e| e.to_string())?;
         check_name(&name)?;
         let document = Place::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
         let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
         if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err("`sha256` is not 64 hex digits".to_owned());
+            return Err("`sha256` is not 64 hex digits".to_owned().into());
         }
         check_place(&document, sha256.is_some(), self.server.is_some())?;
         let refresh = self.refresh.as_deref().map(quantity::duration).transpose();
         let refresh = refresh.map_err(|e| format!("`refresh`: {e}"))?.unwrap_or(DEFAULT_REFRESH);
-        self.limits.check()?;
+        self.limits.check().map_err(within(["limits"]))?;
         let mut tools = BTreeMap::new();
         for (tool, section) in self.tools {
-            let tool = ToolName::new(&tool).map_err(|e| e.to_string())?;
-            let section = section.resolve().map_err(|e| format!("tool `{tool}`: {e}"))?;
-            tools.insert(tool, section);
+            let name =
+                ToolName::new(&tool).map_err(|e| Problem::at(["tools", tool.as_str()], e.to_string()))?;
+            tools.insert(name, section.resolve().map_err(within(["tools", tool.as_str()]))?);
         }
         Ok(OpenApi {
             document,
@@ -259,8 +260,9 @@ fn headers(written: BTreeMap<String, WrittenHeader>) -> Result<BTreeMap<String, 
 }
 
 impl ToolSection {
-    fn resolve(self) -> Result<OpenApiTool, String> {
-        self.limits.check_tool().map_err(|e| e.replace("plugins.ID", "openapi.NAME"))?;
+    fn resolve(self) -> Result<OpenApiTool, Problem> {
+        let limits = self.limits.check_tool().map_err(|e| e.replace("plugins.ID", "openapi.NAME"));
+        limits.map_err(within(["limits"]))?;
         let cache = self.cache.as_deref().map(file::cache_time).transpose();
         let permission = self.permission.map(|stricter| match stricter {
             Stricter::Ask => Action::Ask,
@@ -285,12 +287,12 @@ pub(in crate::policy) fn resolve_all(
     sections: BTreeMap<String, Section>,
     base: &Path,
     workspace: &Path,
-) -> Result<BTreeMap<PluginId, Arc<OpenApi>>, String> {
+) -> Result<BTreeMap<PluginId, Arc<OpenApi>>, Problem> {
     if sections.len() > MAX_SECTIONS {
-        return Err(format!("more than {MAX_SECTIONS} sections [openapi.NAME]"));
+        return Err(Problem::at(["openapi"], format!("more than {MAX_SECTIONS} sections [openapi.NAME]")));
     }
     let resolve = |(name, section): (String, Section)| {
-        let one = section.resolve(&name, base, workspace).map_err(|e| format!("[openapi.{name:?}]: {e}"))?;
+        let one = section.resolve(&name, base, workspace).map_err(within(["openapi", name.as_str()]))?;
         Ok((one.name.clone(), Arc::new(one)))
     };
     sections.into_iter().map(resolve).collect()

@@ -1,0 +1,336 @@
+//! What a policy names and nobody has: plugins, tools, toolsets, profiles, reducers, files.
+//!
+//! None of it stops a policy, since plugins and files come and go; but a grant for a plugin of another name grants
+//! nothing, and a rule for a tool of another name refuses nothing. The caller says what there is: this module does no
+//! I/O. The warnings at load and those of `toolbay policy check` are the same.
+
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::check::{Finding, Severity};
+use super::problem::{Problem, Step, did_you_mean, within};
+use super::{Policy, Profile, Reduction};
+use crate::mcp_server::McpServer;
+use crate::name::{MCP, PluginId, SEAM};
+use crate::permission;
+use crate::rule::Rule as _;
+use crate::wildcard::text_matches;
+
+/// A plugin that a policy can name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownPlugin {
+    /// The names of its tools; `None`: it is there and could not be loaded.
+    pub tools: Option<BTreeSet<String>>,
+    /// What its reducers are for, as it declares them.
+    pub reducers: BTreeSet<String>,
+    /// A setting of the policy that it does not accept, and why.
+    pub refused_setting: Option<(String, String)>,
+}
+
+/// What a policy can name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The plugins by id; `None`: nobody looked, and nothing is said of names of plugins and tools.
+    pub plugins: Option<BTreeMap<String, KnownPlugin>>,
+    /// The qualified names of all tools, native ones included.
+    pub tools: BTreeSet<String>,
+    /// The toolsets of all tools.
+    pub toolsets: BTreeSet<String>,
+    /// The tags that tools can have: those that the host derives, and those of all tools.
+    pub tags: BTreeSet<String>,
+    /// The built-in reducers; empty: nothing is said of them.
+    pub reducers: BTreeSet<String>,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// A regular file that this process may execute.
+    Program,
+    /// Another regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Something else, or something that may not be looked at.
+    Other,
+    /// Nothing.
+    Missing,
+}
+
+impl Policy {
+    /// What the policy names and is not there, in the order of the lines. `look` says what is at a path.
+    #[must_use]
+    pub fn warnings(&self, known: &Known, look: &dyn Fn(&Path) -> PathKind) -> Vec<Finding> {
+        let mut found = paths::missing(self, look);
+        self.check_token_profiles(&mut found);
+        self.check_builtin_reducers(known, &mut found);
+        self.check_fairness(&mut found);
+        if let Some(plugins) = &known.plugins {
+            let names = Names { policy: self, known, plugins };
+            names.plugins(&mut found);
+            names.lists(&mut found);
+            names.rules(self.permissions().rules.as_slice(), None, &mut found);
+            for profile in self.profiles.values() {
+                names.profile(profile, &mut found);
+            }
+        }
+        self.source.findings(Severity::Warning, found)
+    }
+
+    /// Why a credential for these profiles opens less than it looks like: the first that the policy does not have.
+    #[must_use]
+    pub fn unknown_profile<'a>(
+        &self,
+        mut profiles: impl Iterator<Item = &'a str>,
+    ) -> Option<(&'a str, String, Option<String>)> {
+        let unknown = profiles.find(|name| self.profile(name).is_none())?;
+        let message = format!("there is no profile `{unknown}` in the policy");
+        Some((unknown, message, did_you_mean(unknown, self.profiles())))
+    }
+
+    fn check_token_profiles(&self, found: &mut Vec<Problem>) {
+        let Some(oauth) = &self.serve().oauth else { return };
+        for name in oauth.profiles.keys().map(String::as_str).filter(|name| *name != "*") {
+            if let Some((_, message, help)) = self.unknown_profile(std::iter::once(name)) {
+                let problem = Problem::at(["serve", "oauth", "profiles", name], message);
+                found.push(Problem { help, ..problem });
+            }
+        }
+    }
+
+    fn check_builtin_reducers(&self, known: &Known, found: &mut Vec<Problem>) {
+        let wrong = |name: Option<&str>, path: &[&str]| {
+            let name = name.filter(|name| *name != "none" && !known.reducers.contains(*name))?;
+            let problem = Problem::at(path.iter().copied(), format!("there is no reducer `{name}`"));
+            Some(problem.suggesting(name, known.reducers.iter().map(String::as_str)))
+        };
+        if known.reducers.is_empty() {
+            return;
+        }
+        for service in self.openapi() {
+            let name = service.name.as_str();
+            found.extend(wrong(service.reduce.as_deref(), &["openapi", name, "reduce"]));
+            for (tool, section) in &service.tools {
+                let path = ["openapi", name, "tools", tool.as_str(), "reduce"];
+                found.extend(wrong(section.reduce.as_deref(), &path));
+            }
+        }
+        for server in self.mcp_servers() {
+            let McpServer { name, rules, of_tools, .. } = &**server;
+            found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "reduce"]));
+            for (tool, rules) in of_tools {
+                found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "tool", tool, "reduce"]));
+            }
+        }
+    }
+}
+
+/// Compares names with what there is.
+struct Names<'a> {
+    policy: &'a Policy,
+    known: &'a Known,
+    plugins: &'a BTreeMap<String, KnownPlugin>,
+}
+
+/// A name that nobody has: the message, and what may have been meant.
+type Unknown = (String, Option<String>);
+
+impl Names<'_> {
+    /// The tables of plugins.
+    fn plugins(&self, found: &mut Vec<Problem>) {
+        for (id, section) in &self.policy.plugins {
+            let table = ["plugins", id.as_str()];
+            let Some(plugin) = self.plugins.get(id.as_str()) else {
+                found.push(match &section.file {
+                    Some(file) => Problem::at(
+                        ["plugins", id.as_str(), "file"],
+                        format!("the plugin directory has no file `{file}`"),
+                    ),
+                    None => problem(self.plugin(id.as_str()), table),
+                });
+                continue;
+            };
+            if let Some(tools) = &plugin.tools {
+                for tool in section.tools.keys().filter(|tool| !tools.contains(tool.as_str())) {
+                    let message = format!("the plugin `{id}` has no tool `{tool}`");
+                    let problem = Problem::at(["tools", tool.as_str()], message).within(table);
+                    found.push(problem.suggesting(tool.as_str(), tools.iter().map(String::as_str)));
+                }
+                self.reductions(id, &section.reduce, plugin, found);
+            }
+            if let Some((key, message)) = &plugin.refused_setting {
+                found.push(Problem::at(
+                    ["plugins", id.as_str(), "config", key],
+                    format!("`{key}`: {message}"),
+                ));
+            }
+        }
+    }
+
+    /// The tools whose results a plugin is to reduce, and its reducers for them.
+    fn reductions(&self, id: &PluginId, list: &[Reduction], plugin: &KnownPlugin, found: &mut Vec<Problem>) {
+        for (index, Reduction { tool, reducer }) in list.iter().enumerate() {
+            let at = |unknown: Unknown| {
+                let mut problem = problem(unknown, ["plugins", id.as_str(), "grant", "reduce"]);
+                problem.path.push(Step::Index(index));
+                problem
+            };
+            if let Some(unknown) = self.tool(tool) {
+                found.push(at(unknown));
+            }
+            if !plugin.reducers.iter().any(|declared| declared == reducer || declared == tool) {
+                let help = did_you_mean(reducer, plugin.reducers.iter().map(String::as_str));
+                found.push(at((format!("the plugin `{id}` has no reducer `{reducer}`"), help)));
+            }
+        }
+    }
+
+    /// The lists of grants, of tools' sections and of profiles that name tools.
+    fn lists(&self, found: &mut Vec<Problem>) {
+        for (table, rules) in self.policy.tables() {
+            for rule in rules.invoke.iter().flatten() {
+                let text = rule.show(self.policy.workspace());
+                if let Some(unknown) = self.pattern(&text) {
+                    found.push(problem(unknown, table.iter().copied().chain(["invoke"])).in_text(&text));
+                }
+            }
+        }
+    }
+
+    fn profile(&self, profile: &Profile, found: &mut Vec<Problem>) {
+        let name = &**profile.name();
+        let mut check =
+            |key: &str, list: Option<&BTreeSet<String>>, unknown: &dyn Fn(&str) -> Option<Unknown>| {
+                for text in list.into_iter().flatten() {
+                    if let Some(unknown) = unknown(text) {
+                        found.push(problem(unknown, ["profile", name, key]).in_text(text));
+                    }
+                }
+            };
+        check("plugins", profile.plugins.as_ref(), &|id| {
+            (!self.plugins.contains_key(id)).then(|| self.plugin(id))
+        });
+        check("tools", profile.tools.as_ref(), &|tool| self.tool(tool));
+        check("exclude_tools", Some(&profile.exclude_tools), &|tool| self.tool(tool));
+        check("toolsets", profile.toolsets.as_ref(), &|toolset| self.toolset(toolset));
+        check("mcp_servers", profile.mcp_servers.as_ref(), &|server| self.server(server));
+        for server in profile.mcp_tools.iter().flatten().map(|(server, _)| server) {
+            if let Some(unknown) = self.server(server) {
+                found.push(problem(unknown, ["profile", name, "mcp_tools", server]));
+            }
+        }
+        self.rules(&profile.permissions.rules, Some(name), found);
+    }
+
+    fn rules(&self, rules: &[permission::Rule], profile: Option<&str>, found: &mut Vec<Problem>) {
+        for (index, rule) in rules.iter().enumerate() {
+            let unknown = [
+                ("tool", rule.tool.as_deref().and_then(|tool| self.pattern(tool))),
+                ("tag", rule.tag.as_deref().and_then(|tag| self.tag(tag))),
+                ("source", rule.source.as_deref().and_then(|source| self.source(source))),
+            ];
+            for (key, unknown) in unknown {
+                let Some((message, help)) = unknown else { continue };
+                let of_rule = Problem { help, ..Problem::of_entry("rule", index, message) }.in_key(key);
+                let table = profile.map(|name| ["profile", name]);
+                found.push(within(table.into_iter().flatten())(of_rule));
+            }
+        }
+    }
+
+    fn plugin(&self, id: &str) -> Unknown {
+        let message = format!("no plugin `{id}` is installed");
+        (message, did_you_mean(id, self.plugins.keys().map(String::as_str)))
+    }
+
+    fn server(&self, name: &str) -> Option<Unknown> {
+        let servers = || self.policy.mcp_servers().map(|server| server.name.as_str());
+        let is_unknown = self.policy.mcp_server(name).is_none();
+        is_unknown.then(|| (format!("there is no [mcp.{name}]"), did_you_mean(name, servers())))
+    }
+
+    /// Whether all tools are known: a plugin that did not load, a service or a server may have others.
+    fn knows_all(&self) -> bool {
+        self.plugins.values().all(|plugin| plugin.tools.is_some())
+            && self.policy.mcp_servers().next().is_none()
+            && self.policy.openapi().next().is_none()
+    }
+
+    fn toolset(&self, name: &str) -> Option<Unknown> {
+        let known = &self.known.toolsets;
+        let is_unknown = !known.contains(name) && self.knows_all();
+        let help = || did_you_mean(name, known.iter().map(String::as_str));
+        is_unknown.then(|| (format!("no tool is in a toolset `{name}`"), help()))
+    }
+
+    fn tag(&self, name: &str) -> Option<Unknown> {
+        let known = &self.known.tags;
+        let is_unknown = !known.contains(name) && self.knows_all();
+        let help = || did_you_mean(name, known.iter().map(String::as_str));
+        is_unknown.then(|| (format!("no tool has the tag `{name}`"), help()))
+    }
+
+    fn source(&self, pattern: &str) -> Option<Unknown> {
+        let (kind, name) = pattern.split_once(':')?;
+        let of_kind: BTreeSet<&str> = match kind {
+            "plugin" => self.plugins.keys().map(String::as_str).collect(),
+            "mcp" => self.policy.mcp_servers().map(|server| server.name.as_str()).collect(),
+            _ => self.policy.openapi().map(|service| service.name.as_str()).collect(),
+        };
+        let is_unknown = !of_kind.iter().any(|known| text_matches(name, known));
+        is_unknown.then(|| (format!("there is no source `{pattern}`"), did_you_mean(name, of_kind)))
+    }
+
+    /// A name with stars, or without.
+    fn pattern(&self, pattern: &str) -> Option<Unknown> {
+        let Some((head, _)) = pattern.split_once('*') else { return self.tool(pattern) };
+        if self.known.tools.iter().any(|tool| text_matches(pattern, tool)) {
+            return None;
+        }
+        let nothing = || (format!("no tool has a name like `{pattern}`"), None);
+        match head.split_once(SEAM) {
+            Some((source, _)) => self.of_source(source, head).map(|unknown| unknown.unwrap_or_else(nothing)),
+            None => self.knows_all().then(nothing),
+        }
+    }
+
+    fn tool(&self, name: &str) -> Option<Unknown> {
+        if self.known.tools.contains(name) {
+            return None;
+        }
+        let help = || did_you_mean(name, self.known.tools.iter().map(String::as_str));
+        let unknown = || (format!("there is no tool `{name}`"), help());
+        match name.split_once(SEAM) {
+            Some((source, _)) => self.of_source(source, name).map(|of| of.unwrap_or_else(unknown)),
+            None => Some(unknown()),
+        }
+    }
+
+    /// What is to be said of an unknown tool of a source: `None`: nothing, its tools are not known; `Some(None)`: that
+    /// there is no such tool; else that there is no such source.
+    fn of_source(&self, source: &str, name: &str) -> Option<Option<Unknown>> {
+        let prefix = format!("{source}{SEAM}");
+        if name.starts_with(MCP) {
+            let server =
+                name.get(MCP.len()..).and_then(|rest| rest.split_once(SEAM)).map(|(server, _)| server);
+            return server.and_then(|server| self.server(server)).map(Some);
+        }
+        if self.known.tools.iter().any(|tool| tool.starts_with(&prefix)) {
+            return Some(None);
+        }
+        if self.policy.openapi_named(source).is_some() {
+            return None;
+        }
+        match self.plugins.get(source) {
+            Some(KnownPlugin { tools: None, .. }) => None,
+            Some(_) => Some(None),
+            None => Some(Some(self.plugin(source))),
+        }
+    }
+}
+
+fn problem<'a>((message, help): Unknown, keys: impl IntoIterator<Item = &'a str>) -> Problem {
+    Problem { help, ..Problem::at(keys, message) }
+}
