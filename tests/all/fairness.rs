@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, value};
+use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, value};
 use serde_json::json;
 use toolbay::core::content::ErrorCode;
 use toolbay::core::fault::FaultKind;
@@ -74,7 +74,7 @@ async fn a_plugin_runs_as_many_calls_at_once_as_it_may() {
     let results = greedy.await.unwrap();
     let busy: Vec<_> = results.iter().filter(|r| outcome(r) == "busy").collect();
     assert_eq!((results.iter().filter(|r| outcome(r) == "ok").count(), busy.len()), (3, 5));
-    assert!(busy.iter().all(|r| fault(r).message.contains("[plugins.greedy.limits] concurrency = …")));
+    assert!(busy.iter().all(|r| hints(r).contains("[plugins.greedy.limits] concurrency = …")));
     assert_eq!(host.host.free_places(), 64);
 }
 

@@ -50,6 +50,7 @@ pub mod read_output;
 pub mod reason;
 pub mod redact;
 pub mod reduce;
+pub mod refusal;
 pub mod registry;
 pub mod rule;
 pub mod schema;

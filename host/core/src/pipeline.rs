@@ -12,6 +12,7 @@ mod fit;
 mod inner;
 mod permit;
 mod record;
+mod refused;
 mod way;
 
 use std::collections::HashMap;
@@ -83,9 +84,20 @@ pub struct Delivered {
     /// The mark that texts of this tool carry, if others may have written them. `structured` carries none: whoever makes
     /// text of it puts the mark around it.
     pub mark: Option<Mark>,
+    /// What would allow what the call was refused, for the operator ([`crate::refusal`]). The texts of the result have
+    /// none of it.
+    pub hints: Vec<String>,
+    /// Whether the policy lets models read the hints; each edge that speaks to models asks this.
+    pub policy_hints: bool,
 }
 
 impl Delivered {
+    /// The hints as one text, if the policy lets a model read them.
+    #[must_use]
+    pub fn hints_for_model(&self) -> Option<String> {
+        (self.policy_hints && !self.hints.is_empty()).then(|| self.hints.join("\n"))
+    }
+
     /// What the call cost in US dollars, as the tool said; a failed one may have cost, too.
     #[must_use]
     pub fn cost_usd(&self) -> Option<f64> {
@@ -337,7 +349,7 @@ impl Batch<'_> {
             Some(target) => (target.to_string(), Some(tool)),
             None => (tool, None),
         };
-        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, .. } = way;
+        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, hints, policy_hints, .. } = way;
         Delivered {
             call_id: id,
             tool,
@@ -351,6 +363,8 @@ impl Batch<'_> {
             cached,
             kept,
             mark,
+            hints,
+            policy_hints,
         }
     }
 }

@@ -238,7 +238,7 @@ impl Code {
         let fault = |asked: &str| {
             let asked = asked.to_owned();
             move |fault: Fault| {
-                LoadError::Metadata(format!("failed when asked for its {asked}: {}", fault.message))
+                LoadError::Metadata(format!("failed when asked for its {asked}: {}", fault.for_operator()))
             }
         };
         let mut tools = Vec::new();

@@ -16,6 +16,7 @@ use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_core::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::Policy;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::timestamp;
 
 use crate::plugin::Plugin;
@@ -171,7 +172,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Whether a plugin may have what the policy grants it; if not, why.
-    pub(crate) fn admit(&self, policy: &Policy, plugin: &Plugin, tools: &[ToolName]) -> Option<String> {
+    pub(crate) fn admit(&self, policy: &Policy, plugin: &Plugin, tools: &[ToolName]) -> Option<Refusal> {
         let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
         let granted = Authority::of(policy, &plugin.id, tools.iter().zip(declared));
         let held = self.judge(policy, plugin, &granted);
@@ -265,13 +266,13 @@ fn record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> GrantRecord
 }
 
 /// What is told in place of every call to a plugin that is held.
-fn held_because(id: &PluginId, lines: &[String]) -> String {
+fn held_because(id: &PluginId, lines: &[String]) -> Refusal {
     let mut shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(|line| format!("+ {line}")).collect();
     if lines.len() > MAX_SHOWN {
         shown.push(format!("and {} more", lines.len() - MAX_SHOWN));
     }
-    format!(
-        "plugin `{id}` is held until the operator agrees to what it would newly get: {}; look at it with `toolbay grant {id}`",
-        shown.join(", ")
+    Refusal::new(
+        format!("plugin `{id}` is held until the operator agrees to what it would newly get"),
+        format!("It would get: {}; look at it with `toolbay grant {id}`", shown.join(", ")),
     )
 }

@@ -13,6 +13,7 @@ use toolbay_core::limits::Limits;
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::{Grants, Policy, Reduction};
 use toolbay_core::portable;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
 use toolbay_core::tags::Effects;
 use toolbay_core::tool::ToolDef;
@@ -29,7 +30,7 @@ use crate::digest::{Digest, sha256};
 use crate::engine::Metering;
 use crate::error::LoadError;
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
-use crate::foreign::Sections;
+use crate::foreign::{self, Sections};
 use crate::loading::Told;
 use crate::offers;
 use crate::plugin::{Given, Origin, Plugin, Shared};
@@ -206,7 +207,7 @@ impl Loader {
         }
         let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
         let held = self.keeper.admit(policy, plugin, &names);
-        held.iter().for_each(|held| warn(held.clone()));
+        held.iter().for_each(|held| warn(held.for_operator()));
         // A plugin that is held is not run, not even for this.
         let availability = match held {
             None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
@@ -215,13 +216,17 @@ impl Loader {
         let reusable = plugin.descriptor.about.as_ref().is_some_and(|about| about.reusable);
         let reuse = settings::reuse(policy, id, reusable, &mut warn);
         let mut bundle = Bundle::default();
+        let mut unmet = BTreeSet::new();
         for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
             let (granted, unavailable, mut under_profiles) =
-                self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut warn);
+                self.grant(id, &name, &def, held.as_ref(), (plugin.descriptor.wants_folders(), is_foreign(&entry)), &mut warn);
+            if is_foreign(&entry) {
+                unmet.extend(granted.no_profile.grants.missing().map(|one| one.capability.kind.as_str().to_owned()));
+            }
             let unavailable = unavailable.or_else(|| unset.clone());
             for reason in under_profiles.values_mut().filter(|reason| reason.is_none()) {
                 reason.clone_from(&unset);
@@ -260,11 +265,20 @@ impl Loader {
             };
             bundle.tools.push(if asks { entry.asking_reason() } else { entry });
         }
+        if let (Some(first), false) = (bundle.tools.first(), unmet.is_empty() || held.is_some()) {
+            let kinds: Vec<String> = unmet.iter().map(|kind| format!("`{kind}`")).collect();
+            warn(format!(
+                "its component imports what is not granted to all of its tools: {}; results of calls that use it say so, and \
+                 `toolbay explain {}` shows what would grant it",
+                kinds.join(", "),
+                first.def.name
+            ));
+        }
         // A plugin that is held changes nobody's results either.
         if held.is_none() {
             self.bind_reducers(plugin, &mut bundle, warn);
         }
-        Ok((bundle, held))
+        Ok((bundle, held.map(|held| held.for_operator())))
     }
 
     /// What a tool gets without a profile and under each, and why it is not available there. Nothing, if its plugin
@@ -274,17 +288,17 @@ impl Loader {
         id: &PluginId,
         name: &ToolName,
         def: &ToolDef,
-        held: Option<&String>,
-        wants_folders: bool,
+        held: Option<&Refusal>,
+        (wants_folders, foreign): (bool, bool),
         mut warn: impl FnMut(String),
-    ) -> (GrantedUnder, Option<String>, BTreeMap<Arc<str>, Option<String>>) {
+    ) -> (GrantedUnder, Option<Refusal>, BTreeMap<Arc<str>, Option<Refusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let mut told = BTreeSet::new();
         let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
             let services = Arc::clone(&self.services);
             let environment = Environment::new(&grants, &services.time_and_chance);
             let (tool, profile) = (name.clone(), profile.cloned());
-            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None })
+            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None, foreign })
         };
         let mut under = |profile: Option<&Arc<str>>| {
             if let Some(held) = held {
@@ -292,7 +306,7 @@ impl Loader {
             }
             let grants = policy.grant(id, name, &def.capabilities, profile.map(AsRef::as_ref));
             let mut problems = Vec::new();
-            let opened = FileGrants::open(&grants, policy, (id, name, profile), &shared.folders, |problem| {
+            let opened = FileGrants::open(&grants, policy, id, &shared.folders, |problem| {
                 problems.push(problem);
             });
             let (files, kept) = match opened {
@@ -302,13 +316,14 @@ impl Loader {
             if let (true, Some(files)) = (wants_folders, &files) {
                 problems.extend(files.without_preopen());
             }
-            let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
+            let lost = (files.is_none() && !problems.is_empty())
+                .then(|| Refusal::new("none of the folders that it was granted can be opened", problems.join("; ")));
             let mut unavailable = grants.unavailable().or(kept).or(lost);
             for (optional, problem) in self.services.secrets.missing(&grants, policy) {
+                problems.push(problem.for_operator());
                 if !optional {
-                    unavailable = unavailable.or_else(|| Some(problem.clone()));
+                    unavailable = unavailable.or(Some(problem));
                 }
-                problems.push(problem);
             }
             for problem in problems.into_iter().filter(|problem| told.insert(problem.clone())) {
                 warn(format!("tool `{name}`: {problem}"));
@@ -412,6 +427,11 @@ impl Loader {
             ));
         }
     }
+}
+
+/// Whether a tool belongs to a component that does not know the contract.
+fn is_foreign(entry: &foreign::Entry) -> bool {
+    !matches!(entry, foreign::Entry::Contract)
 }
 
 /// The limits of one tool: the policy's, and a time-out that its author wants shorter.

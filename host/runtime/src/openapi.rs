@@ -260,7 +260,7 @@ impl Sources {
         let unavailable = bundle
             .tools
             .iter()
-            .filter_map(|entry| Some((entry.def.name.to_string(), entry.unavailable.clone()?)));
+            .filter_map(|entry| Some((entry.def.name.to_string(), entry.unavailable.as_ref()?.for_operator())));
         let unavailable = unavailable.collect();
         let registered = into.registry.replace_source(&label(&section.name), bundle);
         let mut warnings: Vec<String> = text.warning.clone().into_iter().collect();

@@ -11,15 +11,18 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, LinkerInstance, Resource};
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::filesystem::WasiFilesystemView;
+use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     Descriptor, DescriptorFlags, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{DynOutputStream, FsResult, OutputStream, Pollable, StreamError, StreamResult};
 
 use crate::capability::files::Meter;
+use crate::capability::silent::Silent;
 use crate::state::GuestState;
 
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
+const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
 
 type Store<'a> = StoreContextMut<'a, GuestState>;
 type Fd = Resource<Descriptor>;
@@ -29,6 +32,16 @@ type Answer<T> = wasmtime::Result<(Result<T, ErrorCode>,)>;
 /// Puts the bounds before the functions that write, make and link.
 pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
+    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: Store<'_>, (): ()| {
+        let folders = store.data_mut().filesystem().get_directories()?;
+        // A guest without folders finds no file, and is not told why.
+        if folders.is_empty()
+            && let Some(silent) = Silent::folders(&store.data().capabilities)
+        {
+            silent.used();
+        }
+        Ok((folders,))
+    })?;
     let mut types = linker.instance(TYPES)?;
     no_links(&mut types)?;
     bound_entries(&mut types)?;
@@ -62,7 +75,15 @@ fn bound_entries(types: &mut LinkerInstance<'_, GuestState>) -> wasmtime::Result
                         return Ok((Err(ErrorCode::Quota),));
                     }
                 }
-                answer(store.data_mut().filesystem().open_at(fd, at, path, open, flags).await)
+                let opened = store.data_mut().filesystem().open_at(fd, at, path, open, flags).await;
+                let writes = open.contains(OpenFlags::CREATE) || flags.contains(DescriptorFlags::WRITE);
+                if opened.is_err()
+                    && writes
+                    && let Some(silent) = Silent::writing(&store.data().capabilities)
+                {
+                    silent.used();
+                }
+                answer(opened)
             })
         },
     )?;

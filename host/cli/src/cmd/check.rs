@@ -36,6 +36,9 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         }
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
         findings.extend(lint::file(&parts, info.bytes));
+        if parts.contract().is_none() {
+            findings.extend(lint::ungranted(&host, &tools));
+        }
         let reducing = reducers(args, &info).await?;
         if !reducing.is_empty() {
             verdict = Verdict::Bad;

@@ -48,7 +48,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
         "reducers": info.reducers,
         "offers": info.offers.as_ref().map(offered),
         "capabilities": info.capabilities,
-        "tools": super::tools(host, &info.id).iter().map(|entry| super::list::definition(entry, entry.unavailable.as_deref())).collect::<Vec<_>>(),
+        "tools": super::tools(host, &info.id).iter().map(|entry| super::list::definition(entry, entry.unavailable.as_ref().map(|why| why.for_operator()).as_deref())).collect::<Vec<_>>(),
     })
 }
 
@@ -199,7 +199,8 @@ fn show_tool(out: &mut impl Write, entry: &Entry) -> std::io::Result<()> {
     }
     match &entry.unavailable {
         Some(reason) => {
-            writeln!(out, "  {WRONG}not available{WRONG:#}: {}", visible(reason).replace('\n', "\n    "))
+            let reason = visible(&reason.for_operator()).replace('\n', "\n    ");
+            writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")
         }
         None if def.capabilities.is_empty() => writeln!(out, "  {GOOD}only computes{GOOD:#}"),
         None => writeln!(out, "  {GOOD}granted{GOOD:#}"),
