@@ -1,6 +1,5 @@
 //! `http-client`: what is granted is reached, nothing else is, on no detour.
 
-use integration_tests::refusal;
 use serde_json::json;
 
 use crate::server::{Reply, Server, redirect, response};

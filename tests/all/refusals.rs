@@ -231,7 +231,7 @@ async fn an_unknown_tool_is_answered_with_names_that_the_caller_may_see() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_books_reducer_examples_name_tools_that_exist() {
     let host = TestHost::empty("");
-    host.host.load_dir(Path::new(guest_artifacts::plugins_dir().to_str().unwrap())).await.unwrap();
+    host.host.load_dir(Path::new(guest_artifacts::plugins_dir())).await.unwrap();
     let catalog = host.host.registry().snapshot();
     for page in [
         include_str!("../../docs/plugins/reducers.md"),

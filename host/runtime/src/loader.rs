@@ -185,26 +185,16 @@ impl Loader {
     ) -> Result<(Bundle, Option<String>), LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
-        let config: BTreeMap<_, _> = policy
-            .config(id)
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.clone(), value.to_string()))
-            .collect();
-        let config = Arc::new(config);
+        let config = Arc::new(config_of(policy, id));
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
-        tell_undeclared(plugin, &mut warn);
-        plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
         let source = plugin.source();
         let define = |tool: &ToolDescription| tool.define(id, &source);
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
         self.check_tags(defined.iter().map(|(_, def)| def))?;
         let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
-        for (_, def) in &defined {
-            portable::findings(def).into_iter().filter(|one| one.loses).for_each(|one| warn(one.text));
-        }
+        tell_findings(plugin, defined.iter().map(|(_, def)| def), &mut warn);
         let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
         let held = self.keeper.admit(policy, plugin, &names);
         held.iter().for_each(|held| warn(held.for_operator()));
@@ -222,11 +212,10 @@ impl Loader {
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
+            let how = (plugin.descriptor.wants_folders(), is_foreign(&entry));
             let (granted, unavailable, mut under_profiles) =
-                self.grant(id, &name, &def, held.as_ref(), (plugin.descriptor.wants_folders(), is_foreign(&entry)), &mut warn);
-            if is_foreign(&entry) {
-                unmet.extend(granted.no_profile.grants.missing().map(|one| one.capability.kind.as_str().to_owned()));
-            }
+                self.grant(id, &name, &def, held.as_ref(), how, &mut warn);
+            unmet.extend(unmet_of(&granted.no_profile));
             let unavailable = unavailable.or_else(|| unset.clone());
             for reason in under_profiles.values_mut().filter(|reason| reason.is_none()) {
                 reason.clone_from(&unset);
@@ -265,17 +254,9 @@ impl Loader {
             };
             bundle.tools.push(if asks { entry.asking_reason() } else { entry });
         }
-        if let (Some(first), false) = (bundle.tools.first(), unmet.is_empty() || held.is_some()) {
-            let kinds: Vec<String> = unmet.iter().map(|kind| format!("`{kind}`")).collect();
-            warn(format!(
-                "its component imports what is not granted to all of its tools: {}; results of calls that use it say so, and \
-                 `toolbay explain {}` shows what would grant it",
-                kinds.join(", "),
-                first.def.name
-            ));
-        }
         // A plugin that is held changes nobody's results either.
         if held.is_none() {
+            tell_unmet(&bundle, &unmet, &mut warn);
             self.bind_reducers(plugin, &mut bundle, warn);
         }
         Ok((bundle, held.map(|held| held.for_operator())))
@@ -427,6 +408,41 @@ impl Loader {
             ));
         }
     }
+}
+
+/// The operator's settings of a plugin, as JSON texts.
+fn config_of(policy: &Policy, id: &PluginId) -> BTreeMap<String, String> {
+    let all = policy.config(id).into_iter().flatten();
+    all.map(|(key, value)| (key.clone(), value.to_string())).collect()
+}
+
+/// Warns of what the component imports and nobody declares, of functions that are no tools, and of what some clients lose.
+fn tell_findings<'d>(
+    plugin: &Plugin,
+    defined: impl Iterator<Item = &'d ToolDef>,
+    mut warn: impl FnMut(String),
+) {
+    tell_undeclared(plugin, &mut warn);
+    plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
+    defined.flat_map(portable::findings).filter(|one| one.loses).for_each(|one| warn(one.text));
+}
+
+/// The kinds of capability that a tool is not granted, if no interface tells it so.
+fn unmet_of(granted: &Granted) -> impl Iterator<Item = String> {
+    let missing = granted.grants.missing().filter(|_| granted.foreign);
+    missing.map(|one| one.capability.kind.as_str().to_owned())
+}
+
+/// Warns of what a component that does not know the contract imports and is not granted: once for all its tools.
+fn tell_unmet(bundle: &Bundle, unmet: &BTreeSet<String>, mut warn: impl FnMut(String)) {
+    let Some(first) = bundle.tools.first().filter(|_| !unmet.is_empty()) else { return };
+    let kinds: Vec<String> = unmet.iter().map(|kind| format!("`{kind}`")).collect();
+    warn(format!(
+        "its component imports what is not granted to all of its tools: {}; results of calls that use it say so, and \
+         `toolbay explain {}` shows what would grant it",
+        kinds.join(", "),
+        first.def.name
+    ));
 }
 
 /// Whether a tool belongs to a component that does not know the contract.

@@ -88,7 +88,7 @@ impl Capabilities {
                 bytes.name, bytes.value, keys.name, keys.value, bytes.setting, keys.setting
             );
             for limit in [Limit::KvBytes, Limit::KvKeys] {
-                _ = self.over("its key-value quota is used up", limit);
+                drop(self.over("its key-value quota is used up", limit));
             }
         }
         error.into()

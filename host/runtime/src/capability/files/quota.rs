@@ -63,7 +63,7 @@ impl Meter {
         }
         match fault.hint() {
             Some(hint) => {
-                _ = self.hint.set(format!("{}. {hint}", fault.message));
+                self.hint.get_or_init(|| format!("{}. {hint}", fault.message));
                 format!("{}; the operator can raise it", fault.message)
             }
             None => fault.message,

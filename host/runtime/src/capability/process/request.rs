@@ -10,7 +10,6 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::environment::EnvRule;
 use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::name::PluginId;
 use toolbay_core::policy::Key;
 use toolbay_core::program::{Program, ProgramRule};
 use toolbay_core::reach;
@@ -39,7 +38,6 @@ pub(super) struct Wish {
     granted: Arc<Granted>,
     files: Option<FileGrants>,
     limits: Arc<Limits>,
-    plugin: PluginId,
 }
 
 /// A program that may be started.
@@ -73,7 +71,7 @@ impl Wish {
         check_size(&command)?;
         let denied = |shown: &str| ProcessError::Denied(of.refuse(Key::Process, shown));
         let granted = Arc::clone(of.granted.as_ref().ok_or_else(|| denied(&command.program))?);
-        let (files, limits, plugin) = (of.files.clone(), Arc::clone(&of.limits), of.plugin.clone());
+        let (files, limits) = (of.files.clone(), Arc::clone(&of.limits));
         let compare = move || {
             let shown = ProgramRule::exact(&command.program, &command.args).show(Path::new("/"));
             let mut rules = granted.grants.process.iter();
@@ -82,7 +80,7 @@ impl Wish {
             let listed = granted.services.process.programs.get(&command.program).map(Arc::clone);
             match (rule, listed) {
                 (Some(rule), Some(listed)) => {
-                    Ok(Self { command, shown, rule, listed, granted, files, limits, plugin })
+                    Ok(Self { command, shown, rule, listed, granted, files, limits })
                 }
                 (None, _) | (_, None) => Err(shown),
             }
