@@ -133,9 +133,9 @@ async fn what_is_excluded_is_not_seen_and_the_line_is_named() {
     for (path, line) in
         [(".env", "`!**/.env`"), ("src/.git/x", "`!**/.git`"), ("private", "`!$workspace/private`")]
     {
-        let said = host.ask("f__read", json!({ "path": path })).await;
-        let message = said["message"].as_str().unwrap();
-        assert!(message.contains(line) && message.contains("fs_read"), "{path}: {message}");
+        let delivered = host.call("f__read", json!({ "path": path })).await;
+        let hints = integration_tests::hints(&delivered);
+        assert!(hints.contains(line) && hints.contains("fs_read"), "{path}: {hints}");
     }
     // A link does not tell what it leads to, nor whether that is there.
     let there = host.ask("f__read", json!({ "path": "open/key" })).await;

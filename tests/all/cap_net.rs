@@ -11,10 +11,11 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     let server = Server::new(hello).await;
     let url = server.url("/x");
     let none = host("").await;
-    let said = fetch(&none, json!({ "url": url })).await;
+    let delivered = none.call("net__fetch", json!({ "url": url })).await;
+    let said = integration_tests::structured(&delivered);
     assert_eq!(kind(&said), "denied", "{said}");
-    let line = format!(r#"[plugins.net.grant] net = ["GET http://{}"]"#, server.address);
-    assert!(message(&said).contains(&line), "{said}");
+    let lines = format!("[plugins.net.grant]\nnet = [\"GET http://{}\"]", server.address);
+    assert!(integration_tests::hints(&delivered).contains(&lines), "{delivered:?}");
     // With that line it is the address that is not allowed, and then that line helps.
     let named = host(&format!(r#"net = ["GET http://{}"]"#, server.address)).await;
     let delivered = named.call("net__fetch", json!({ "url": url })).await;

@@ -102,7 +102,7 @@ async fn bodies_are_decoded_and_bounded() {
     for path in ["/bomb", "/nothing", "/endless", "/big"] {
         let said = structured(&host.provoke("net__fetch", json!({ "url": server.url(path) }), SOON).await);
         assert_eq!(kind(&said), "denied", "{path}: {said}");
-        assert!(message(&said).contains("`http_bytes` of 2MiB"), "{path}: {said}");
+        assert!(message(&said).contains("the limit `http_bytes` is 2MiB"), "{path}: {said}");
     }
     for path in ["/bomb", "/endless", "/big"] {
         let said = fetch(&host, json!({ "url": server.url(path), "max": 1000 })).await;

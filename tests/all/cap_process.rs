@@ -62,10 +62,12 @@ async fn what_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
         ("p__exact", "echo", json!(["hello", "-e"]), "[plugins.p.grant]"),
         ("p__undeclared", "echo", json!(["hello"]), "[plugins.p.grant]"),
     ] {
-        let said = host.ask(tool, json!({"program": program, "args": args})).await;
+        let delivered = host.call(tool, json!({"program": program, "args": args})).await;
+        let said = structured(&delivered);
         assert_eq!(said["error"], "denied", "{tool} {program} {args}: {said}");
         let message = said["message"].as_str().unwrap();
-        assert!(message.contains(line) && message.contains("process"), "{tool} {program} {args}: {message}");
+        assert!(message.contains("process") && !message.contains(line), "{tool} {program} {args}: {message}");
+        assert!(!delivered.hints.is_empty(), "{tool} {program} {args}: {delivered:?}");
     }
     assert_eq!(
         host.ask("p__named", json!({"program": "echo", "args": ["hello", "x"]})).await["stdout"],
@@ -225,7 +227,7 @@ async fn there_are_only_so_many() {
     let (done, busy): (Vec<_>, Vec<_>) = said.iter().partition(|said| said["stdout"] == "done\n");
     assert_eq!((done.len(), busy.len()), (2, 2), "{said:?}");
     assert!(
-        busy.iter().all(|said| said["message"].as_str().unwrap().contains("[host] processes")),
+        busy.iter().all(|said| said["message"].as_str().unwrap().contains("as the host allows (`processes`)")),
         "{busy:?}"
     );
     assert_eq!(sh(&host, "exit 6").await["code"], 6, "the places are free again");

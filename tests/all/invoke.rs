@@ -115,7 +115,9 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     );
     assert_eq!(answer(&some, "neighbour__echo", json!({})).await["value"], "{}");
     let text = denied(&answer(&some, "neighbour__long", json!({})).await);
-    assert!(text.contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{text}");
+    assert!(text.ends_with("`toolbay explain caller__invoke`"), "{text}");
+    let told = some.call("caller__invoke", json!({"calls": [["neighbour__long", {}]]})).await;
+    assert!(hints(&told).contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{told:?}");
     // What is not granted is not told of: there may be such a tool or not.
     denied(&answer(&some, "nobody__else", json!({})).await);
     // A tool that only passes a call on is asked for the tool that it reaches.

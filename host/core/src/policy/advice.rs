@@ -13,7 +13,7 @@ use crate::capability::Capability;
 use crate::environment::EnvRule;
 use crate::name::{PluginId, ToolName};
 use crate::program::ProgramRule;
-use crate::reach;
+use crate::reach::{self, Reach};
 use crate::refusal;
 use crate::rule::{self, Rule};
 use crate::secret::SecretRule;
@@ -175,7 +175,7 @@ impl Policy {
 
     /// Why no line of a list would help, if that is so.
     fn obstacle<'c>(&self, of: &Use<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Option<String> {
-        let Use { tool, profile, key, wish, .. } = *of;
+        let Use { plugin, tool, profile, key, wish } = *of;
         if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
             return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
         }
@@ -189,6 +189,12 @@ impl Policy {
                  author has to declare it."
             ));
         }
+        if key == Key::Process && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*") {
+            return Some(format!(
+                "Write which programs it may run: [plugins.{plugin}.grant] process = [\"NAME ARGUMENTS\"], and \
+                 [programs.NAME] with `path`."
+            ));
+        }
         // A variable that holds a secret is granted to nobody.
         let rule = if key == Key::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
         rule.and_then(|rule| self.check_variable("No line would help", &rule).err())
@@ -199,7 +205,6 @@ impl Policy {
         let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
         match key {
             Key::Process => match program()?.as_str() {
-                "*" => Some("Put the name of a program in place of `*`, and write [programs.NAME] with `path`.".to_owned()),
                 name if self.program(name).is_none() => {
                     Some(format!("The policy does not say which file `{name}` is: write [programs.{name}] with `path`."))
                 }
@@ -252,7 +257,25 @@ fn step(key: Key, list: &[String], wish: &str, workspace: &Path) -> Result<Step,
         [on] if on == "true" => Step::Covers,
         _ => Step::Needs(Vec::new()),
     };
-    super::explain::by_kind!(key, of(list, wish, workspace), switch: Ok(switch()))
+    match key {
+        Key::FsRead | Key::FsWrite => of_files(list, wish, workspace),
+        _ => super::explain::by_kind!(key, of(list, wish, workspace), switch: Ok(switch())),
+    }
+}
+
+/// The same for a path, of which nothing but the path itself has to be reached: an exclusion below it is not in its way.
+fn of_files(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+    let rule = Reach::parse(wish, workspace)?;
+    let reached = |one: &Reach| match rule.is_whole() {
+        true => one.allows(rule.folder()),
+        false => one.grants(&rule),
+    };
+    let covered = |list: &[String]| Reach::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(reached));
+    if covered(list) {
+        return Ok(Step::Covers);
+    }
+    let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
+    Ok(if covered(&more) { Step::Needs(more) } else { Step::Excludes })
 }
 
 #[cfg(test)]

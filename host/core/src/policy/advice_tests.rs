@@ -128,9 +128,13 @@ fn covered(grants: &Grants, key: Key, wish: &str) -> bool {
         let wish = R::parse(wish, Path::new(W)).unwrap();
         rules.iter().any(|rule| rule::covers(rule, &wish))
     }
+    let reached = |reaches: &[Reach], wish: &str| {
+        let path = Reach::parse(wish, Path::new(W)).unwrap();
+        reaches.iter().any(|reach| reach.allows(path.folder()))
+    };
     match key {
-        Key::FsRead => any(&grants.fs_read, wish),
-        Key::FsWrite => any(&grants.fs_write, wish),
+        Key::FsRead => reached(&grants.fs_read, wish),
+        Key::FsWrite => reached(&grants.fs_write, wish),
         Key::Net => any(&grants.net, wish),
         Key::Process => any(&grants.process, wish),
         Key::Kv => any(&grants.kv, wish),

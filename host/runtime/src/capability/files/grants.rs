@@ -186,12 +186,15 @@ impl Folders {
         }
     }
 
-    /// Opens the folder of a reach; where that is a file, or is not there yet, the folder it lies in. Only the reach
-    /// itself is granted then, as before: a file that does not exist yet can be granted by its own name.
-    fn open(&self, reach: &Reach, workspace: &Path) -> std::io::Result<Arc<Root>> {
+    /// Opens the folder of a reach; where that is a file, or is to be written and not there yet, the folder it lies in.
+    /// Only the reach itself is granted then, as before: a new file can be granted by its own name.
+    fn open(&self, reach: &Reach, access: Access, workspace: &Path) -> std::io::Result<Arc<Root>> {
         use std::io::ErrorKind;
         match self.open_folder(reach.folder(), workspace) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => {
+            Err(error)
+                if error.kind() == ErrorKind::NotADirectory
+                    || (error.kind() == ErrorKind::NotFound && access == Access::Write) =>
+            {
                 let parent = reach.folder().parent();
                 let opened = parent.and_then(|parent| self.open_folder(parent, workspace).ok());
                 opened.ok_or(error)
@@ -426,7 +429,7 @@ impl FileGrants {
         let mut open = |reaches: &[Reach], access: Access| -> Result<Vec<Area>, Refusal> {
             let mut areas = Vec::new();
             for granted in reaches {
-                match folders.open(granted, policy.workspace()) {
+                match folders.open(granted, access, policy.workspace()) {
                     Ok(root) => {
                         let reach = folders.cut(granted, &root, access)?;
                         let absent = root.path != reach.folder() && !root.has(reach.folder());
