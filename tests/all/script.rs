@@ -55,7 +55,7 @@ async fn it_sees_the_tools_it_may_call_and_nothing_else() {
         json!(["code"])
     );
     let said = result(&host, "try { await tools.neighbour__long() } catch (e) { return e.message }").await;
-    assert!(said.as_str().unwrap().ends_with("the operator can allow it with `toolbay explain script__script`"), "{said}");
+    assert!(said.as_str().unwrap().ends_with("the operator can allow it with `toolbay explain script__run`"), "{said}");
     let globals = "return ['require', 'process', 'fetch', 'WebAssembly', 'setTimeout', 'Deno', 'print'].filter(n => n in globalThis)";
     assert_eq!(result(&host, globals).await, json!([]));
     // Without any grant it is not there.
