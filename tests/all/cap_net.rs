@@ -19,7 +19,10 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     // With that line it is the address that is not allowed, and then that line helps.
     let named = host(&format!(r#"net = ["GET http://{}"]"#, server.address)).await;
     let delivered = named.call("net__fetch", json!({ "url": url })).await;
-    assert!(integration_tests::hints(&delivered).contains(r#"net_private = ["127.0.0.1/32"]"#), "{delivered:?}");
+    assert!(
+        integration_tests::hints(&delivered).contains(r#"net_private = ["127.0.0.1/32"]"#),
+        "{delivered:?}"
+    );
     assert!(!message(&integration_tests::structured(&delivered)).contains("[plugins"), "{delivered:?}");
     let both =
         host(&format!("net = [\"GET http://{}\"]\nnet_private = [\"127.0.0.1/32\"]", server.address)).await;

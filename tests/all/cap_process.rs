@@ -66,8 +66,12 @@ async fn what_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
         let said = structured(&delivered);
         assert_eq!(said["error"], "denied", "{tool} {program} {args}: {said}");
         let message = said["message"].as_str().unwrap();
-        assert!(message.contains("process") && !message.contains(line), "{tool} {program} {args}: {message}");
-        assert!(!delivered.hints.is_empty(), "{tool} {program} {args}: {delivered:?}");
+        assert!(message.contains("process") && !message.contains("[plugins"), "{program} {args}: {message}");
+        let hints = integration_tests::hints(&delivered);
+        assert!(!hints.is_empty(), "{tool} {program} {args}");
+        // What has no name of a program gets no line.
+        let named = tool == "p__run" && ["echo", "cat", "ls"].contains(&program);
+        assert!(!named || hints.contains(line), "{tool} {program} {args}: {hints}");
     }
     assert_eq!(
         host.ask("p__named", json!({"program": "echo", "args": ["hello", "x"]})).await["stdout"],
@@ -227,7 +231,8 @@ async fn there_are_only_so_many() {
     let (done, busy): (Vec<_>, Vec<_>) = said.iter().partition(|said| said["stdout"] == "done\n");
     assert_eq!((done.len(), busy.len()), (2, 2), "{said:?}");
     assert!(
-        busy.iter().all(|said| said["message"].as_str().unwrap().contains("as the host allows (`processes`)")),
+        busy.iter()
+            .all(|said| said["message"].as_str().unwrap().contains("as the host allows (`processes`)")),
         "{busy:?}"
     );
     assert_eq!(sh(&host, "exit 6").await["code"], 6, "the places are free again");

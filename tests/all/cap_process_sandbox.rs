@@ -34,8 +34,9 @@ async fn nothing_of_the_host_leaks_into_the_program() {
         assert_ne!(said["code"], 0, "handle {n}: {said}");
     }
     // A plugin sets what it may.
-    let ask =
-        |env: Value| host.call("p__run", json!({"args": ["-c", "echo $CHOSEN$FIXED$LD_PRELOAD"], "env": env}));
+    let ask = |env: Value| {
+        host.call("p__run", json!({"args": ["-c", "echo $CHOSEN$FIXED$LD_PRELOAD"], "env": env}))
+    };
     assert_eq!(integration_tests::structured(&ask(json!({"CHOSEN": "a;b"})).await)["stdout"], "a;byes\n");
     for name in ["FIXED", "LISTED", "PATH", "LD_PRELOAD", "ENV", "CHOSEN=x", ""] {
         let delivered = ask(json!({name: "x"})).await;

@@ -130,8 +130,8 @@ async fn a_value_that_is_not_there_makes_the_tool_unavailable_and_not_the_host()
     assert_eq!(host.ask("ask_missing_optional", &["gone"]).await, [json!({"error": "not-found"})]);
     assert_eq!(plain(&host.ask("ask_required", &["hidden"]).await[0]), HIDDEN);
     let none = Secrets::new("[]").await;
-    let message = refusal(&none.call("ask_required", json!({})).await).message.clone();
-    assert!(message.contains("secrets = [\"hidden\"]"), "{message}");
+    let refused = none.call("ask_required", json!({})).await;
+    assert!(integration_tests::hints(&refused).contains("secrets = [\"hidden\"]"), "{refused:?}");
 }
 
 /// Every form of the canary that the guest makes, and half of it.

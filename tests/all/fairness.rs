@@ -107,7 +107,9 @@ async fn a_tool_that_only_faults_is_not_called_for_a_while() {
     assert_eq!((suspended.kind, refused.usage.fuel), (FaultKind::Suspended, Some(0)), "nothing ran");
     assert_eq!(refused.result.as_ref().unwrap_err().code(), ErrorCode::NotAvailable);
     assert!(suspended.retry_after_ms.is_some_and(|ms| ms <= 2000), "{suspended:?}");
-    for part in ["`alloc__grow` faulted 3 times in a row", "`out_of_memory`", "the limit `breaker_faults` is 3"] {
+    for part in
+        ["`alloc__grow` faulted 3 times in a row", "`out_of_memory`", "the limit `breaker_faults` is 3"]
+    {
         assert!(suspended.message.contains(part), "{suspended}");
     }
     // Neither the plugin's other tools nor other plugins notice.

@@ -295,8 +295,8 @@ async fn a_document_that_puts_a_secret_elsewhere_than_the_policy_says_gets_nothi
     let (server, _written, policy) = secured().await;
     let origin = server.url("");
     for (tool, from, to, part) in [
-        ("bearer", ", \"authorization\"]", "]", "headers = [\"authorization\"]"),
-        ("query", "query = [\"api_key\"]", "query = [\"other\"]", "query = [\"api_key\"]"),
+        ("bearer", ", \"authorization\"]", "]", "\"authorization\"]"),
+        ("query", "query = [\"api_key\"]", "query = [\"other\"]", "\"api_key\"]"),
         (
             "bearer",
             &*format!("origins = [{origin:?}]"),

@@ -143,7 +143,10 @@ async fn no_line_is_advised_that_would_not_help() {
     assert!(hint.contains("`!**/private` in `fs_read`") && !hint.contains("[plugins"), "{hint}");
     // The folder has to be made, too.
     let hint = call("f__write", "deep/er/new.txt").await;
-    assert!(hint.contains("does not exist: create it") && hint.contains("\"$workspace/deep/er/new.txt\""), "{hint}");
+    assert!(
+        hint.contains("does not exist: create it") && hint.contains("\"$workspace/deep/er/new.txt\""),
+        "{hint}"
+    );
     // No policy opens it.
     let hint = call("f__read", "/proc/self/environ").await;
     assert!(hint.contains("--allow-floor") && !hint.contains("[plugins"), "{hint}");
@@ -161,7 +164,10 @@ async fn what_wasi_has_no_words_for_is_appended_to_the_result() {
     assert!(said.starts_with("1735689600\n"), "the clock stands still: {said}");
     assert!(said.contains("read the clock, which is not granted"), "{said}");
     assert!(said.contains("the operator can allow it with `toolbay explain tool__time`"), "{said}");
-    assert!(!said.contains("[plugins") && hints(&time).contains("[plugins.tool.grant]\nclock = true"), "{time:?}");
+    assert!(
+        !said.contains("[plugins") && hints(&time).contains("[plugins.tool.grant]\nclock = true"),
+        "{time:?}"
+    );
     for (tool, key) in [("tool__read", "fs_read"), ("tool__write", "fs_write")] {
         let failed = host.call(tool, json!({"path": "a.txt"})).await;
         let said = &refusal(&failed).message;
@@ -186,7 +192,10 @@ async fn a_request_that_wasi_only_denies_says_why() {
     let args = json!({"authority": "api.example.com", "path": "/", "scheme": "https"});
     let delivered = host.call("w__fetch", args).await;
     let said = model_reads(&delivered);
-    assert!(said.contains("is not granted to tool") && said.contains("toolbay explain w__fetch"), "{delivered:?}");
+    assert!(
+        said.contains("is not granted to tool") && said.contains("toolbay explain w__fetch"),
+        "{delivered:?}"
+    );
     assert!(!said.contains("[plugins"), "{said}");
 }
 
@@ -197,7 +206,10 @@ async fn a_load_warns_of_what_a_component_imports_and_is_not_granted() {
     fs::write(folder.path().join("tool.plugin.toml"), PROGRAM).unwrap();
     let host = TestHost::empty("");
     let report = host.host.load_dir(folder.path()).await.unwrap();
-    let warned = report.warnings.iter().any(|one| one.message.contains("`clock`") && one.message.contains("toolbay explain"));
+    let warned = report
+        .warnings
+        .iter()
+        .any(|one| one.message.contains("`clock`") && one.message.contains("toolbay explain"));
     assert!(warned, "{:?}", report.warnings);
 }
 
@@ -239,7 +251,8 @@ async fn the_books_reducer_examples_name_tools_that_exist() {
         include_str!("../../plugins/reducers/README.md"),
     ] {
         let quoted = page.split('"').skip(1).step_by(2).map(|text| text.split(" = ").next().unwrap());
-        let names: Vec<&str> = quoted.filter(|text| text.contains("__") && !text.contains(char::is_whitespace)).collect();
+        let names: Vec<&str> =
+            quoted.filter(|text| text.contains("__") && !text.contains(char::is_whitespace)).collect();
         assert!(!names.is_empty());
         for name in names {
             assert!(catalog.get(name).is_some(), "`{name}` is no tool");

@@ -109,13 +109,17 @@ mod tests {
         let refusal = Refusal::new("`a` is not granted", to_allow("[plugins.p.grant]\nkv = [\"tool\"]"));
         let told = "`a` is not granted: not permitted; the operator can allow it with `toolbay explain p__t`";
         assert_eq!(refusal.for_model("p__t"), told);
-        let whole = "`a` is not granted. To allow it, write in the policy:\n[plugins.p.grant]\nkv = [\"tool\"]";
+        let whole =
+            "`a` is not granted. To allow it, write in the policy:\n[plugins.p.grant]\nkv = [\"tool\"]";
         assert_eq!(refusal.for_operator(), whole);
         let plain = Refusal::from("it is switched off");
         assert_eq!((plain.for_model("t"), plain.for_operator()), (plain.text.clone(), plain.text.clone()));
         for (text, model) in [
             ("it did not begin; to give it longer, write in the policy: [mcp.x] a = …", "it did not begin"),
-            ("status 401: it wants credentials; write in the policy: [mcp.x] b", "status 401: it wants credentials"),
+            (
+                "status 401: it wants credentials; write in the policy: [mcp.x] b",
+                "status 401: it wants credentials",
+            ),
         ] {
             let split = Refusal::of_operator(text);
             assert_eq!((split.text.as_str(), split.hint.as_deref()), (model, Some(text)));

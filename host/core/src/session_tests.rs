@@ -49,7 +49,11 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
             let error = session.count_call(&policy, turn.as_deref()).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
             let hint = error.hint.as_deref().unwrap_or_default();
-            assert_eq!(hint.contains("[session] max_calls"), text.ends_with("the operator can raise it"), "{hint}");
+            assert_eq!(
+                hint.contains("[session] max_calls"),
+                text.ends_with("the operator can raise it"),
+                "{hint}"
+            );
         }
         assert_eq!(session.calls(), 2, "what was stopped is not counted");
     }

@@ -162,7 +162,8 @@ impl Server {
         let profile = self.shared.filter.profile.as_ref().map(|profile| &**profile.name());
         let calls_others = |entry: &Entry| entry.invoker.may_call(profile).is_some();
         let view = self.view();
-        view.get_callable(tool).is_some_and(|entry| entry.def.source.plugin().is_some() && !calls_others(entry))
+        view.get_callable(tool)
+            .is_some_and(|entry| entry.def.source.plugin().is_some() && !calls_others(entry))
     }
 
     /// The same, whose calls are waited for apart.

@@ -297,8 +297,9 @@ impl Loader {
             if let (true, Some(files)) = (wants_folders, &files) {
                 problems.extend(files.without_preopen());
             }
-            let lost = (files.is_none() && !problems.is_empty())
-                .then(|| Refusal::new("none of the folders that it was granted can be opened", problems.join("; ")));
+            let lost = (files.is_none() && !problems.is_empty()).then(|| {
+                Refusal::new("none of the folders that it was granted can be opened", problems.join("; "))
+            });
             let mut unavailable = grants.unavailable().or(kept).or(lost);
             for (optional, problem) in self.services.secrets.missing(&grants, policy) {
                 problems.push(problem.for_operator());

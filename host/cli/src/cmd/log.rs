@@ -131,7 +131,9 @@ pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
             && let Ok(record) = serde_json::from_str::<Value>(line)
             && text(&record, "tool") == tool
         {
-            for hint in record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+            for hint in
+                record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+            {
                 found.retain(|known| known != hint);
                 found.insert(0, hint.to_owned());
             }

@@ -48,7 +48,8 @@ fn chosen(view: &View, names: &[String]) -> Option<Vec<Arc<Entry>>> {
         return Some(view.definitions().cloned().collect());
     }
     let find = |name: &String| {
-        let complain = |error: ToolError| output::complain(&for_operator(&error.message, error.hint.as_deref()));
+        let complain =
+            |error: ToolError| output::complain(&for_operator(&error.message, error.hint.as_deref()));
         view.find(name).map_err(complain).ok().cloned()
     };
     // All that is wrong is told, not the first only.

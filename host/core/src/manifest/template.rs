@@ -117,7 +117,9 @@ impl Template {
             given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
         let stdin = run.stdin.as_deref().map(text).transpose()?;
         let failure_stderr = run.failure_stderr.clone();
-        if failure_stderr.len() > MAX_PATTERNS || failure_stderr.iter().any(|one| one.is_empty() || one.len() > MAX_PATTERN) {
+        if failure_stderr.len() > MAX_PATTERNS
+            || failure_stderr.iter().any(|one| one.is_empty() || one.len() > MAX_PATTERN)
+        {
             return Err(format!(
                 "`failure_stderr` has at most {MAX_PATTERNS} patterns, each of 1 to {MAX_PATTERN} bytes"
             ));
@@ -445,7 +447,10 @@ mod tests {
             ("", None),
             ("3 files searched\n", None),
             ("3 files searched\ngrep: x: Permission denied\r\n", Some("grep: x: Permission denied")),
-            ("open x: No such file or directory (os error 44)", Some("open x: No such file or directory (os error 44)")),
+            (
+                "open x: No such file or directory (os error 44)",
+                Some("open x: No such file or directory (os error 44)"),
+            ),
             (" grep: no", None),
         ] {
             assert_eq!(grep.failure(stderr), failure, "{stderr}");

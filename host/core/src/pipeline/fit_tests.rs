@@ -128,7 +128,8 @@ fn ok(text: impl Into<String>) -> Result<ToolOutput, Failure> {
     Ok(ToolOutput::text(text))
 }
 
-const UNTRUSTED: Delivery = Delivery { untrusted: Some(true), truncate: None, strip_blobs: None, policy_hints: None };
+const UNTRUSTED: Delivery =
+    Delivery { untrusted: Some(true), truncate: None, strip_blobs: None, policy_hints: None };
 
 #[tokio::test]
 async fn what_is_cut_can_be_read_again_by_its_session_only() {

@@ -206,8 +206,12 @@ fn denied(batch: Batch<'_>, ctx: &CallContext, ruling: &Ruling<'_>, no: Option<&
     let event = Event::PermissionDenied { tool, call_id, reason: Some(because.clone()) };
     batch.pipeline.events.tell(event);
     let name = ruling.tool.name.as_str();
-    let text = format!("Tool {name} is denied by permission policy: {because}: {}", refusal::not_permitted(name));
-    ToolError::new(ErrorCode::NotAvailable, text).about("permission").with_hint(Some(ruling.to_allow())).into()
+    let text =
+        format!("Tool {name} is denied by permission policy: {because}: {}", refusal::not_permitted(name));
+    ToolError::new(ErrorCode::NotAvailable, text)
+        .about("permission")
+        .with_hint(Some(ruling.to_allow()))
+        .into()
 }
 
 impl Ruling<'_> {

@@ -119,20 +119,15 @@ impl Policy {
             self.narrower(plugin, tool)
                 .and_then(shown)
                 .map(|list| (format!("[plugins.{plugin}.tools.{tool}]"), list)),
-            of_profile.and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
+            of_profile
+                .and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
         ];
         self.steps(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
     }
 
     /// The same for a service of an OpenAPI document.
     #[must_use]
-    pub fn advise_openapi(
-        &self,
-        service: &OpenApi,
-        profile: Option<&str>,
-        key: Key,
-        wish: &str,
-    ) -> Advice {
+    pub fn advise_openapi(&self, service: &OpenApi, profile: Option<&str>, key: Key, wish: &str) -> Advice {
         let own = match key {
             Key::Net => Rule::show_list(&service.net, &self.workspace),
             Key::NetPrivate => Rule::show_list(&service.net_private, &self.workspace),
@@ -174,7 +169,11 @@ impl Policy {
     }
 
     /// Why no line of a list would help, if that is so.
-    fn obstacle<'c>(&self, of: &Use<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Option<String> {
+    fn obstacle<'c>(
+        &self,
+        of: &Use<'_>,
+        declared: impl IntoIterator<Item = &'c Capability>,
+    ) -> Option<String> {
         let Use { plugin, tool, profile, key, wish } = *of;
         if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
             return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
@@ -189,7 +188,9 @@ impl Policy {
                  author has to declare it."
             ));
         }
-        if key == Key::Process && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*") {
+        if key == Key::Process
+            && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*")
+        {
             return Some(format!(
                 "Write which programs it may run: [plugins.{plugin}.grant] process = [\"NAME ARGUMENTS\"], and \
                  [programs.NAME] with `path`."
@@ -205,9 +206,9 @@ impl Policy {
         let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
         match key {
             Key::Process => match program()?.as_str() {
-                name if self.program(name).is_none() => {
-                    Some(format!("The policy does not say which file `{name}` is: write [programs.{name}] with `path`."))
-                }
+                name if self.program(name).is_none() => Some(format!(
+                    "The policy does not say which file `{name}` is: write [programs.{name}] with `path`."
+                )),
                 _ => None,
             },
             Key::Secrets => match SecretRule::parse(wish, &self.workspace) {
@@ -223,7 +224,8 @@ impl Policy {
 
 /// A name as a part of a table's name.
 fn table_name(name: &str) -> String {
-    let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    let bare =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
     if bare { name.to_owned() } else { serde_json::Value::from(name).to_string() }
 }
 
@@ -270,7 +272,8 @@ fn of_files(list: &[String], wish: &str, workspace: &Path) -> Result<Step, Strin
         true => one.allows(rule.folder()),
         false => one.grants(&rule),
     };
-    let covered = |list: &[String]| Reach::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(reached));
+    let covered =
+        |list: &[String]| Reach::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(reached));
     if covered(list) {
         return Ok(Step::Covers);
     }

@@ -15,9 +15,10 @@ const W: &str = "/w";
 type Tables = BTreeMap<String, BTreeMap<String, String>>;
 
 fn written(tables: &Tables) -> String {
-    let mut text = "version = 1\n[programs.git]\npath = \"/usr/bin/git\"\n[secrets.KEY]\nfrom = \"env:KEY\"\n\
+    let mut text =
+        "version = 1\n[programs.git]\npath = \"/usr/bin/git\"\n[secrets.KEY]\nfrom = \"env:KEY\"\n\
                     headers = [\"authorization\"]\norigins = [\"https://a.example\"]\n"
-        .to_owned();
+            .to_owned();
     for (table, lists) in tables {
         text += &format!("{table}\n");
         for (key, list) in lists {
@@ -115,7 +116,8 @@ fn case() -> impl Strategy<Value = (usize, usize, Tables, bool, bool)> {
     (0..KINDS.len()).prop_flat_map(|kind| {
         let Kind { key, lines, uses, .. } = &KINDS[kind];
         let tables = (list(lines), list(lines), list(lines)).prop_map(|(grant, tool, profile)| {
-            let tables = [("[plugins.p.grant]", grant), ("[plugins.p.tools.t]", tool), ("[profile.q]", profile)];
+            let tables =
+                [("[plugins.p.grant]", grant), ("[plugins.p.tools.t]", tool), ("[profile.q]", profile)];
             let lists = |list: Option<String>| list.into_iter().map(|list| (key.name().to_owned(), list));
             tables.map(|(table, list)| (table.to_owned(), lists(list).collect())).into()
         });
@@ -200,8 +202,12 @@ fn a_line_for_what_has_no_definition_says_so_first() {
         ("process", Key::Process, "git status", "[programs.git]"),
         ("secret", Key::Secrets, "KEY", "[secrets.\"KEY\"]"),
     ] {
-        let declared =
-            Capability { kind: CapabilityKind::parse(kind), target: wish.to_owned(), optional: true, reason: None };
+        let declared = Capability {
+            kind: CapabilityKind::parse(kind),
+            target: wish.to_owned(),
+            optional: true,
+            reason: None,
+        };
         let of = Use { plugin: &plugin, tool: &tool, profile: None, key, wish };
         let hint = policy.advise(of, [&declared]).hint();
         assert!(hint.contains(first) && hint.contains("[plugins.p.grant]"), "{hint}");

@@ -77,7 +77,8 @@ impl Grants {
     pub fn unavailable(&self) -> Option<Refusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
         let Capability { kind, target, .. } = &missing.capability;
-        let text = format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), reach::shown(target));
+        let text =
+            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), reach::shown(target));
         Some(Refusal { text, hint: missing.hint.clone() })
     }
 }
@@ -228,7 +229,11 @@ impl Levels<'_> {
         }
         if found.is_empty() {
             let line = wanted.first().map_or_else(String::new, |wanted| wanted.ask_for(workspace));
-            return Err(if before.is_empty() { self.hint(wish, key, &line) } else { self.beyond_profile(key) });
+            return Err(if before.is_empty() {
+                self.hint(wish, key, &line)
+            } else {
+                self.beyond_profile(key)
+            });
         }
         let shown = R::show_list(&found, workspace);
         if join(granted, found) { Ok(shown) } else { Err(too_many(key)) }

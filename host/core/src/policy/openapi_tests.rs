@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use super::written::{MAX_HEADERS, MAX_SECTIONS};
 use super::*;
-use crate::policy::{Advice, Key};
-use crate::rule::Rule as _;
 use crate::capability::CapabilityKind;
 use crate::limits::Limit;
+use crate::policy::{Advice, Key};
+use crate::rule::Rule as _;
 
 const PIN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

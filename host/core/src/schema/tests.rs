@@ -34,16 +34,12 @@ fn a_finding_never_repeats_a_long_value() {
 fn bad_schemas_are_refused_with_the_reason() {
     let fan: Vec<String> = (1..40)
         .map(|n| {
-            format!(
-                r##""a{n}":{{"allOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##,
-                n - 1
-            )
+            format!(r##""a{n}":{{"allOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, n - 1)
         })
         .collect();
     let fan =
         format!(r##"{{"type":"object","$ref":"#/$defs/a39","$defs":{{"a0":{{}},{}}}}}"##, fan.join(","));
-    let deep =
-        format!(r#"{{"type":"object","not":{}{{}}{}}}"#, r#"{"not":"#.repeat(100), "}".repeat(100));
+    let deep = format!(r#"{{"type":"object","not":{}{{}}{}}}"#, r#"{"not":"#.repeat(100), "}".repeat(100));
     for (schema, part) in [
         ("", "not JSON"),
         ("[]", "not a JSON object"),

@@ -53,8 +53,10 @@ fn nested(error: &ValidationError<'_>, root: &Value, level: usize) -> Finding {
     if level >= MAX_NESTED {
         return plain(format!("{name} is meant, and does not fit"));
     }
-    let found: Vec<Finding> = meant.iter().take(MAX_FINDINGS).map(|error| nested(error, root, level + 1)).collect();
-    let texts: Vec<String> = found.iter().map(|one| format!("{}: {}", shown(&one.pointer), one.text)).collect();
+    let found: Vec<Finding> =
+        meant.iter().take(MAX_FINDINGS).map(|error| nested(error, root, level + 1)).collect();
+    let texts: Vec<String> =
+        found.iter().map(|one| format!("{}: {}", shown(&one.pointer), one.text)).collect();
     let at = found.into_iter().next().map_or(pointer, |first| first.pointer);
     Finding { pointer: at, text: format!("{name} is meant: {}", texts.join("; ")) }
 }
@@ -78,7 +80,9 @@ fn distance(error: &ValidationError<'_>, at: &str) -> usize {
         Kind::Type { .. } | Kind::FalseSchema if path == at => OTHER_TYPE,
         Kind::Constant { .. } | Kind::Enum { .. } if child(path, at).is_some() => OTHER_DISCRIMINATOR,
         Kind::Required { .. } if path == at => OTHER_PROPERTIES,
-        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } if path == at => {
+        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected }
+            if path == at =>
+        {
             OTHER_PROPERTIES.saturating_mul(unexpected.len())
         }
         _ => 1,
@@ -97,7 +101,9 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
         Kind::Enum { options } => options.as_array().cloned().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let first = meant.iter().find(|error| child(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
+    let first = meant
+        .iter()
+        .find(|error| child(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
     let path = first.instance_path().as_str();
     let wrong = first.instance();
     let known: Vec<Value> = (context.iter().flatten())
@@ -110,12 +116,18 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
             texts.push(value);
         }
     }
-    let near = |value: &&Value| Some(strsim::normalized_damerau_levenshtein(value.as_str()?, wrong.as_str()?));
+    let near =
+        |value: &&Value| Some(strsim::normalized_damerau_levenshtein(value.as_str()?, wrong.as_str()?));
     let like = known.iter().filter(|value| near(value).is_some_and(|near| near >= 0.5));
     let like = like.max_by(|a, b| near(a).unwrap_or(0.0).total_cmp(&near(b).unwrap_or(0.0)));
     let like = like.map(|value| format!("; did you mean {}?", cut(&value.to_string()))).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
-    Some(format!("no variant has `{}` = {}: it is one of {}{like}", cut(name), cut(&wrong.to_string()), cut(&texts.join(", "))))
+    Some(format!(
+        "no variant has `{}` = {}: it is one of {}{like}",
+        cut(name),
+        cut(&wrong.to_string()),
+        cut(&texts.join(", "))
+    ))
 }
 
 /// What is wrong with each variant, in short.
@@ -182,16 +194,37 @@ mod tests {
         let square = json!({"type": "object", "required": ["kind", "side"], "additionalProperties": false,
             "properties": {"kind": {"enum": ["square"]}, "side": {"type": "number"}}});
         for (schema, value, pointer, parts) in [
-            (&tagged, json!({"kind": "circle", "radius": "x"}), "/a/radius", &["`kind` = \"circle\" is meant", "\"number\""][..]),
-            (&tagged, json!({"kind": "square", "radius": 1}), "/a", &["`kind` = \"square\" is meant", "side"]),
-            (&tagged, json!({"kind": "circl", "radius": 1}), "/a", &["it is one of \"circle\", \"square\"", "did you mean \"circle\"?"]),
+            (
+                &tagged,
+                json!({"kind": "circle", "radius": "x"}),
+                "/a/radius",
+                &["`kind` = \"circle\" is meant", "\"number\""][..],
+            ),
+            (
+                &tagged,
+                json!({"kind": "square", "radius": 1}),
+                "/a",
+                &["`kind` = \"square\" is meant", "side"],
+            ),
+            (
+                &tagged,
+                json!({"kind": "circl", "radius": 1}),
+                "/a",
+                &["it is one of \"circle\", \"square\"", "did you mean \"circle\"?"],
+            ),
             (&tagged, json!(5), "/a", &["fits none of its variants", "\"object\""]),
             (&tagged, json!({"radius": "x"}), "/a", &["is meant", "kind"]),
-            (&keyed, json!({"circle": "x"}), "/a/circle", &["the variant with `circle` is meant", "\"number\""]),
+            (
+                &keyed,
+                json!({"circle": "x"}),
+                "/a/circle",
+                &["the variant with `circle` is meant", "\"number\""],
+            ),
             (&nullable, json!("long"), "/a", &["variant 1 of 2 is meant", "3"]),
         ] {
             let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"square": square}});
-            let mismatch = Schema::input(&whole.to_string()).unwrap().check(&json!({"a": value})).unwrap_err();
+            let mismatch =
+                Schema::input(&whole.to_string()).unwrap().check(&json!({"a": value})).unwrap_err();
             assert_eq!(mismatch.pointer, pointer, "{mismatch:?}");
             assert!(parts.iter().all(|part| mismatch.message.contains(part)), "{mismatch:?}");
         }

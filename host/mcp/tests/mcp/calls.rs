@@ -46,7 +46,13 @@ async fn an_error_is_a_result_the_model_can_read() {
         for (tool, args, code, fault, part) in [
             ("p__t", json!({"n": "one"}), "input_invalid", None, "/n"),
             ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, FORGED),
-            ("p__t", json!({"do": "deadline"}), "execution_failed", Some("deadline"), "the operator can raise it"),
+            (
+                "p__t",
+                json!({"do": "deadline"}),
+                "execution_failed",
+                Some("deadline"),
+                "the operator can raise it",
+            ),
             ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
             ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "a panic"),
             ("p__object", json!({"do": "echo"}), "execution_failed", Some("bad_output"), "output schema"),

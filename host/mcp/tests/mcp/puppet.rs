@@ -238,9 +238,13 @@ pub(crate) fn registry(puppet: &Arc<Puppet>) -> Arc<Registry> {
     let reads = ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let adds = ToolTraits { additive: true, ..ToolTraits::default() };
     let mut missing = tool(puppet, "missing", None, ToolTraits::default());
-    missing.unavailable = Some(Refusal::new("no grant", "To allow it, write in the policy:\n[plugins.p.grant]\nclock = true"));
+    missing.unavailable =
+        Some(Refusal::new("no grant", "To allow it, write in the policy:\n[plugins.p.grant]\nclock = true"));
     // Its policy lets models read the lines.
-    let mut open = Entry { unavailable: missing.unavailable.clone(), ..tool(puppet, "open", None, ToolTraits::default()) };
+    let mut open = Entry {
+        unavailable: missing.unavailable.clone(),
+        ..tool(puppet, "open", None, ToolTraits::default())
+    };
     open.delivery.policy_hints = Some(true);
     let tools = vec![
         tool(puppet, "t", None, ToolTraits::default()),

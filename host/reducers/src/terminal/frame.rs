@@ -78,7 +78,11 @@ mod tests {
     fn the_end_is_ours_and_the_rest_is_the_programs() {
         for (text, body, end) in [
             ("M  a\n[exit code 0]", "M  a\n", "[exit code 0]"),
-            ("M  a\n[it said more than the host keeps]\n[ended by a signal]\n", "M  a\n", "[it said more than the host keeps]\n[ended by a signal]"),
+            (
+                "M  a\n[it said more than the host keeps]\n[ended by a signal]\n",
+                "M  a\n",
+                "[it said more than the host keeps]\n[ended by a signal]",
+            ),
             ("M  a\n[exit code x]", "M  a\n[exit code x]", ""),
             ("[exit code 0]\nM  a", "[exit code 0]\nM  a", ""),
             ("[exit code 1]", "", "[exit code 1]"),

@@ -178,7 +178,8 @@ mod tests {
     fn a_seed_is_drawn_from_by_all_and_makes_the_same_sequence() {
         let draw = |seed| {
             let random = Random::new(seed);
-            let (mut one, mut other) = (Fixed(State::Shared(random.clone()), None), Fixed(State::Shared(random), None));
+            let (mut one, mut other) =
+                (Fixed(State::Shared(random.clone()), None), Fixed(State::Shared(random), None));
             [one.word(), other.word(), one.word()]
         };
         assert_eq!(draw(7), draw(7));

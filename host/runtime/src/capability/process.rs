@@ -81,8 +81,7 @@ impl Broker {
         match tokio::time::timeout(self.patience.min(left / 2), place).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(ProcessError::Other(
-                "busy: as many programs run as the host allows (`processes`); try again later"
-                    .to_owned(),
+                "busy: as many programs run as the host allows (`processes`); try again later".to_owned(),
             )),
         }
     }
@@ -159,7 +158,9 @@ impl Capabilities {
                 let text = format!("`{program}` is not run, since this system can not confine it: {problem}");
                 let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
                 ProcessError::Denied(
-                    self.refuse_with(&text, || format!("To run it all the same, write in the policy:\n{lines}")),
+                    self.refuse_with(&text, || {
+                        format!("To run it all the same, write in the policy:\n{lines}")
+                    }),
                 )
             }
         }

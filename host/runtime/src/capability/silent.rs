@@ -55,12 +55,8 @@ static WRITING: What = What {
 impl Silent {
     fn new(of: &Capabilities, what: &'static What) -> Option<Self> {
         let (Some(granted), Some(call)) = (&of.granted, &of.call) else { return None };
-        let silent = Self {
-            ctx: Arc::clone(&call.ctx),
-            granted: Arc::clone(granted),
-            what,
-            noted: Arc::default(),
-        };
+        let silent =
+            Self { ctx: Arc::clone(&call.ctx), granted: Arc::clone(granted), what, noted: Arc::default() };
         (silent.refused().next().is_some() || silent.is_unknown()).then_some(silent)
     }
 
@@ -103,7 +99,10 @@ impl Silent {
         let What { kinds, text, of_failure } = self.what;
         let names: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
         if self.is_unknown() {
-            let hint = format!("{text}. Its author declares it under `needs` in the file beside it: {}.", names.join(", "));
+            let hint = format!(
+                "{text}. Its author declares it under `needs` in the file beside it: {}.",
+                names.join(", ")
+            );
             self.ctx.advise(hint);
         }
         for hint in self.refused().filter_map(|one| one.hint.as_deref()) {

@@ -199,7 +199,7 @@ fn granted(
             files: None,
             environment,
             service: Some(Arc::new(service)),
-        foreign: false,
+            foreign: false,
         })
     };
     let under = |profile: Option<&str>| {

@@ -77,7 +77,8 @@ fn call(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
         write!(out, "  {WRONG}refused {refusal}{WRONG:#}")?;
     }
     writeln!(out)?;
-    for hint in record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    for hint in record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    {
         for line in hint.lines() {
             writeln!(out, "    {DIM}{}{DIM:#}", one_line(line, MAX_HINT_LINE))?;
         }

@@ -394,7 +394,10 @@ impl Areas {
 
 /// The refusal of a path in a place that no policy opens.
 pub(super) fn kept(shown: &str, place: &Path) -> Refusal {
-    let hint = format!("No line of the policy opens it; only `--allow-floor {}` on the command line does.", text(place));
+    let hint = format!(
+        "No line of the policy opens it; only `--allow-floor {}` on the command line does.",
+        text(place)
+    );
     Refusal::new(format!("`{shown}` is kept from plugins by the host"), hint)
 }
 

@@ -1,7 +1,7 @@
 //! What one call may still write and make.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::limits::{Limit, Limits};

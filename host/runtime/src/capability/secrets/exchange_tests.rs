@@ -52,7 +52,10 @@ impl Call {
         headers
             .append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
         let before = headers.clone();
-        let done = self.tokens.inject(&mut headers, &Url::parse(url).unwrap(), MOST).map_err(|why| why.for_operator());
+        let done = self
+            .tokens
+            .inject(&mut headers, &Url::parse(url).unwrap(), MOST)
+            .map_err(|why| why.for_operator());
         if done.is_err() {
             assert_eq!(headers, before, "nothing is changed");
         }
