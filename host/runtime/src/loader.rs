@@ -212,7 +212,7 @@ impl Loader {
             let own = def.max_result_chars.map(u64::from);
             let result_chars = own.into_iter().chain(limits.result_chars).min();
             let args_bytes = limits.args_bytes;
-            let how = (plugin.descriptor.wants_folders(), is_foreign(&entry));
+            let how = (plugin.descriptor.wants_folders(), is_foreign(&described.entry));
             let (granted, unavailable, mut under_profiles) =
                 self.grant(id, &name, &def, held.as_ref(), how, &mut warn);
             unmet.extend(unmet_of(&granted.no_profile));
