@@ -101,9 +101,7 @@ async fn what_is_not_granted_is_denied_and_not_listed() {
         for (id, granted) in ["a1", "a2", "a3"].into_iter().zip(read) {
             let said = ask(&host, &files, "a__read", json!({"id": id})).await;
             assert_eq!(said["error"] == "denied", !granted, "{grant} {id}: {said}");
-            assert!(
-                granted || said["message"].as_str().unwrap().contains("[plugins.a.grant] attachments = [")
-            );
+            assert!(!said.to_string().contains("[plugins"), "{said}");
             assert!(granted || !said.to_string().contains("canary"));
         }
         for (media, granted) in ["text/plain", "image/png"].into_iter().zip(created) {
@@ -234,7 +232,7 @@ async fn each_quota_is_reached_at_its_number_and_is_the_calls() {
     let flood = ask(&host, &files, "a__flood", json!({"times": 5, "text": ""})).await;
     assert_eq!((&flood["made"], &flood["end"]["error"]), (&json!(3), &json!("other")), "{flood}");
     let message = flood["end"]["message"].as_str().unwrap();
-    assert!(message.contains("[plugins.a.limits] attachments = …"), "{message}");
+    assert!(message.contains("the limit `attachments` is 3; the operator can raise it"), "{message}");
     let flood = ask(&host, &files, "a__flood", json!({"times": 5, "bytes": 400})).await;
     assert_eq!(flood["made"], 2, "another call has its own: {flood}");
     assert!(flood["end"]["message"].as_str().unwrap().contains("attachment_bytes"), "{flood}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use integration_tests::{TestHost, in_a_process, refusal, structured};
+use integration_tests::{TestHost, hints, in_a_process, refusal, structured};
 use serde_json::{Value, json};
 
 const FROZEN_MS: u64 = 1_735_689_600_000;
@@ -43,13 +43,10 @@ async fn a_tool_that_needs_what_is_not_granted_is_not_available() {
     for (tool, line) in
         [("e__time", "clock = true"), ("e__chance", "random = true"), ("e__vars", "env = [\"TB_HOST\"]")]
     {
-        let error = host.call(tool, json!({})).await;
-        let error = refusal(&error);
-        assert!(
-            error.message.contains("[plugins.e.grant]") && error.message.contains(line),
-            "{tool}: {}",
-            error.message
-        );
+        let refused = host.call(tool, json!({})).await;
+        assert!(refusal(&refused).message.contains("which is not granted"), "{tool}: {refused:?}");
+        let hints = hints(&refused);
+        assert!(hints.contains("[plugins.e.grant]") && hints.contains(line), "{tool}: {hints}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use integration_tests::{TestHost, outcome, refusal, structured};
+use integration_tests::{TestHost, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
 use toolbay::TurnContext;
 
@@ -221,7 +221,8 @@ async fn a_missing_grant_names_the_line_that_would_help() {
     let delivered = host.call("f__must_read", json!({"path": "a.txt"})).await;
     let error = refusal(&delivered);
     assert_eq!(outcome(&delivered), "not_available");
-    assert!(error.message.contains("[plugins.f.grant]\nfs_read = [\"$workspace\"]"), "{}", error.message);
+    assert!(!error.message.contains("[plugins"), "{}", error.message);
+    assert!(hints(&delivered).contains("[plugins.f.grant]\nfs_read = [\"$workspace\"]"), "{delivered:?}");
     assert_eq!(delivered.usage.fuel, Some(0), "it did not run");
     let said = host.ask("f__read", json!({"path": "a.txt"})).await;
     assert_eq!(said["error"], "denied", "an optional capability: the tool runs and is refused inside");
@@ -229,12 +230,14 @@ async fn a_missing_grant_names_the_line_that_would_help() {
     let host = TestHost::empty("[plugins.f.grant]\nfs_read = [\"$workspace/in\"]");
     fs::create_dir(host.root().join("in")).unwrap();
     host.load("f", guest_artifacts::CAP_FILES).await;
-    let said = host.ask("f__read", json!({"path": "notes/a.txt"})).await;
+    fs::create_dir(host.root().join("notes")).unwrap();
+    let delivered = host.call("f__read", json!({"path": "notes/a.txt"})).await;
+    let said = structured(&delivered);
     let message = said["message"].as_str().unwrap();
-    assert!(
-        message.contains("[plugins.f.grant] fs_read = [\"$workspace/in\", \"$workspace/notes\"]"),
-        "{message}"
-    );
+    assert!(message.ends_with("the operator can allow it with `toolbay explain f__read`"), "{message}");
+    // That file, and not its folder.
+    let lines = "[plugins.f.grant]\nfs_read = [\"$workspace/in\", \"$workspace/notes/a.txt\"]";
+    assert!(hints(&delivered).ends_with(lines), "{delivered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

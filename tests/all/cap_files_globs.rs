@@ -133,9 +133,9 @@ async fn what_is_excluded_is_not_seen_and_the_line_is_named() {
     for (path, line) in
         [(".env", "`!**/.env`"), ("src/.git/x", "`!**/.git`"), ("private", "`!$workspace/private`")]
     {
-        let said = host.ask("f__read", json!({ "path": path })).await;
-        let message = said["message"].as_str().unwrap();
-        assert!(message.contains(line) && message.contains("fs_read"), "{path}: {message}");
+        let delivered = host.call("f__read", json!({ "path": path })).await;
+        let hints = integration_tests::hints(&delivered);
+        assert!(hints.contains(line) && hints.contains("fs_read"), "{path}: {hints}");
     }
     // A link does not tell what it leads to, nor whether that is there.
     let there = host.ask("f__read", json!({ "path": "open/key" })).await;
@@ -339,7 +339,7 @@ async fn a_granted_folder_that_is_a_link_is_not_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_files_plugin_says_which_line_excludes() {
+async fn the_operator_learns_which_line_excludes() {
     let host = host("[plugins.files.grant]\nfs_read = [\"$workspace\", \"!**/.env\", \"!**/.git\"]\nfs_write = [\"$workspace\", \"!**/.env\"]").await;
     host.load("files", guest_artifacts::PLUGIN_FILES).await;
     for (tool, args) in
@@ -347,7 +347,9 @@ async fn the_files_plugin_says_which_line_excludes() {
     {
         let delivered = host.call(&format!("files__{tool}"), args).await;
         let error = refusal(&delivered);
-        assert!(error.message.contains("excluded by `!**/.env`"), "{tool}: {}", error.message);
+        assert!(error.message.contains("is excluded by the policy"), "{tool}: {}", error.message);
+        assert!(!error.message.contains("!**/.env"), "{tool}: {}", error.message);
+        assert!(integration_tests::hints(&delivered).contains("`!**/.env` in `fs_"), "{delivered:?}");
     }
     let listed = host.call("files__list_dir", json!({})).await;
     assert_eq!(value(&listed), "a.txt\ndata/\nopen@\nprivate/\nsrc/\n");

@@ -1,6 +1,5 @@
 //! `http-client`: what is granted is reached, nothing else is, on no detour.
 
-use integration_tests::refusal;
 use serde_json::json;
 
 use crate::server::{Reply, Server, redirect, response};
@@ -12,14 +11,19 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     let server = Server::new(hello).await;
     let url = server.url("/x");
     let none = host("").await;
-    let said = fetch(&none, json!({ "url": url })).await;
+    let delivered = none.call("net__fetch", json!({ "url": url })).await;
+    let said = integration_tests::structured(&delivered);
     assert_eq!(kind(&said), "denied", "{said}");
-    let line = format!(r#"[plugins.net.grant] net = ["GET http://{}"]"#, server.address);
-    assert!(message(&said).contains(&line), "{said}");
+    let lines = format!("[plugins.net.grant]\nnet = [\"GET http://{}\"]", server.address);
+    assert!(integration_tests::hints(&delivered).contains(&lines), "{delivered:?}");
     // With that line it is the address that is not allowed, and then that line helps.
     let named = host(&format!(r#"net = ["GET http://{}"]"#, server.address)).await;
-    let said = fetch(&named, json!({ "url": url })).await;
-    assert!(message(&said).contains(r#"net_private = ["127.0.0.1/32"]"#), "{said}");
+    let delivered = named.call("net__fetch", json!({ "url": url })).await;
+    assert!(
+        integration_tests::hints(&delivered).contains(r#"net_private = ["127.0.0.1/32"]"#),
+        "{delivered:?}"
+    );
+    assert!(!message(&integration_tests::structured(&delivered)).contains("[plugins"), "{delivered:?}");
     let both =
         host(&format!("net = [\"GET http://{}\"]\nnet_private = [\"127.0.0.1/32\"]", server.address)).await;
     let said = fetch(&both, json!({ "url": url })).await;
@@ -29,7 +33,7 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     let said = both.ask("net__undeclared", json!({ "url": url })).await;
     assert_eq!(kind(&said), "denied", "{said}");
     let delivered = both.call("net__must", json!({})).await;
-    assert!(refusal(&delivered).message.contains("GET https://api.example.com"), "{delivered:?}");
+    assert!(integration_tests::hints(&delivered).contains("GET https://api.example.com"), "{delivered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,7 @@ async fn a_new_version_that_wants_more_is_held_until_the_operator_agrees() {
     for tool in ["p__plain", "p__keep", "p__read", "p__ask"] {
         let (outcome, text) = call(&host, tool).await;
         assert_eq!(outcome, "not_available", "{tool}");
-        assert!(text.contains("+ read: fs_read $workspace") && text.contains("`toolbay grant p`"), "{text}");
+        assert!(text.contains("is held until the operator agrees") && !text.contains("fs_read"), "{text}");
     }
     assert!(host.view(Filter::default()).definitions().all(|tool| tool.def.source.plugin().is_none()));
     assert_eq!(host.explain("p__plain", None).unwrap().unavailable, Some(warnings[0].message.clone()));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, structured, value};
+use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, structured, value};
 use serde_json::{Value, json};
 use toolbay::core::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
@@ -19,7 +19,8 @@ async fn by_limit(host: &TestHost, tool: &str, args: Value, kind: FaultKind, lim
     let plugin = tool.split_once("__").unwrap().0;
     assert_eq!(hit.name, limit, "{tool} {args}: {fault}");
     assert_eq!(hit.setting, format!("[plugins.{plugin}.limits] {limit} = …"));
-    assert!(fault.message.contains(&hit.setting) && fault.message.contains(&hit.value), "{fault}");
+    assert!(fault.message.contains(&hit.value) && !fault.message.contains(&hit.setting), "{fault}");
+    assert!(hints(&delivered).contains(&hit.setting), "{delivered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

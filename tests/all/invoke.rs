@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::{NEIGHBOUR, TestHost, fault, outcome, output, refusal, structured, value};
+use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, output, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::core::content::ErrorCode;
 use toolbay::core::fault::FaultKind;
@@ -93,17 +93,17 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
         assert_eq!(answer["error"]["subject"], "denied", "{answer}");
         answer["error"]["message"].as_str().unwrap().to_owned()
     };
-    // Nothing is granted: nothing is listed, nothing is called, and the text says which line would allow it.
+    // Nothing is granted: nothing is listed, nothing is called, and the operator is told which line would allow it.
     let none = host("").await;
     assert_eq!(none.ask("caller__list", json!({})).await["names"], json!([]));
     let whole = none.ask("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
     let text = denied(&whole);
-    assert!(
-        text.contains("[plugins.caller.grant]") && text.contains(r#"invoke = ["neighbour__echo"]"#),
-        "{text}"
-    );
+    assert!(text.ends_with("the operator can allow it with `toolbay explain caller__invoke`"), "{text}");
+    let told = none.call("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
+    let lines = "[plugins.caller.grant]\ninvoke = [\"neighbour__echo\"]";
+    assert!(hints(&told).contains(lines), "{told:?}");
     let needs = none.call("caller__needs", json!({})).await;
-    assert!(refusal(&needs).message.contains(r#"invoke = ["neighbour__*"]"#), "{:?}", needs.result);
+    assert!(hints(&needs).contains(r#"invoke = ["neighbour__*"]"#), "{needs:?}");
     // Granted, and not declared.
     let all = host(GRANTED).await;
     denied(&all.ask("caller__undeclared", json!({"calls": [["neighbour__echo", {}]]})).await);
@@ -115,7 +115,9 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     );
     assert_eq!(answer(&some, "neighbour__echo", json!({})).await["value"], "{}");
     let text = denied(&answer(&some, "neighbour__long", json!({})).await);
-    assert!(text.contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{text}");
+    assert!(text.ends_with("`toolbay explain caller__invoke`"), "{text}");
+    let told = some.call("caller__invoke", json!({"calls": [["neighbour__long", {}]]})).await;
+    assert!(hints(&told).contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{told:?}");
     // What is not granted is not told of: there may be such a tool or not.
     denied(&answer(&some, "nobody__else", json!({})).await);
     // A tool that only passes a call on is asked for the tool that it reaches.
@@ -170,7 +172,7 @@ async fn how_many_calls_one_leads_to_is_bounded() {
     assert_eq!(told["answered"], 5);
     assert_eq!(told["refused"]["subject"], "limit");
     let text = told["refused"]["message"].as_str().unwrap();
-    assert!(text.contains("[plugins.caller.limits] invocations = …"), "{text}");
+    assert!(text.contains("the limit `invocations` is 5; the operator can raise it"), "{text}");
     assert_eq!(host.audit.take().len(), 6);
     // All or none of those that are made together.
     assert_eq!(host.ask("caller__many", json!({"times": 6})).await["error"]["subject"], "limit");

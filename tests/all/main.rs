@@ -85,6 +85,7 @@ mod profiles;
 mod programs;
 mod reducers;
 mod reducers_builtin;
+mod refusals;
 mod registry;
 mod remains;
 mod results;

@@ -97,21 +97,26 @@ async fn a_refusal_names_the_profile_where_that_is_in_the_way() {
     let host = host().await;
     let (reader, locked) = (profile(&host, "reader"), profile(&host, "locked"));
     for (profile, tool, path, line) in [
-        (Some(&reader), "f__write", "in/new", r#"[profile.reader] fs_write = ["$workspace/in"]"#),
+        (Some(&reader), "f__write", "in/new", "[profile.reader]\nfs_write = [\"$workspace/in/new\"]"),
         (
             Some(&reader),
             "f__read",
             "out/a",
-            r#"[profile.reader] fs_read = ["$workspace/in", "$workspace/out"]"#,
+            "[profile.reader]\nfs_read = [\"$workspace/in\", \"$workspace/out/a\"]",
         ),
-        // What the plugin was not granted either is the plugin's to be granted first.
-        (Some(&reader), "f__read", "/srv/x", r#"[plugins.f.grant] fs_read = ["$workspace", "/srv"]"#),
-        (Some(&locked), "f__read", "in/a", r#"[profile.locked] fs_read = ["$workspace/in"]"#),
-        (Some(&locked), "f__write", "a", r#"[profile.locked] fs_write = ["$workspace"]"#),
-        (None, "f__read", "/srv/x", r#"[plugins.f.grant] fs_read = ["$workspace", "/srv"]"#),
+        // What the plugin was not granted either has to be granted in both places.
+        (
+            Some(&reader),
+            "f__read",
+            "/srv/x",
+            "[plugins.f.grant]\nfs_read = [\"$workspace\", \"/srv/x\"]\n[profile.reader]\nfs_read = [\"$workspace/in\", \"/srv/x\"]",
+        ),
+        (Some(&locked), "f__read", "in/a", "[profile.locked]\nfs_read = [\"$workspace/in/a\"]"),
+        (Some(&locked), "f__write", "a", "[profile.locked]\nfs_write = [\"$workspace/a\"]"),
+        (None, "f__read", "/srv/x", "[plugins.f.grant]\nfs_read = [\"$workspace\", \"/srv/x\"]"),
     ] {
-        let said = structured(&call(&host, profile.cloned(), tool, path).await);
-        assert!(said["message"].as_str().is_some_and(|text| text.contains(line)), "{tool} {path}: {said}");
+        let hints = integration_tests::hints(&call(&host, profile.cloned(), tool, path).await);
+        assert!(hints.contains(line), "{tool} {path}: {hints}");
     }
 }
 

@@ -167,6 +167,11 @@ impl TestHost {
     }
 }
 
+/// What the operator is told of the refusals of a call.
+pub fn hints(delivered: &Delivered) -> String {
+    delivered.hints.join("\n")
+}
+
 /// The text of a successful result.
 ///
 /// # Panics

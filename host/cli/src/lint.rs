@@ -2,10 +2,14 @@
 
 pub(crate) mod reducers;
 
-use toolbay::PluginInfo;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use toolbay::{Host, PluginInfo};
 use toolbay_core::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
 use toolbay_core::policy::unusable_target;
 use toolbay_core::portable;
+use toolbay_core::registry::Entry;
 use toolbay_core::tool::ToolDef;
 
 use crate::component::Parts;
@@ -59,6 +63,23 @@ pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
         ));
     }
     found
+}
+
+/// What a component that does not know the contract imports and is not granted: no interface tells it, or its caller.
+pub(crate) fn ungranted(host: &Host, tools: &[&Arc<Entry>]) -> Option<String> {
+    let explained: Vec<_> =
+        tools.iter().filter_map(|tool| host.explain(tool.def.name.as_str(), None)).collect();
+    let refused = explained.iter().flat_map(|tool| &tool.wishes).filter(|wish| wish.refused.is_some());
+    let kinds: BTreeSet<String> =
+        refused.map(|wish| format!("`{}`", wish.capability.kind.as_str())).collect();
+    let first = explained.first().filter(|_| !kinds.is_empty())?;
+    let kinds: Vec<String> = kinds.into_iter().collect();
+    Some(format!(
+        "it imports what the policy does not grant: {}; results of calls that use it say so, and `toolbay explain {}` \
+         shows what would grant it",
+        kinds.join(", "),
+        first.tool
+    ))
 }
 
 /// Findings about a plugin as a whole. One that does not speak the contract says who made it in the file beside it.

@@ -120,6 +120,13 @@ pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
     }
 }
 
+/// Says on stderr what would allow what a call was refused.
+pub(crate) fn hints(delivered: &Delivered) {
+    for hint in &delivered.hints {
+        writeln!(anstream::stderr(), "{}", visible(hint)).ok();
+    }
+}
+
 fn describe_block(block: &ContentBlock) -> String {
     match &block.body {
         BlockBody::Text(text) => text.clone(),
@@ -166,6 +173,9 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
     }
     if let Some(source) = &delivered.source {
         put("source", json!(source));
+    }
+    if !delivered.hints.is_empty() {
+        put("hints", json!(delivered.hints));
     }
     match &delivered.result {
         Ok(output) => put_output(&mut put, output),

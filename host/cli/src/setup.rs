@@ -10,7 +10,8 @@ use toolbay::core::floor::Keep;
 use toolbay::core::policy::{Checked, Profile};
 use toolbay::core::reach;
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, Policy, Retention, Watched,
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, Policy, Retention,
+    Watched,
 };
 
 use crate::args::SetupArgs;

@@ -104,7 +104,7 @@ fn without_a_terminal_the_command_line_answers_or_nobody() {
     let (code, out, err) = told(&cli.run(&["call", "e__echo", "{}"], "y\n"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
-        err.contains("rule 2 of the policy says `ask` (an echo), and there is nobody to ask; to allow it"),
+        err.contains("rule 2 of the policy says `ask` (an echo), and there is nobody to ask: not permitted; the operator can allow it"),
         "{err}"
     );
     assert_eq!(

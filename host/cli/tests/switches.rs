@@ -114,12 +114,12 @@ fn an_unknown_name_is_an_error_and_changes_nothing() {
     for (args, text) in [
         (
             &["disable", "echo__echo", "files__raed_file"][..],
-            "there is no tool `files__raed_file`; did you mean `files__read_file`",
+            "Unknown tool: files__raed_file. Did you mean: files__read_file",
         ),
-        (&["disable", "zzz"], "there is no tool `zzz`; see them with `toolbay status`"),
-        (&["disable", "--namespace", "file"], "there is no namespace `file`; did you mean `files`?"),
-        (&["disable", "--tag", "file-system"], "there is no tag `file-system`; did you mean `file_system`?"),
-        (&["enable", "zzz"], "there is no tool `zzz`"),
+        (&["disable", "zzz"], "Unknown tool: zzz; see them with `toolbay status`"),
+        (&["disable", "--namespace", "file"], "there is no namespace `file`. Did you mean: files?"),
+        (&["disable", "--tag", "file-system"], "there is no tag `file-system`. Did you mean: file_system?"),
+        (&["enable", "zzz"], "Unknown tool: zzz"),
         (&["disable"], "required"),
     ] {
         let (code, out, err) = cli.run(args);

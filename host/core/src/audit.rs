@@ -71,6 +71,9 @@ pub struct AuditRecord {
     pub uses: Vec<Use>,
     /// Uses and refusals for which there was no room.
     pub uses_not_kept: u32,
+    /// What would allow what it was refused, for the operator ([`crate::refusal`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
     /// What the guest used; all zero when nothing ran.
     pub usage: Usage,
     /// What the tool says it cost, in US dollars; a failed call may have cost, too.
@@ -335,7 +338,8 @@ pub fn cut(text: &str) -> String {
 impl AuditRecord {
     fn without_uses(&self) -> Self {
         let count = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
-        Self { uses: Vec::new(), uses_not_kept: self.uses_not_kept.saturating_add(count), ..self.clone() }
+        let uses_not_kept = self.uses_not_kept.saturating_add(count);
+        Self { uses: Vec::new(), uses_not_kept, hints: Vec::new(), ..self.clone() }
     }
 }
 
@@ -525,6 +529,7 @@ mod tests {
                 })
                 .collect(),
             uses_not_kept: 0,
+            hints: Vec::new(),
             usage: Usage::default(),
             cost_usd: None,
             duration_us: 1,

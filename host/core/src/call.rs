@@ -14,6 +14,7 @@ use crate::dialog::Dialog;
 use crate::limits::Usage;
 use crate::permission::Approver;
 use crate::redact::Redactor;
+use crate::refusal::{MAX_HINT_BYTES, MAX_HINTS};
 use crate::session::Session;
 use crate::text;
 use crate::tool::ToolDef;
@@ -156,6 +157,7 @@ pub struct CallContext {
     /// When it ends at the latest, if it was made in the middle of another call: with that.
     pub ends: Option<Instant>,
     uses: Mutex<Uses>,
+    refused: Mutex<Refused>,
     spent: Mutex<Usage>,
     /// What is to be done before the tool runs.
     on_begin: OnceLock<OnBegin>,
@@ -177,6 +179,25 @@ struct Uses {
     more: u32,
 }
 
+/// What the call was refused while it ran, for those who do not hear it from the tool.
+#[derive(Debug, Default)]
+struct Refused {
+    hints: Vec<String>,
+    /// How often a hint was asked for.
+    asked: u32,
+    unheard: Vec<Unheard>,
+}
+
+/// A refusal that an interface could not put into words: the tool went on with an empty folder, a frozen clock or an
+/// error without a reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unheard {
+    /// The text for a model.
+    text: String,
+    /// It says something only about a call that failed.
+    of_failure: bool,
+}
+
 /// Something a call used of its grants, or was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Use {
@@ -193,6 +214,10 @@ pub const MAX_PROGRESS: usize = 1000;
 
 /// Most different uses that are kept of one call.
 const MAX_USES: usize = 64;
+/// Most refusals of one call for which a hint is made.
+const MAX_ASKED: u32 = 64;
+/// Most refusals that are appended to the result of one call.
+const MAX_UNHEARD: usize = 4;
 
 impl CallContext {
     pub(crate) fn new(
@@ -212,6 +237,7 @@ impl CallContext {
             profile,
             ends: None,
             uses: Mutex::default(),
+            refused: Mutex::default(),
             spent: Mutex::default(),
             on_begin: OnceLock::new(),
             began: AtomicBool::new(false),
@@ -276,6 +302,51 @@ impl CallContext {
         } else {
             uses.more = uses.more.saturating_add(1);
         }
+    }
+
+    /// Keeps what the operator is told of a refusal, once for each that differs. One that is too long is not kept: half
+    /// a line of a policy is none.
+    pub fn advise(&self, hint: impl Into<String>) {
+        let hint = self.redactor.owned(hint.into());
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = refused.hints.len() < MAX_HINTS && hint.len() <= MAX_HINT_BYTES;
+        if fits && !refused.hints.contains(&hint) {
+            refused.hints.push(hint);
+        }
+    }
+
+    /// Whether to make one more hint. To make one costs time, which a guest that is refused in a loop does not pay for.
+    #[must_use]
+    pub fn takes_hints(&self) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.asked = refused.asked.saturating_add(1);
+        refused.asked <= MAX_ASKED && refused.hints.len() < MAX_HINTS
+    }
+
+    /// What the operator is told so far.
+    #[must_use]
+    pub fn hints(&self) -> Vec<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).hints.clone()
+    }
+
+    /// Notes a refusal that the interface had no words for: its text, which a model reads, is appended to the result of
+    /// the call. With `of_failure` it is appended to an error only.
+    pub fn unheard(&self, text: &str, of_failure: bool) {
+        let text = self.redactor.text(text);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let unheard = &mut refused.unheard;
+        if let Some(known) = unheard.iter_mut().find(|known| known.text == text) {
+            known.of_failure &= of_failure;
+        } else if unheard.len() < MAX_UNHEARD {
+            unheard.push(Unheard { text: text.into_owned(), of_failure });
+        }
+    }
+
+    /// The refusals to append to a result of this kind.
+    pub(crate) fn to_append(&self, failed: bool) -> Vec<String> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = refused.unheard.iter().filter(|one| failed || !one.of_failure);
+        due.map(|one| one.text.clone()).collect()
     }
 
     /// What was used and refused so far.

@@ -64,25 +64,34 @@ impl ErrorCode {
 pub struct ToolError {
     /// The class a program branches on.
     pub code: ErrorCode,
-    /// What the model reads.
+    /// What the model reads: no line of the policy.
     pub message: String,
     /// What the error is about: a JSON pointer, a reason, a path in conflict, a cause.
     pub subject: Option<String>,
     /// Cost of the attempt in US dollars, if it cost anything.
     pub cost_usd: Option<f64>,
+    /// What would allow what was refused, for the operator ([`crate::refusal`]). No guest sets it.
+    pub hint: Option<String>,
 }
 
 impl ToolError {
-    /// An error with neither subject nor cost.
+    /// An error with neither subject nor cost nor hint.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), subject: None, cost_usd: None }
+        Self { code, message: message.into(), subject: None, cost_usd: None, hint: None }
     }
 
     /// The same error about `subject`.
     #[must_use]
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
+        self
+    }
+
+    /// The same error with what the operator is told.
+    #[must_use]
+    pub fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
         self
     }
 }

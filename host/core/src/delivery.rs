@@ -15,6 +15,8 @@ pub struct Delivery {
     pub truncate: Option<Truncation>,
     /// Whether long runs of encoded bytes are taken out of texts ([`crate::blobs`]).
     pub strip_blobs: Option<bool>,
+    /// Whether models read the lines of the policy that would allow what was refused ([`crate::refusal`]).
+    pub policy_hints: Option<bool>,
 }
 
 /// What holds for a tool.
@@ -26,6 +28,8 @@ pub struct Rules {
     pub truncate: Truncation,
     /// Long runs of encoded bytes are taken out of texts.
     pub strip_blobs: bool,
+    /// Models read the lines of the policy that would allow what was refused.
+    pub policy_hints: bool,
 }
 
 impl Delivery {
@@ -36,6 +40,7 @@ impl Delivery {
             untrusted: self.untrusted.or(wider.untrusted),
             truncate: self.truncate.or(wider.truncate),
             strip_blobs: self.strip_blobs.or(wider.strip_blobs),
+            policy_hints: self.policy_hints.or(wider.policy_hints),
         }
     }
 
@@ -51,6 +56,7 @@ impl Delivery {
             untrusted: self.untrusted.unwrap_or(foreign || tool.traits.untrusted_output),
             truncate: self.truncate.unwrap_or_default(),
             strip_blobs: self.strip_blobs.unwrap_or(false),
+            policy_hints: self.policy_hints.unwrap_or(false),
         }
     }
 }
@@ -63,12 +69,17 @@ mod tests {
     #[test]
     fn the_narrower_level_wins_and_other_servers_are_not_trusted() {
         let wide =
-            Delivery { untrusted: Some(true), truncate: Some(Truncation::HeadTail), strip_blobs: None };
+            Delivery { untrusted: Some(true), truncate: Some(Truncation::HeadTail), ..Delivery::default() };
         let narrow = Delivery { untrusted: Some(false), ..Delivery::default() };
         let mut tool = (*native_tool("t").def).clone();
         assert_eq!(
             narrow.or(wide).rules(&tool),
-            Rules { untrusted: false, truncate: Truncation::HeadTail, strip_blobs: false }
+            Rules {
+                untrusted: false,
+                truncate: Truncation::HeadTail,
+                strip_blobs: false,
+                policy_hints: false
+            }
         );
         assert!(!Delivery::default().rules(&tool).untrusted);
         tool.traits.untrusted_output = true;

@@ -50,8 +50,7 @@ pub fn search(view: &View, query: &str, most: usize) -> Result<Vec<Hit>, QueryEr
 /// The names of tools of a view that are most like one it does not have: at most three, best first.
 #[must_use]
 pub fn similar(view: &View, name: &str) -> Vec<String> {
-    let names = view.discoverable().map(|entry| entry.def.name.as_str());
-    search::similar(name, names).into_iter().map(ToOwned::to_owned).collect()
+    view.similar(name).into_iter().map(ToOwned::to_owned).collect()
 }
 
 /// The deferred tools of a view, each with the first sentence of its description, in the order of their names: for a

@@ -1,11 +1,14 @@
 //! A guest that misbehaved: it trapped, or ran into one of its limits.
 //!
 //! A fault is neither the tool's own error (a value the guest returned) nor a failure of the host (an `Err`).
-//! It names the limit and the setting that raises it.
+//! It names the limit; the setting that raises it stands beside the message, for the operator.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+
+use crate::refusal;
 
 /// What kind of misbehaviour ended the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -55,7 +58,7 @@ impl FaultKind {
 pub struct Fault {
     /// What happened.
     pub kind: FaultKind,
-    /// What a person or a model reads, limit and setting included.
+    /// What a person or a model reads: the limit, but no line of the policy.
     pub message: String,
     /// The limit that was hit, if one was.
     pub limit: Option<LimitHit>,
@@ -74,6 +77,28 @@ pub struct LimitHit {
     pub setting: String,
 }
 
+impl LimitHit {
+    /// How a setting begins that is none: what follows says why nothing raises the limit.
+    pub(crate) const NOTHING: &str = "nothing: ";
+
+    /// The line that raises it, for the operator; `None`: no line does.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        (!self.setting.starts_with(Self::NOTHING)).then(|| refusal::to_raise(&self.setting))
+    }
+}
+
+impl fmt::Display for LimitHit {
+    /// Name and value, for anybody, and why nothing raises it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the limit `{}` is {}", self.name, self.value)?;
+        match self.setting.strip_prefix(Self::NOTHING) {
+            Some(why) => write!(f, "; {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Fault {
     /// A fault that no limit stands behind.
     #[must_use]
@@ -81,16 +106,23 @@ impl Fault {
         Self { kind, message: message.into(), limit: None, retry_after_ms: None }
     }
 
-    /// A fault by a limit; the message is completed with the setting that raises it.
+    /// A fault by a limit; the message is completed with its name and value, and with why nothing raises it.
     #[must_use]
     pub fn by_limit(kind: FaultKind, what: &str, limit: LimitHit) -> Self {
-        let LimitHit { name, value, setting } = &limit;
-        let raise = match setting.strip_prefix("nothing: ") {
-            Some(why) => why.to_owned(),
-            None => format!("to raise it, write in the policy: {setting}"),
-        };
-        let message = format!("{what}: the limit `{name}` is {value}; {raise}");
+        let message = format!("{what}: {limit}");
         Self { kind, message, limit: Some(limit), retry_after_ms: None }
+    }
+
+    /// The line that raises the limit, for the operator; `None` where no line does.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.limit.as_ref()?.hint()
+    }
+
+    /// The message and the hint, for the operator.
+    #[must_use]
+    pub fn for_operator(&self) -> String {
+        refusal::for_operator(&self.message, self.hint().as_deref())
     }
 
     /// The same fault with the time after which to try again.

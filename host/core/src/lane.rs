@@ -104,12 +104,8 @@ impl Lanes {
 
     fn busy(&self, lane: &str, why: &str, name: &'static str, value: String) -> Fault {
         let setting = format!("[host] {name} = …");
-        let message = format!(
-            "busy: calls of `{lane}` run one after the other (`serial`), and {why}; to raise it, write in the \
-             policy: {setting}"
-        );
-        let limit = Some(LimitHit { name, value, setting });
-        Fault { limit, ..Fault::new(FaultKind::Busy, message) }.retry_after(RETRY_AFTER)
+        let what = format!("busy: calls of `{lane}` run one after the other (`serial`), and {why}");
+        Fault::by_limit(FaultKind::Busy, &what, LimitHit { name, value, setting }).retry_after(RETRY_AFTER)
     }
 }
 
@@ -158,8 +154,9 @@ mod tests {
         let (second, third) = tokio::join!(lanes.enter(&name, &cancel), lanes.enter(&name, &cancel));
         let (second, third) = (second.unwrap_err(), third.unwrap_err());
         assert_eq!((second.kind, third.kind), (FaultKind::Busy, FaultKind::Busy));
-        assert!(second.message.contains("[host] queue_timeout"), "{second}");
-        assert!(third.message.contains("[host] queued_calls"), "{third}");
+        assert!(second.hint().is_some_and(|hint| hint.contains("[host] queue_timeout")), "{second}");
+        assert!(third.hint().is_some_and(|hint| hint.contains("[host] queued_calls")), "{third}");
+        assert!(!third.message.contains("[host]"), "{third}");
         drop(first);
         lanes.enter(&name, &cancel).await.unwrap();
         assert!(lock(&lanes.lanes).is_empty());

@@ -52,6 +52,7 @@ pub mod read_output;
 pub mod reason;
 pub mod redact;
 pub mod reduce;
+pub mod refusal;
 pub mod refusals;
 pub mod registry;
 pub mod rule;

@@ -127,6 +127,9 @@ pub struct Run {
     /// Exit statuses that mean success; left out: 0 alone.
     #[serde(default)]
     pub success: Vec<i32>,
+    /// Patterns of lines on stderr that mean failure, whatever the exit status: `*` stands for any run of characters.
+    #[serde(default)]
+    pub failure_stderr: Vec<String>,
 }
 
 /// One part of a command line.

@@ -12,6 +12,7 @@ mod fit;
 mod inner;
 mod permit;
 mod record;
+mod refused;
 mod results;
 mod way;
 
@@ -91,9 +92,20 @@ pub struct Delivered {
     /// What it holds of the host's memory for results (`result_memory`), until it is dropped. Whoever takes the result and
     /// drops this gives the memory back.
     pub memory: Option<MemoryReservation>,
+    /// What would allow what the call was refused, for the operator ([`crate::refusal`]). The texts of the result have
+    /// none of it.
+    pub hints: Vec<String>,
+    /// Whether the policy lets models read the hints; each edge that speaks to models asks this.
+    pub policy_hints: bool,
 }
 
 impl Delivered {
+    /// The hints as one text, if the policy lets a model read them.
+    #[must_use]
+    pub fn hints_for_model(&self) -> Option<String> {
+        (self.policy_hints && !self.hints.is_empty()).then(|| self.hints.join("\n"))
+    }
+
     /// What the call cost in US dollars, as the tool said; a failed one may have cost, too.
     #[must_use]
     pub fn cost_usd(&self) -> Option<f64> {
@@ -389,7 +401,9 @@ impl Batch<'_> {
             Some(target) => (target.to_string(), Some(tool)),
             None => (tool, None),
         };
-        let Way { source, usage, cut_from, call_sha256, cached, kept, mark, memory, .. } = way;
+        let Way {
+            source, usage, cut_from, call_sha256, cached, kept, mark, memory, hints, policy_hints, ..
+        } = way;
         Delivered {
             call_id: id,
             tool,
@@ -404,6 +418,8 @@ impl Batch<'_> {
             kept,
             mark,
             memory: memory.map(Reserved::into_held),
+            hints,
+            policy_hints,
         }
     }
 }

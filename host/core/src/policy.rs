@@ -4,6 +4,7 @@
 //! grant, cut down to the tool's own section, cut down to the profile of the call. An empty list grants nothing. A
 //! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
 
+mod advice;
 mod check;
 mod document;
 mod explain;
@@ -18,6 +19,7 @@ mod servers;
 mod warnings;
 mod wish;
 
+pub use advice::{Advice, AdvisedList, Use};
 pub use check::{Checked, Finding, MAX_FINDINGS, Severity};
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
@@ -420,45 +422,6 @@ impl Policy {
 
     fn narrower(&self, plugin: &PluginId, tool: &ToolName) -> Option<&Rules> {
         self.plugins.get(plugin)?.tools.get(tool).map(|tool| &tool.rules)
-    }
-
-    /// The policy lines that would grant `wish` (as a list of the policy writes it) to a tool, under a profile if the call
-    /// has one: the table that is in the way, and in it the whole list as it would have to be, what stands there now
-    /// included.
-    #[must_use]
-    pub fn lines(
-        &self,
-        (plugin, tool): (&PluginId, &ToolName),
-        profile: Option<&str>,
-        key: Key,
-        wish: &str,
-    ) -> String {
-        let workspace = &self.workspace;
-        let of_plugin = self.rules(plugin);
-        let holds = |rules: &Rules| rules.hold(key, wish, workspace);
-        let granted = of_plugin.and_then(holds) == Some(true);
-        let of_tool = self.narrower(plugin, tool).filter(|_| granted);
-        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
-        // What is in the way is the profile only where all before it would let the wish through.
-        let of_profile = of_profile.filter(|_| granted && of_tool.and_then(holds) != Some(false));
-        let shown = |rules: &Rules| rules.shown(key, workspace);
-        let (table, list) =
-            if let Some((name, list)) = of_profile.and_then(|(n, rules)| Some((n, shown(rules)?))) {
-                (format!("[profile.{name}]"), list)
-            } else if let Some(list) = of_tool.and_then(shown) {
-                (format!("[plugins.{plugin}.tools.{tool}]"), list)
-            } else {
-                (format!("[plugins.{plugin}.grant]"), of_plugin.and_then(shown).unwrap_or_default())
-            };
-        if matches!(key, Key::Clock | Key::Random) {
-            return format!("{table}\n{} = true", key.name());
-        }
-        let all: Vec<String> = list
-            .into_iter()
-            .chain([wish.to_owned()])
-            .map(|line| serde_json::Value::from(line).to_string())
-            .collect();
-        format!("{table}\n{} = [{}]", key.name(), all.join(", "))
     }
 }
 

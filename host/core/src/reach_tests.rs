@@ -127,21 +127,52 @@ fn a_refusal_names_the_list_that_narrows() {
     let policy = crate::policy::Policy::parse(policy, Path::new(W), None).unwrap();
     let (plugin, tool) = (crate::name::PluginId::new("f").unwrap(), crate::name::ToolName::new("t").unwrap());
     let of_tool = r#"[plugins.f.tools.t] fs_read = ["$workspace/out", "$workspace/in", "$workspace/notes"]"#;
+    let both = format!(r#"{of_tool} [profile.careful] fs_read = ["$workspace/in", "$workspace/notes"]"#);
+    let of_plugin = r#"[plugins.f.grant] fs_read = ["$workspace", "!**/.env", "/srv"]"#;
+    let of_both =
+        format!(r#"{of_plugin} [plugins.f.tools.t] fs_read = ["$workspace/out", "$workspace/in", "/srv"]"#);
+    let declared = crate::capability::Capability {
+        kind: crate::capability::CapabilityKind::FsRead,
+        target: "**".to_owned(),
+        optional: true,
+        reason: None,
+    };
     for (profile, wish, expected) in [
         (None, "$workspace/notes", of_tool),
-        (None, "/srv", r#"[plugins.f.grant] fs_read = ["$workspace", "!**/.env", "/srv"]"#),
+        (None, "/srv", &of_both),
         // A profile is named where it alone is in the way.
         (
             Some("careful"),
             "$workspace/out",
             r#"[profile.careful] fs_read = ["$workspace/in", "$workspace/out"]"#,
         ),
-        (Some("careful"), "$workspace/notes", of_tool),
+        // Both are in the way.
+        (Some("careful"), "$workspace/notes", &both),
         (Some("other"), "$workspace/notes", of_tool),
-        (Some("gone"), "$workspace/notes", of_tool),
+        (
+            Some("gone"),
+            "$workspace/notes",
+            "The policy has no profile `gone`, so nothing is granted under it.",
+        ),
+        (
+            None,
+            "$workspace/.env",
+            "An exclusion (`!…`) in `fs_read` of [plugins.f.grant] keeps `$workspace/.env` out: no further line would help.",
+        ),
     ] {
-        let lines = policy.lines((&plugin, &tool), profile, crate::policy::Key::FsRead, wish);
-        assert_eq!(lines.replace('\n', " "), expected, "{profile:?} {wish}");
+        let of = crate::policy::Use {
+            plugin: &plugin,
+            tool: &tool,
+            profile,
+            key: crate::policy::Key::FsRead,
+            wish,
+        };
+        let hint = policy.advise(of, [&declared]).hint().replace('\n', " ");
+        assert_eq!(
+            hint.trim_start_matches("To allow it, write in the policy: "),
+            expected,
+            "{profile:?} {wish}"
+        );
     }
 }
 

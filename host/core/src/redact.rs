@@ -227,7 +227,8 @@ impl Redactor {
     #[must_use]
     pub fn error(&self, error: ToolError) -> ToolError {
         let subject = error.subject.map(|subject| self.owned(subject));
-        ToolError { message: self.owned(error.message), subject, ..error }
+        let hint = error.hint.map(|hint| self.owned(hint));
+        ToolError { message: self.owned(error.message), subject, hint, ..error }
     }
 
     /// An output without values: text, structured part, blocks, metadata.

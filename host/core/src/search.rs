@@ -303,6 +303,13 @@ pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
+/// The one sentence that suggests names, behind what says that there is none: `. Did you mean: a, b?`; nothing without
+/// a name.
+#[must_use]
+pub fn did_you_mean(names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!(". Did you mean: {}?", names.join(", ")) }
+}
+
 /// Common letter pairs forgive another order of the parts; what is mistyped in a short name leaves few of them.
 fn likeness(one: &str, other: &str) -> f64 {
     let typed = strsim::normalized_damerau_levenshtein(one, other);

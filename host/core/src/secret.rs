@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::net::{self, Allowed, HostPattern, NetRule, Scheme, Target};
+use crate::refusal::{Refusal, to_allow};
 use crate::rule::Rule;
 use crate::text::one_line;
 
@@ -180,24 +181,23 @@ impl Secret {
 
     /// Why the value may not be put into a request of a service; `None`: it may. `name` is the secret's.
     #[must_use]
-    pub fn refusal(&self, name: &str, target: &Target, spot: Spot<'_>) -> Option<String> {
+    pub fn refusal(&self, name: &str, target: &Target, spot: Spot<'_>) -> Option<Refusal> {
         let (list, known, wish, what) = match spot {
             Spot::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
             Spot::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
         };
         if !known.contains(&wish) {
             let shown = one_line(&wish, MAX_SHOWN);
-            return Some(format!(
-                "the secret `{name}` may not be put into {what} `{shown}`; to allow it, add to [secrets.{name:?}] {list} = [{shown:?}]"
-            ));
+            let text = format!("the secret `{name}` may not be put into {what} `{shown}`");
+            return Some(Refusal::new(text, to_add(name, list, known, &wish)));
         }
         if self.goes_to(target) {
             return None;
         }
         let origin = target.origin();
-        Some(format!(
-            "the secret `{name}` may not be sent to `{origin}`; to allow it, add to [secrets.{name:?}] origins = [{origin:?}]"
-        ))
+        let text = format!("the secret `{name}` may not be sent to `{origin}`");
+        let known: Vec<String> = self.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
+        Some(Refusal::new(text, to_add(name, "origins", &known, &origin)))
     }
 
     /// Whether the value may be sent there.
@@ -205,6 +205,13 @@ impl Secret {
     pub fn goes_to(&self, target: &Target) -> bool {
         net::judge(&self.origins, target).is_ok()
     }
+}
+
+/// The line of a secret's section that would let its value go somewhere: the whole list, with `wish` behind it.
+#[must_use]
+pub fn to_add(name: &str, list: &str, known: &[String], wish: &str) -> String {
+    let all: Vec<&str> = known.iter().map(String::as_str).chain([wish]).collect();
+    to_allow(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
 }
 
 /// An origin is a scheme, a host and a port (RFC 6454); a method or a path would promise a bound that the one who reads

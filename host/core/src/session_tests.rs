@@ -22,7 +22,7 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
         (
             calls.clone(),
             unlimited(),
-            "Stopped: hit 2-tool-call budget for this session; to raise it, write in the policy: [session] max_calls = …",
+            "Stopped: hit 2-tool-call budget for this session; the operator can raise it",
         ),
         (
             SessionLimits { max_calls: Some(3), ..unlimited() },
@@ -32,7 +32,7 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
         (
             of_turn.clone(),
             unlimited(),
-            "Stopped: hit 2-tool-call budget for this turn; to raise it, write in the policy: [session] max_calls_per_turn = …",
+            "Stopped: hit 2-tool-call budget for this turn; the operator can raise it",
         ),
         (
             unlimited(),
@@ -48,6 +48,12 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
         for _ in 0..3 {
             let error = session.count_call(&policy, turn.as_deref()).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
+            let hint = error.hint.as_deref().unwrap_or_default();
+            assert_eq!(
+                hint.contains("[session] max_calls"),
+                text.ends_with("the operator can raise it"),
+                "{hint}"
+            );
         }
         assert_eq!(session.calls(), 2, "what was stopped is not counted");
     }
@@ -66,7 +72,7 @@ fn dollars_stop_further_calls() {
     let error = session.count_call(&policy, None).unwrap_err();
     assert_eq!(
         error.message,
-        "Stopped: hit $0.5 budget cap for this session ($0.5500 spent); to raise it, write in the policy: [session] max_cost_usd = …"
+        "Stopped: hit $0.5 budget cap for this session ($0.5500 spent); the operator can raise it"
     );
     assert!((session.cost_usd() - 0.55).abs() < 1e-9);
 }

@@ -13,14 +13,18 @@ use std::sync::{Arc, OnceLock};
 pub use self::filter::Filter;
 use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
+use crate::name::SEAM;
 use crate::offer::Offers;
 use crate::policy::Profile;
 pub use crate::registry::Entry;
 use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
+use crate::search;
 use crate::text::one_line;
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;
+/// Most names that one that nothing has is compared with: a millisecond or two. Any client can ask for such a name.
+const MAX_COMPARED: usize = 2000;
 
 /// A snapshot of the registry behind a filter. Cheap to make and to clone.
 #[derive(Debug, Clone)]
@@ -81,7 +85,10 @@ impl<'v> Held<'v> {
             Some(Gate::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
             Some(Gate::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
             Some(Gate::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
-            Some(Gate::Unavailable(reason)) => format!("Tool {name} is not currently available: {reason}"),
+            Some(Gate::Unavailable(refusal)) => {
+                let text = format!("Tool {name} is not currently available: {}", refusal.for_model(name));
+                return Err(ToolError::new(ErrorCode::NotAvailable, text).with_hint(refusal.hint));
+            }
         };
         Err(ToolError::new(ErrorCode::NotAvailable, why))
     }
@@ -218,15 +225,21 @@ impl View {
         self.held_as(name).map(|held| held.entry)
     }
 
+    /// The tool of this name, if it may be called; [`View::find`] says why not.
+    #[must_use]
+    pub fn get_callable(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.held_as(name).and_then(Held::passing)
+    }
+
     /// The tool of this name, if it may be called.
     ///
     /// # Errors
     /// The first gate it does not pass; the texts are the seed's.
     pub fn find(&self, name: &str) -> Result<&Arc<Entry>, ToolError> {
-        self.held_as(name).ok_or_else(|| unknown(name)).and_then(Held::admitted)
+        self.held_as(name).ok_or_else(|| self.unknown(name)).and_then(Held::admitted)
     }
 
-    /// Why a tool may not be called, for people; `None`: it may.
+    /// Why a tool may not be called, for the operator, with the lines that would help; `None`: it may.
     #[must_use]
     pub fn why_not(&self, entry: &Entry) -> Option<String> {
         let held = self.held_as(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
@@ -236,7 +249,7 @@ impl View {
             Gate::NotPermitted => "it is not permitted for this agent".to_owned(),
             Gate::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
             Gate::Disabled(reason) => format!("it is disabled: {reason}"),
-            Gate::Unavailable(reason) => reason,
+            Gate::Unavailable(refusal) => refusal.for_operator(),
         })
     }
 
@@ -278,6 +291,25 @@ impl View {
         &self.catalog
     }
 
+    /// The answer to a name that nothing has, with the names that are most like it: only such as this view lets its
+    /// caller find.
+    #[must_use]
+    pub fn unknown(&self, name: &str) -> ToolError {
+        let meant = search::did_you_mean(&self.similar(name));
+        ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}{meant}", one_line(name, MAX_NAME)))
+    }
+
+    /// The names of tools that may be found which are most like one that the view does not have: at most three, best
+    /// first. Where there are more than [`MAX_COMPARED`] tools, only those of the same namespace are compared.
+    #[must_use]
+    pub fn similar(&self, name: &str) -> Vec<&str> {
+        let namespace = name.split_once(SEAM).map(|(namespace, _)| namespace);
+        let all = self.catalog.tools().len() <= MAX_COMPARED;
+        let near = |entry: &&Arc<Entry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
+        let names = self.discoverable().filter(near).take(MAX_COMPARED);
+        search::similar(name, names.map(|entry| entry.def.name.as_str()))
+    }
+
     /// What the view knows under a name, with what decides whether it may be called.
     pub(crate) fn held_as(&self, name: &str) -> Option<Held<'_>> {
         let own = self.own.as_ref().and_then(|own| own.tools.get(name));
@@ -307,11 +339,6 @@ impl View {
             }
         })
     }
-}
-
-/// The seed's answer to a name that nothing has.
-pub(crate) fn unknown(name: &str) -> ToolError {
-    ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}", one_line(name, MAX_NAME)))
 }
 
 #[cfg(test)]

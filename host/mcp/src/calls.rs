@@ -214,7 +214,11 @@ impl Job {
     }
 
     fn is_slow(&self) -> bool {
-        self.caller.server.view().find(&self.request.name).is_ok_and(|entry| entry.has_tag(tags::SLOW))
+        self.caller
+            .server
+            .view()
+            .get_callable(&self.request.name)
+            .is_some_and(|entry| entry.has_tag(tags::SLOW))
     }
 
     async fn run(self) -> Result<CallToolResponse, ErrorData> {

@@ -34,8 +34,8 @@ use crate::convert::{self, Era};
 use crate::lists::Lists;
 use crate::outbox::{AnswerSlot, Outbox};
 use crate::server::{Options, Server};
-use crate::{handed, outputs, shelf};
 use crate::stdio::Workers;
+use crate::{handed, outputs, shelf};
 
 mod listing;
 
@@ -229,7 +229,7 @@ impl ServerHandler for Connection {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         // rmcp asks for it to check request headers, which mirror the input schema: the same in both eras.
-        self.server().view().find(name).ok().map(|entry| convert::tool(entry, Era::Modern).into_owned())
+        self.server().view().get_callable(name).map(|entry| convert::tool(entry, Era::Modern).into_owned())
     }
 
     async fn call_tool(

@@ -178,13 +178,16 @@ pub(crate) fn answer(
     if let Some(age) = delivered.cached {
         put(&mut meta, "toolbay/cached_ms", &age.as_millis());
     }
+    let hints = delivered.hints_for_model();
     let mut result = match delivered.result {
         Ok(output) => success(output, delivered.mark.as_ref(), entry, era, &mut meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
-        Err(failure) => refusal(failure, &mut meta),
+        Err(failure) => refusal(failure, hints.is_some(), &mut meta),
     };
+    // By default they are for the operator alone.
+    result.content.extend(hints.map(ContentBlock::text));
     if links {
         let whole = delivered.kept.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
         result.content.extend(whole);
@@ -231,7 +234,7 @@ fn success(
     result
 }
 
-fn refusal(failure: Failure, meta: &mut MetaObject) -> CallToolResult {
+fn refusal(failure: Failure, shows_lines: bool, meta: &mut MetaObject) -> CallToolResult {
     put(meta, "toolbay/code", failure.code().as_str());
     let text = failure.to_string();
     match failure {
@@ -246,7 +249,11 @@ fn refusal(failure: Failure, meta: &mut MetaObject) -> CallToolResult {
             if let Some(after) = retry_after_ms {
                 put(meta, "toolbay/retry_after_ms", &after);
             }
-            if let Some(limit) = limit {
+            if let Some(LimitHit { name, value, setting }) = limit {
+                let mut limit = json!({ "name": name, "value": value });
+                if let (Value::Object(limit), true) = (&mut limit, shows_lines) {
+                    limit.insert("setting".to_owned(), setting.into());
+                }
                 put(meta, "toolbay/limit", &limit);
             }
         }
@@ -283,7 +290,7 @@ pub(crate) fn cut_off() -> CallToolResult {
 /// The answer to a call that did not run, or whose answer is lost.
 pub(crate) fn failed(fault: Fault) -> CallToolResult {
     let mut meta = MetaObject::new();
-    let mut result = refusal(Failure::Fault(fault), &mut meta);
+    let mut result = refusal(Failure::Fault(fault), false, &mut meta);
     result.meta = Some(meta);
     result
 }

@@ -242,7 +242,7 @@ impl Server {
         let comes_alone =
             |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
         let view = self.view();
-        view.find(tool).is_ok_and(|entry| comes_alone(&entry.def.source) && !calls_others(entry))
+        view.get_callable(tool).is_some_and(|entry| comes_alone(&entry.def.source) && !calls_others(entry))
     }
 
     /// The bridge to other servers, while there is one.

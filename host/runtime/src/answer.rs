@@ -104,6 +104,8 @@ fn error_from_guest(error: types::ToolError) -> ToolError {
         message: error.message,
         subject: error.subject,
         cost_usd: error.cost_usd.filter(|c| c.is_finite() && *c >= 0.0),
+        // A guest says nothing to the operator.
+        hint: None,
     }
 }
 

@@ -10,6 +10,7 @@ use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::BoxFuture;
 use toolbay_core::limits::{HostLimits, Limits};
 use toolbay_core::name::ToolName;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Check;
 use toolbay_core::text::one_line;
 
@@ -97,15 +98,16 @@ impl Availability {
 }
 
 impl Check for ToolCheck {
-    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async {
             match self.of.ask(&self.tool).await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(reason)) => Err(format!("its plugin says: {}", one_line(&reason, MAX_REASON))),
-                Err(fault) => Err(format!(
-                    "its plugin failed when asked for it: {}",
-                    one_line(&fault.to_string(), MAX_REASON)
-                )),
+                Ok(Err(reason)) => Err(format!("its plugin says: {}", one_line(&reason, MAX_REASON)).into()),
+                Err(fault) => {
+                    let said = one_line(&fault.to_string(), MAX_REASON);
+                    let text = format!("its plugin failed when asked for it: {said}");
+                    Err(Refusal { text, hint: fault.hint() })
+                }
             }
         })
     }

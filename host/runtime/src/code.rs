@@ -241,9 +241,10 @@ impl Code {
             move |failure: Failure| match as_fault(failure) {
                 // Not the plugin's fault: it may be asked again.
                 Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),
-                Fault { message, .. } => {
-                    LoadError::Metadata(format!("failed when asked for its {asked}: {message}"))
-                }
+                fault => LoadError::Metadata(format!(
+                    "failed when asked for its {asked}: {}",
+                    fault.for_operator()
+                )),
             }
         };
         let mut tools = Vec::new();

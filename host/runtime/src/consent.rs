@@ -16,6 +16,7 @@ use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_core::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::Policy;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::timestamp;
 
 use crate::plugin::Plugin;
@@ -165,12 +166,12 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Whether a plugin may have what the policy grants it; if not, why.
-    pub(crate) fn admit(&self, policy: &Policy, plugin: &Plugin, tools: &[ToolName]) -> Option<String> {
+    pub(crate) fn admit(&self, policy: &Policy, plugin: &Plugin, tools: &[ToolName]) -> Option<Refusal> {
         let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
         let granted = Authority::of(policy, &plugin.id, tools.iter().zip(declared));
         let held = self.judge(policy, plugin, &granted);
         self.tell_loaded(policy, plugin, tools, granted, held.as_ref().map_or(&[], Hold::lines));
-        held.map(|held| held.message(&plugin.id))
+        held.map(|held| held.refusal(&plugin.id))
     }
 
     /// What a plugin is held for; `None`: it is not held.
@@ -276,23 +277,24 @@ impl Hold {
     }
 
     /// The refusal of every call to the plugin.
-    fn message(&self, id: &PluginId) -> String {
+    fn refusal(&self, id: &PluginId) -> Refusal {
         match self {
             Self::NewAuthority(lines) => asks_for_more(id, lines),
             Self::NoConsents([problem]) => {
-                format!("plugin `{id}` is held because the host cannot use its file of consents: {problem}")
+                let text = format!("plugin `{id}` is held because the host cannot use its file of consents");
+                Refusal::new(text, problem.clone())
             }
         }
     }
 }
 
-fn asks_for_more(id: &PluginId, lines: &[String]) -> String {
+fn asks_for_more(id: &PluginId, lines: &[String]) -> Refusal {
     let mut shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(|line| format!("+ {line}")).collect();
     if lines.len() > MAX_SHOWN {
         shown.push(format!("and {} more", lines.len() - MAX_SHOWN));
     }
-    format!(
-        "plugin `{id}` is held until the operator agrees to what it would newly get: {}; look at it with `toolbay grant {id}`",
-        shown.join(", ")
+    Refusal::new(
+        format!("plugin `{id}` is held until the operator agrees to what it would newly get"),
+        format!("It would get: {}; look at it with `toolbay grant {id}`", shown.join(", ")),
     )
 }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::content::ToolError;
 use toolbay_core::manifest::{CommandLine, Template};
+use toolbay_core::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{InstancePre, Val};
@@ -155,10 +156,17 @@ impl Foreign {
         if lost > 0 {
             return Err(TooMuch.into());
         }
-        if !template.is_success(status) {
+        let said = state.output().map(|[_, (_, stderr)]| stderr.read().0).unwrap_or_default();
+        if !template.is_success(status) || template.failure(&said).is_some() {
             let words = state.output().map(|[_, (_, stderr)]| stderr.tail(LAST_WORDS)).unwrap_or_default();
             let words = if words.trim().is_empty() { "it wrote nothing to stderr" } else { words.trim() };
-            let message = format!("the program ended with exit status {status}: {words}");
+            let message = match template.failure(&said) {
+                Some(line) if template.is_success(status) => {
+                    let line = one_line(line, LAST_WORDS);
+                    format!("the program ended with exit status {status} and wrote to stderr: {line}")
+                }
+                _ => format!("the program ended with exit status {status}: {words}"),
+            };
             return Ok(Err(types::ToolError {
                 code: types::ErrorCode::ExecutionFailed,
                 message,

@@ -13,6 +13,7 @@ use toolbay_core::limits::Limits;
 use toolbay_core::name::{PluginId, ToolName};
 use toolbay_core::policy::{Grants, Policy, Reduction};
 use toolbay_core::portable;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
 use toolbay_core::tags::Effects;
 use toolbay_core::tool::ToolDef;
@@ -29,7 +30,7 @@ use crate::digest::{Digest, sha256};
 use crate::engine::Metering;
 use crate::error::LoadError;
 use crate::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
-use crate::foreign::Sections;
+use crate::foreign::{self, Sections};
 use crate::loading::Told;
 use crate::offers;
 use crate::plugin::{Given, Origin, Plugin, Shared};
@@ -188,29 +189,19 @@ impl Loader {
     ) -> Result<(Bundle, Option<String>), LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
-        let config: BTreeMap<_, _> = policy
-            .config(id)
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.clone(), value.to_string()))
-            .collect();
-        let config = Arc::new(config);
+        let config = Arc::new(config_of(policy, id));
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
-        tell_undeclared(plugin, &mut warn);
-        plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
         let source = plugin.source();
         let define = |tool: &ToolDescription| tool.define(id, &source);
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
         self.check_tags(defined.iter().map(|(_, def)| def))?;
         let offers = offers::of(id, plugin.descriptor.offers.as_ref())?;
-        for (_, def) in &defined {
-            portable::findings(def).into_iter().filter(|one| one.loses).for_each(|one| warn(one.text));
-        }
+        tell_findings(plugin, defined.iter().map(|(_, def)| def), &mut warn);
         let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
         let held = self.keeper.admit(policy, plugin, &names);
-        held.iter().for_each(|held| warn(held.clone()));
+        held.iter().for_each(|held| warn(held.for_operator()));
         // A plugin that is held is not run, not even for this.
         let availability = match held {
             None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
@@ -220,13 +211,16 @@ impl Loader {
         let reuse = settings::reuse(policy, id, reusable, &mut warn);
         let mut bundle = Bundle::default();
         let mut problems: BTreeMap<String, Vec<ToolName>> = BTreeMap::new();
+        let mut unmet = BTreeSet::new();
         for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
-            let result_chars =
-                def.max_result_chars.map(u64::from).into_iter().chain(limits.result_chars).min();
+            let own = def.max_result_chars.map(u64::from);
+            let result_chars = own.into_iter().chain(limits.result_chars).min();
             let (args_bytes, result_bytes) = (limits.args_bytes, limits.result_bytes);
+            let how = (plugin.descriptor.wants_folders(), is_foreign(&described.entry));
             let (granted, unavailable, mut under_profiles) =
-                self.grant(id, &name, &def, held.as_ref(), plugin.descriptor.wants_folders(), &mut problems);
+                self.grant(id, &name, &def, held.as_ref(), how, &mut problems);
+            unmet.extend(unmet_of(&granted.no_profile));
             let unavailable = unavailable.or_else(|| unset.clone());
             for reason in under_profiles.values_mut().filter(|reason| reason.is_none()) {
                 reason.clone_from(&unset);
@@ -270,9 +264,10 @@ impl Loader {
         problems.iter().for_each(|(problem, tools)| warn(of_tools(tools, problem)));
         // A plugin that is held changes nobody's results either.
         if held.is_none() {
+            tell_unmet(&bundle, &unmet, &mut warn);
             self.bind_reducers(plugin, &mut bundle);
         }
-        Ok((bundle, held))
+        Ok((bundle, held.map(|held| held.for_operator())))
     }
 
     /// What a tool gets without a profile and under each, and why it is not available there. Nothing, if its plugin
@@ -282,16 +277,16 @@ impl Loader {
         id: &PluginId,
         name: &ToolName,
         def: &ToolDef,
-        held: Option<&String>,
-        wants_folders: bool,
+        held: Option<&Refusal>,
+        (wants_folders, foreign): (bool, bool),
         told: &mut BTreeMap<String, Vec<ToolName>>,
-    ) -> (GrantedUnder, Option<String>, BTreeMap<Arc<str>, Option<String>>) {
+    ) -> (GrantedUnder, Option<Refusal>, BTreeMap<Arc<str>, Option<Refusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
             let services = Arc::clone(&self.services);
             let environment = Environment::new(&grants, &services.time_and_chance);
             let (tool, profile) = (name.clone(), profile.cloned());
-            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None })
+            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None, foreign })
         };
         let mut under = |profile: Option<&Arc<str>>| {
             if let Some(held) = held {
@@ -299,7 +294,7 @@ impl Loader {
             }
             let grants = policy.grant(id, name, &def.capabilities, profile.map(AsRef::as_ref));
             let mut problems = Vec::new();
-            let opened = FileGrants::open(&grants, policy, (id, name, profile), &shared.folders, |problem| {
+            let opened = FileGrants::open(&grants, policy, id, &shared.folders, |problem| {
                 problems.push(problem);
             });
             let (files, kept) = match opened {
@@ -309,13 +304,15 @@ impl Loader {
             if let (true, Some(files)) = (wants_folders, &files) {
                 problems.extend(files.without_preopen());
             }
-            let lost = (files.is_none() && !problems.is_empty()).then(|| problems.join("; "));
+            let lost = (files.is_none() && !problems.is_empty()).then(|| {
+                Refusal::new("none of the folders that it was granted can be opened", problems.join("; "))
+            });
             let mut unavailable = grants.unavailable().or(kept).or(lost);
             for (optional, problem) in self.services.secrets.missing(&grants, policy) {
+                problems.push(problem.for_operator());
                 if !optional {
-                    unavailable = unavailable.or_else(|| Some(problem.clone()));
+                    unavailable = unavailable.or(Some(problem));
                 }
-                problems.push(problem);
             }
             for problem in problems {
                 let tools = told.entry(problem).or_default();
@@ -413,6 +410,29 @@ fn of_tools(tools: &[ToolName], problem: &str) -> String {
     };
     let noun = if tools.len() == 1 { "tool" } else { "tools" };
     format!("{noun} {}{more}: {problem}", names.join(", "))
+}
+
+/// The kinds of capability that a tool is not granted, if no interface tells it so.
+fn unmet_of(granted: &Granted) -> impl Iterator<Item = String> {
+    let missing = granted.grants.missing().filter(|_| granted.foreign);
+    missing.map(|one| one.capability.kind.as_str().to_owned())
+}
+
+/// Warns of what a component that does not know the contract imports and is not granted: once for all its tools.
+fn tell_unmet(bundle: &Bundle, unmet: &BTreeSet<String>, mut warn: impl FnMut(String)) {
+    let Some(first) = bundle.tools.first().filter(|_| !unmet.is_empty()) else { return };
+    let kinds: Vec<String> = unmet.iter().map(|kind| format!("`{kind}`")).collect();
+    warn(format!(
+        "its component imports what is not granted to all of its tools: {}; results of calls that use it say so, and \
+         `toolbay explain {}` shows what would grant it",
+        kinds.join(", "),
+        first.def.name
+    ));
+}
+
+/// Whether a tool belongs to a component that does not know the contract.
+fn is_foreign(entry: &foreign::Entry) -> bool {
+    !matches!(entry, foreign::Entry::Contract)
 }
 
 /// The limits of one tool: the policy's, and a time-out that its author wants shorter.

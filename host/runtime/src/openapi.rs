@@ -257,10 +257,9 @@ impl Sources {
 
     fn register(&self, into: &Target<'_>, section: &OpenApi, text: &Text, planned: Planned) {
         let Planned { bundle, title, operations, problems, left_out, unused } = planned;
-        let unavailable = bundle
-            .tools
-            .iter()
-            .filter_map(|entry| Some((entry.def.name.to_string(), entry.unavailable.clone()?)));
+        let unavailable = bundle.tools.iter().filter_map(|entry| {
+            Some((entry.def.name.to_string(), entry.unavailable.as_ref()?.for_operator()))
+        });
         let unavailable = unavailable.collect();
         let registered = into.registry.replace_source(&label(&section.name), bundle);
         let mut warnings: Vec<String> = text.warning.clone().into_iter().collect();

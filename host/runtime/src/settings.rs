@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Policy;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::schema::Schema;
 use toolbay_core::text::one_line;
 
@@ -22,7 +23,7 @@ pub(crate) fn check(
     policy: &Policy,
     plugin: &PluginId,
     schema: Option<&Value>,
-) -> Result<Option<String>, LoadError> {
+) -> Result<Option<Refusal>, LoadError> {
     let Some(schema) = schema else { return Ok(None) };
     let none = BTreeMap::new();
     let config = policy.config(plugin).unwrap_or(&none);
@@ -35,9 +36,8 @@ pub(crate) fn check(
         let about = schema.get("properties").and_then(|all| all.get(key)?.get("description")?.as_str());
         let about = about.map(|text| format!(" ({})", one_line(text, 200))).unwrap_or_default();
         let key = one_line(key, SHOWN);
-        format!(
-            "its setting `{key}`{about} is missing; write in the policy: [plugins.{plugin}.config] {key} = …"
-        )
+        let hint = format!("Write in the policy: [plugins.{plugin}.config] {key} = …");
+        Refusal::new(format!("its setting `{key}`{about} is missing"), hint)
     }))
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(schema: &Value, policy: &str) -> Result<Option<String>, String> {
+    fn checked(schema: &Value, policy: &str) -> Result<Option<Refusal>, String> {
         let policy = Policy::parse(&format!("version = 1\n{policy}"), Path::new("/w"), None).unwrap();
         check(&policy, &PluginId::new("p").unwrap(), Some(schema)).map_err(|error| error.to_string())
     }
@@ -133,7 +133,7 @@ mod tests {
         let schema = json!({"type": "object", "required": ["url"], "properties": {
             "url": {"type": "string", "description": "Whom to ask."},
         }});
-        let missing = checked(&schema, "").unwrap().unwrap();
+        let missing = checked(&schema, "").unwrap().unwrap().for_operator();
         assert!(
             missing.contains("`url` (Whom to ask.)") && missing.contains("[plugins.p.config] url = …"),
             "{missing}"

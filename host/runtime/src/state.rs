@@ -127,7 +127,7 @@ impl GuestState {
         if self.sealed {
             environment::seal(&mut builder);
         } else if let Some(granted) = &self.capabilities.granted {
-            granted.environment.apply(&mut builder);
+            granted.environment.apply(&mut builder, &self.capabilities);
         }
         sockets::allow(&mut builder, &self.capabilities);
         Begun { builder, stdout, stderr }

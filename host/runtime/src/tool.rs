@@ -22,6 +22,7 @@ use crate::capability::{
 };
 use crate::code::{Code, Contract, Tools};
 use crate::engine::Metering;
+use crate::error::LoadError;
 use crate::foreign::Entry;
 use crate::instance::Bounds;
 use crate::plugin::Plugin;
@@ -264,7 +265,17 @@ impl PluginTool {
             }
             code = self.plugin.code(metering) => code,
         };
-        code.map_err(|e| Failure::Host(format!("plugin `{}` {e}", self.plugin.id)))
+        code.map_err(|error| {
+            let id = &self.plugin.id;
+            match error {
+                // It may name a setting of the policy.
+                LoadError::Compile(_) => {
+                    ctx.advise(format!("plugin `{id}` {error}"));
+                    Failure::Host(format!("plugin `{id}` cannot be compiled"))
+                }
+                error => Failure::Host(format!("plugin `{id}` {error}")),
+            }
+        })
     }
 
     fn state(

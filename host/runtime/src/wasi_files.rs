@@ -14,6 +14,7 @@ use futures_util::FutureExt as _;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, LinkerInstance, Resource, ResourceTable};
 use wasmtime_wasi::filesystem::{WasiFilesystemCtx, WasiFilesystemCtxView, WasiFilesystemView};
+use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     Advice, Descriptor, DescriptorFlags, DirectoryEntryStream, ErrorCode, HostDescriptor, NewTimestamp,
     OpenFlags, PathFlags,
@@ -24,9 +25,11 @@ use self::open::Opening;
 use self::streams::{FileReader, FileWriter, Start};
 use crate::blocking::{GuestThreads, Undone};
 use crate::capability::files::Meter;
+use crate::capability::silent::Silent;
 use crate::state::GuestState;
 
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
+const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
 
 type Store<'a> = StoreContextMut<'a, GuestState>;
 type Types<'a> = LinkerInstance<'a, GuestState>;
@@ -52,6 +55,16 @@ macro_rules! on_thread {
 /// Puts the bounds before the functions of the interface.
 pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
+    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: Store<'_>, (): ()| {
+        let folders = store.data_mut().filesystem().get_directories()?;
+        // A guest without folders finds no file, and is not told why.
+        if folders.is_empty()
+            && let Some(silent) = Silent::folders(&store.data().capabilities)
+        {
+            silent.used();
+        }
+        Ok((folders,))
+    })?;
     let mut types = linker.instance(TYPES)?;
     no_links(&mut types)?;
     bound_entries(&mut types)?;
@@ -101,8 +114,15 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
                 let meter = Arc::clone(&access.meter);
+                let writes = open.contains(OpenFlags::CREATE) || flags.contains(DescriptorFlags::WRITE);
                 let work = move || Opening { at, path, open, flags }.open(&folder, &meter);
                 let opened = access.run(work).await;
+                if !matches!(opened, Ok(Ok(_)))
+                    && writes
+                    && let Some(silent) = Silent::writing(&store.data().capabilities)
+                {
+                    silent.used();
+                }
                 let table = store.data_mut().filesystem().table;
                 Ok((match opened {
                     Ok(Ok(opened)) => Ok(table.push(opened)?),

@@ -174,7 +174,10 @@ impl Called {
         let tool = &self.delivered.tool;
         match &self.delivered.result {
             Ok(output) => fail(&format!("{tool} gave no {wanted}, but the result {:?}", output.value)),
-            Err(failure) => fail(&format!("{tool} gave no {wanted}, but {}: {failure}", self.outcome())),
+            Err(failure) => {
+                let hints = self.delivered.hints.join("\n");
+                fail(&format!("{tool} gave no {wanted}, but {}: {failure}\n{hints}", self.outcome()))
+            }
         }
     }
 }

@@ -37,6 +37,7 @@ pub(crate) async fn run(
         writeln!(out)?;
     } else {
         output::result(&delivered)?;
+        output::hints(&delivered);
     }
     files.save()?;
     match &delivered.result {

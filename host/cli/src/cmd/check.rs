@@ -33,6 +33,9 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         let mut findings = lint::plugin(&info, &parts);
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
         findings.extend(lint::file(&parts, info.bytes));
+        if parts.contract().is_none() {
+            findings.extend(lint::ungranted(&host, &tools));
+        }
         if findings.iter().any(|finding| finding.starts_with(lint::ERROR)) {
             verdict = Verdict::Bad;
         }

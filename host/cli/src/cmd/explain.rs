@@ -15,7 +15,15 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verd
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
     let profile = setup::profile(args, &host.policy())?;
     let Some(explanation) = host.explain(tool, profile.as_ref()) else {
-        output::complain(&format!("there is no tool `{tool}`; see them all with `toolbay list --all`"));
+        let view = super::view(args, &host)?;
+        let said = match view.get(tool) {
+            Some(_) => {
+                show_refused(&super::log::hints_of(args, tool))?;
+                format!("the tool `{tool}` is no plugin's: no grant bounds it; see `toolbay list --json`")
+            }
+            None => format!("{}; see them all with `toolbay list --all`", view.unknown(tool).message),
+        };
+        output::complain(&said);
         return Ok(Verdict::Bad);
     };
     if json {
@@ -24,6 +32,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verd
         writeln!(out)?;
     } else {
         show(&explanation)?;
+        show_refused(&super::log::hints_of(args, tool))?;
     }
     Ok(Verdict::Good)
 }
@@ -70,6 +79,18 @@ fn show(explanation: &Explanation) -> std::io::Result<()> {
     show_limits(&mut out, &explanation.limits)?;
     writeln!(out, "\n{HEAD}bounds of all calls together{HEAD:#}")?;
     show_limits(&mut out, &explanation.host)?;
+    out.flush()
+}
+
+/// What calls of the tool were refused, from the audit: the lines for exactly those.
+fn show_refused(hints: &[String]) -> std::io::Result<()> {
+    let mut out = output::out();
+    if !hints.is_empty() {
+        writeln!(out, "\n{HEAD}what its calls were refused lately{HEAD:#}")?;
+    }
+    for hint in hints {
+        writeln!(out, "  {}", visible(hint).replace('\n', "\n    "))?;
+    }
     out.flush()
 }
 

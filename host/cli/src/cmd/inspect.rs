@@ -229,7 +229,8 @@ fn show_tool(out: &mut impl Write, entry: &Entry, decisions: &[Decision]) -> std
     }
     match &entry.unavailable {
         Some(reason) => {
-            writeln!(out, "  {WRONG}not available{WRONG:#}: {}", visible(reason).replace('\n', "\n    "))
+            let reason = visible(&reason.for_operator()).replace('\n', "\n    ");
+            writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")
         }
         None if def.capabilities.is_empty() => writeln!(out, "  {GOOD}only computes{GOOD:#}"),
         None => {

@@ -127,6 +127,36 @@ impl LiveCalls {
     }
 }
 
+/// Most hints of one tool that are kept, the last ones.
+const MAX_HINTS: usize = 5;
+
+/// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read has
+/// none.
+pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let Ok(file) = setup::audit_file(args) else { return found };
+    let mut take = |line: &str| {
+        // Most calls have none, and to read a line takes far longer than to search it.
+        if line.contains("\"hints\"")
+            && let Ok(record) = serde_json::from_str::<Value>(line)
+            && text(&record, "tool") == tool
+        {
+            for hint in
+                record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+            {
+                found.retain(|known| known != hint);
+                found.insert(0, hint.to_owned());
+            }
+            found.truncate(MAX_HINTS);
+        }
+        Ok(())
+    };
+    if Tail::new(file).read(&mut take).is_err() {
+        found.clear();
+    }
+    found
+}
+
 /// Which records are wanted.
 struct Filter<'a> {
     which: &'a LogArgs,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde_json::json;
 use toolbay::View;
+use toolbay_core::content::ToolError;
+use toolbay_core::refusal::for_operator;
 use toolbay_core::registry::Entry;
 use toolbay_core::text::one_line;
 use toolbay_core::vendor::{Definitions, Vendor, definitions};
@@ -46,7 +48,8 @@ fn chosen(view: &View, names: &[String]) -> Option<Vec<Arc<Entry>>> {
         return Some(view.definitions().cloned().collect());
     }
     let find = |name: &String| {
-        let complain = |error: toolbay_core::content::ToolError| output::complain(&error.message);
+        let complain =
+            |error: ToolError| output::complain(&for_operator(&error.message, error.hint.as_deref()));
         view.find(name).map_err(complain).ok().cloned()
     };
     // All that is wrong is told, not the first only.

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use toolbay::Host;
 use toolbay_core::registry::{Catalog, Tags, Unknown};
-use toolbay_core::search::similar;
+use toolbay_core::search::{did_you_mean, similar};
+use toolbay_core::text::one_line;
 
 use crate::args::{SetupArgs, SwitchArgs};
 use crate::setup::{self, Purpose, Tell};
 use crate::{Stop, Verdict, output};
+
+/// Longest name that an error repeats, in characters.
+const MAX_NAME: usize = 100;
 
 /// Switches tools off.
 pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<Verdict, Stop> {
@@ -88,10 +92,14 @@ fn explained(unknown: &Unknown, catalog: &Catalog) -> Refused {
         _ => catalog.tools().map(|entry| entry.def.name.as_str()).collect(),
     };
     let near = similar(&unknown.name, known);
+    let said = match unknown.what {
+        "tool" => format!("Unknown tool: {}", one_line(&unknown.name, MAX_NAME)),
+        _ => unknown.to_string(),
+    };
     if near.is_empty() {
-        return Refused(format!("{unknown}; see them with `toolbay status`"));
+        return Refused(format!("{said}; see them with `toolbay status`"));
     }
-    Refused(format!("{unknown}; did you mean `{}`?", near.join("`, `")))
+    Refused(format!("{said}{}", did_you_mean(&near)))
 }
 
 /// Names what is on or off now and was not before.

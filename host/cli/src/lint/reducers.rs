@@ -77,6 +77,6 @@ async fn run(entry: &ReducerEntry, text: &str) -> Result<Option<String>, String>
             Ok(output) => output.value,
             Err(error) => error.message,
         })),
-        Err(fault) => Err(fault.to_string()),
+        Err(fault) => Err(fault.for_operator()),
     }
 }

@@ -26,7 +26,7 @@ fn registry() -> Registry {
     let mut hidden = about(plugin_tool("p", "secret"), "Compress in secret.");
     hidden.flags.hidden = true;
     let mut unavailable = about(plugin_tool("p", "tar"), "Compress a tape.");
-    unavailable.unavailable = Some("no grant".to_owned());
+    unavailable.unavailable = Some("no grant".into());
     let mut always = about(native_tool("clock"), "Tell the time.");
     always.flags.always_include = true;
     let listed = about(plugin_tool("p", "read_file"), "Read a file from disk. Supports much.");
@@ -302,7 +302,7 @@ proptest! {
             let mut entry = plugin_tool("p", &format!("t{n}"));
             (entry.flags.hidden, entry.flags.deferred) = (*hidden, *deferred);
             entry.flags.always_include = *always;
-            entry.unavailable = unavailable.then(|| "not now".to_owned());
+            entry.unavailable = unavailable.then(|| "not now".into());
             entry
         });
         registry.register(entries.collect::<Vec<_>>()).unwrap();

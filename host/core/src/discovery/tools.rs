@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Hit, search, similar};
+use super::{Hit, search};
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke, Target};
@@ -222,17 +222,16 @@ fn named(view: &View, name: &str) -> Result<Arc<Entry>, ToolError> {
             let mut meant = view.discoverable().filter(|entry| same_name(entry.def.name.as_str(), name));
             match (meant.next(), meant.next()) {
                 (Some(entry), None) => Ok(Arc::clone(entry)),
-                _ => Err(suggest(error, &similar(view, name))),
+                _ => Err(suggest(error)),
             }
         }
     }
 }
 
-fn suggest(mut error: ToolError, names: &[String]) -> ToolError {
-    if names.is_empty() {
+/// Adds the way to find tools where no name is like the one that was asked for.
+fn suggest(mut error: ToolError) -> ToolError {
+    if !error.message.ends_with('?') {
         error.message.push_str(". Find tools with `tool_search`.");
-    } else {
-        error.message.push_str(&format!(". Did you mean: {}?", names.join(", ")));
     }
     error.about("/name")
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::{BoxFuture, Failure};
 use crate::call::ToolCall;
 use crate::content::ToolOutput;
+use crate::refusal::Refusal;
 
 /// How deep calls may lie in one another below the one that a model makes.
 pub const MAX_DEPTH: usize = 2;
@@ -16,10 +17,10 @@ pub const MAX_CHARS: usize = 1 << 20;
 /// Which tools a tool was granted to call.
 pub trait MayCall: fmt::Debug + Send + Sync {
     /// Whether it may call this one.
-    ///
-    /// # Errors
-    /// It may not; names the line of the policy that would allow it.
-    fn may_call(&self, tool: &str) -> Result<(), String>;
+    fn may_call(&self, tool: &str) -> bool;
+
+    /// Why it may not call this one; the hint names the line of the policy that would allow it.
+    fn refusal(&self, tool: &str) -> Refusal;
 }
 
 /// A tool that may be called.

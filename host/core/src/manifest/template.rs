@@ -20,11 +20,16 @@ use serde_json::{Map, Value};
 
 use super::{Argument, Run, may_be_left_out};
 use crate::content::{ErrorCode, ToolError};
+use crate::wildcard::text_matches;
 
 /// Most parts of a command line in the file, and most arguments that one becomes.
 const MAX_ARGUMENTS: usize = 4096;
 /// Longest command line and environment together, in bytes: what Linux gives a program by default.
 const MAX_COMMAND_LINE: usize = 2 << 20;
+/// Most patterns of lines that mean failure: each is compared with each line.
+const MAX_PATTERNS: usize = 16;
+/// Longest of them, in bytes.
+const MAX_PATTERN: usize = 200;
 /// Longest input, in bytes: a few times the longest arguments.
 const MAX_STDIN: usize = 16 << 20;
 
@@ -35,6 +40,8 @@ pub struct Template {
     stdin: Option<Text>,
     env: BTreeMap<String, Text>,
     success: Vec<i32>,
+    #[serde(default)]
+    failure_stderr: Vec<String>,
     /// What stands for an argument that is not given.
     defaults: Map<String, Value>,
     /// Whether what it prints is JSON.
@@ -109,7 +116,15 @@ impl Template {
         let defaults =
             given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
         let stdin = run.stdin.as_deref().map(text).transpose()?;
-        Ok(Self { parts, stdin, env, success, defaults: defaults.collect(), prints_json })
+        let failure_stderr = run.failure_stderr.clone();
+        if failure_stderr.len() > MAX_PATTERNS
+            || failure_stderr.iter().any(|one| one.is_empty() || one.len() > MAX_PATTERN)
+        {
+            return Err(format!(
+                "`failure_stderr` has at most {MAX_PATTERNS} patterns, each of 1 to {MAX_PATTERN} bytes"
+            ));
+        }
+        Ok(Self { parts, stdin, env, success, failure_stderr, defaults: defaults.collect(), prints_json })
     }
 
     /// Whether what it prints is to be JSON: its author gave a schema of it.
@@ -122,6 +137,14 @@ impl Template {
     #[must_use]
     pub fn is_success(&self, status: i32) -> bool {
         self.success.contains(&status)
+    }
+
+    /// The first line of stderr that means failure. WASI 0.2 carries two exit statuses, so a program for which 1 is no
+    /// failure tells its errors from its answers only there.
+    #[must_use]
+    pub fn failure<'t>(&self, stderr: &'t str) -> Option<&'t str> {
+        let matches = |line: &str| self.failure_stderr.iter().any(|pattern| text_matches(pattern, line));
+        stderr.lines().find(|line| matches(line.trim_end()))
     }
 
     /// Fills in the arguments of a call.
@@ -415,6 +438,24 @@ mod tests {
         }
         let exact = json!({"paths": vec!["a"; MAX_ARGUMENTS]});
         assert_eq!(filled(r#"{ args = ["{paths}"] }"#, &exact).len(), MAX_ARGUMENTS);
+    }
+
+    #[test]
+    fn a_line_of_stderr_means_failure_where_the_file_says_so() {
+        let grep = template("{ success = [0, 1], failure_stderr = [\"grep: *\", \"*No such file*\"] }");
+        for (stderr, failure) in [
+            ("", None),
+            ("3 files searched\n", None),
+            ("3 files searched\ngrep: x: Permission denied\r\n", Some("grep: x: Permission denied")),
+            (
+                "open x: No such file or directory (os error 44)",
+                Some("open x: No such file or directory (os error 44)"),
+            ),
+            (" grep: no", None),
+        ] {
+            assert_eq!(grep.failure(stderr), failure, "{stderr}");
+        }
+        assert_eq!(template("{}").failure("error: no"), None);
     }
 
     #[test]

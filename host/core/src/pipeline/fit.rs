@@ -48,7 +48,7 @@ struct Store<'a> {
 impl Store<'_> {
     /// Whether the caller may call `read_output`: otherwise it is not told of it.
     fn readable(&self) -> bool {
-        self.view.find(read_output::NAME).is_ok()
+        self.view.get_callable(read_output::NAME).is_some()
     }
 }
 
@@ -67,7 +67,8 @@ impl<'a> Outgoing<'a> {
         let others = way.source.as_deref().filter(|_| rules.is_some_and(|rules| rules.untrusted));
         let mark = others.map(|source| Mark::new(&source.label(), tool));
         // Where the tool did not speak, the host does.
-        let host = Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false };
+        let host =
+            Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
         Self {
             budget,
             rules: rules.unwrap_or(host),

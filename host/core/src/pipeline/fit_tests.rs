@@ -128,7 +128,8 @@ fn ok(text: impl Into<String>) -> Result<ToolOutput, Failure> {
     Ok(ToolOutput::text(text))
 }
 
-const UNTRUSTED: Delivery = Delivery { untrusted: Some(true), truncate: None, strip_blobs: None };
+const UNTRUSTED: Delivery =
+    Delivery { untrusted: Some(true), truncate: None, strip_blobs: None, policy_hints: None };
 
 #[tokio::test]
 async fn what_is_cut_can_be_read_again_by_its_session_only() {
@@ -397,7 +398,7 @@ proptest! {
         reduced in proptest::option::of("(?s).{0,100}"),
     ) {
         let truncate = tail.then_some(Truncation::HeadTail);
-        let delivery = Delivery { untrusted: Some(untrusted), truncate, strip_blobs: Some(strip) };
+        let delivery = Delivery { untrusted: Some(untrusted), truncate, strip_blobs: Some(strip), policy_hints: None };
         let content = vec![ContentBlock { body: BlockBody::Text(block.clone()), annotations: None }];
         let reducers = reduced.map(|text| {
             let output = ToolOutput { content: content.clone(), ..ToolOutput::text(text) };

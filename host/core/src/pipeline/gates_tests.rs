@@ -59,7 +59,7 @@ fn closed_from(from: usize) -> (Stage, Arc<Session>, &'static str, &'static str)
     let gates =
         Gates { permissions: Permissions::new(vec![], fallback), session: limits, ..Gates::default() };
     let mut stage = stage(gates, |entry| {
-        entry.unavailable = closed(9).then(|| "no grant".to_owned());
+        entry.unavailable = closed(9).then(|| "no grant".into());
         entry.args_bytes = if closed(10) { 3 } else { 1000 };
     });
     if closed(5) {
@@ -191,7 +191,12 @@ async fn whatever_is_no_yes_is_a_no() {
         let mut events = stage.pipeline.events().stream();
         let delivered = stage.call(&session(), "{}").await;
         let told = text(&delivered);
-        assert!(told.contains(&format!("says `ask` (it writes), and {why}; to allow it")), "{told}");
+        assert!(
+            told.contains(&format!(
+                "says `ask` (it writes), and {why}: not permitted; the operator can allow it"
+            )),
+            "{told}"
+        );
         assert_eq!((outcome(&delivered.result), stage.ran()), ("not_available", 0));
         let decision = stage.audit.take().pop().unwrap().permission.unwrap();
         assert_eq!((decision.action, decision.allowed, decision.by), (Action::Ask, false, by));

@@ -34,6 +34,7 @@ pub(super) struct Outer {
 #[derive(Debug)]
 struct Maker {
     id: Arc<str>,
+    tool: Arc<str>,
     may: Arc<dyn MayCall>,
     /// Whether a call answered with what others wrote.
     heard_others: AtomicBool,
@@ -50,8 +51,12 @@ impl Outer {
 
     /// Refuses what was not granted, before anything is told of the tool.
     pub(super) fn permit(&self, tool: &str) -> Result<(), ToolError> {
-        let refused = |why| ToolError::new(ErrorCode::NotAvailable, why).about("denied");
-        self.maker.may.may_call(tool).map_err(refused)
+        if self.maker.may.may_call(tool) {
+            return Ok(());
+        }
+        let refusal = self.maker.may.refusal(tool);
+        let text = refusal.for_model(&self.maker.tool);
+        Err(ToolError::new(ErrorCode::NotAvailable, text).about("denied").with_hint(refusal.hint))
     }
 
     /// Notes that what it is told others wrote.
@@ -80,10 +85,11 @@ impl Onto {
     }
 
     /// The way to the calls.
-    pub(super) fn way(&self, batch: Batch<'_>, ctx: &CallContext) -> WayOn {
+    pub(super) fn way(&self, batch: Batch<'_>, ctx: &Arc<CallContext>) -> WayOn {
         let above = batch.outer.map(|outer| &outer.maker);
         let make = || Maker {
             id: Arc::clone(&ctx.call_id),
+            tool: Arc::clone(&ctx.tool),
             may: Arc::clone(&self.may),
             heard_others: AtomicBool::new(false),
             depth: above.map_or(0, |maker| maker.depth + 1),
@@ -92,6 +98,7 @@ impl Onto {
         let maker = Arc::clone(self.maker.get_or_init(|| Arc::new(make())));
         Arc::new(Below {
             maker,
+            ctx: Arc::clone(ctx),
             pipeline: batch.pipeline.clone(),
             view: batch.view.clone(),
             turn: Arc::clone(batch.turn),
@@ -105,6 +112,8 @@ impl Onto {
 #[derive(Debug)]
 struct Below {
     maker: Arc<Maker>,
+    /// The call that makes the others.
+    ctx: Arc<CallContext>,
     pipeline: Pipeline,
     view: View,
     turn: Arc<TurnContext>,
@@ -123,7 +132,7 @@ impl Onward for Below {
     }
 
     fn tools(&self) -> Vec<Callable> {
-        let granted = |entry: &&Arc<Entry>| self.maker.may.may_call(entry.def.name.as_str()).is_ok();
+        let granted = |entry: &&Arc<Entry>| self.maker.may.may_call(entry.def.name.as_str());
         self.view.discoverable().filter(granted).map(|entry| callable(entry)).collect()
     }
 
@@ -161,7 +170,9 @@ impl Onward for Below {
             }
             drop(answers);
             while let Some((index, delivered)) = taken.recv().await {
-                let Delivered { result, cut_from_chars, .. } = delivered;
+                let Delivered { result, cut_from_chars, hints, .. } = delivered;
+                // The program gets the model's text; the operator hears of it from the call that made this one.
+                hints.into_iter().for_each(|hint| self.ctx.advise(hint));
                 take(index, Answered { result, cut: cut_from_chars.is_some() });
             }
         })

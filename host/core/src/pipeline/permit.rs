@@ -18,6 +18,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::invoke::Failure;
 use crate::permission::{Action, Answer, Approver, Decision, Permissions, Question, Verdict};
 use crate::quantity;
+use crate::refusal;
 use crate::session::Approval;
 use crate::tool::ToolDef;
 use crate::view::Held;
@@ -205,8 +206,12 @@ fn denied(batch: Batch<'_>, ctx: &CallContext, ruling: &Ruling<'_>, no: Option<&
     let event = Event::PermissionDenied { tool, call_id, reason: Some(because.clone()) };
     batch.pipeline.events.tell(event);
     let name = ruling.tool.name.as_str();
-    let text = format!("Tool {name} is denied by permission policy: {because}; {}", ruling.to_allow());
-    ToolError::new(ErrorCode::NotAvailable, text).about("permission").into()
+    let text =
+        format!("Tool {name} is denied by permission policy: {because}: {}", refusal::not_permitted(name));
+    ToolError::new(ErrorCode::NotAvailable, text)
+        .about("permission")
+        .with_hint(Some(ruling.to_allow()))
+        .into()
 }
 
 impl Ruling<'_> {
@@ -234,13 +239,13 @@ impl Ruling<'_> {
         let name = self.tool.name.as_str();
         if let Some((0, rule)) = self.verdict.rule {
             let place = rule.reason.as_deref().unwrap_or("`permission` of its section");
-            return format!("to allow it without asking, take {place} out of the policy");
+            return format!("To allow it without asking, take {place} out of the policy.");
         }
         let table =
             self.profile.map_or_else(|| "rule".to_owned(), |profile| format!("profile.{profile}.rule"));
         let place = self.verdict.rule.map(|(place, _)| format!(" before rule {place}")).unwrap_or_default();
         format!(
-            "to allow it without asking, write in the policy{place}: [[{table}]] tool = \"{name}\" action = \"allow\""
+            "To allow it without asking, write in the policy{place}:\n[[{table}]]\ntool = \"{name}\"\naction = \"allow\""
         )
     }
 }

@@ -101,6 +101,7 @@ impl<'a> Open<'a> {
             limit,
             uses: began.map_or_else(Vec::new, |ctx| ctx.uses()),
             uses_not_kept: began.map_or(0, |ctx| ctx.uses_not_kept()),
+            hints: way.hints.clone(),
             usage: way.usage.or_else(|| began.map(|ctx| ctx.spent())).unwrap_or_default(),
             cost_usd: way.cost_usd,
             duration_us,

@@ -7,6 +7,7 @@ use super::Batch;
 use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use super::inner::Onto;
+use super::refused;
 use super::results::Reserved;
 use crate::audit::StartId;
 use crate::budget;
@@ -22,7 +23,7 @@ use crate::redact::Redactor;
 use crate::spool::Spooled;
 use crate::tool::ToolSource;
 use crate::untrusted::Mark;
-use crate::view::{self, Held};
+use crate::view::Held;
 
 /// What is known of a call while it is under way.
 #[derive(Default)]
@@ -63,6 +64,10 @@ pub(super) struct Way {
     pub(super) onto: Option<Onto>,
     /// The memory that its result holds.
     pub(super) memory: Option<Reserved>,
+    /// What the operator is told of its refusals.
+    pub(super) hints: Vec<String>,
+    /// Whether models are told, too.
+    pub(super) policy_hints: bool,
 }
 
 impl Way {
@@ -102,7 +107,11 @@ impl Way {
         ctx.ends = batch.outer.map(|outer| outer.ends);
         let ctx = Arc::new(ctx);
         self.call = Some(Arc::clone(&ctx));
-        let result = self.produce(batch, held, args, &ctx).await;
+        let delivery = entry.map_or(self.delivery, |entry| entry.delivery.or(self.delivery));
+        self.policy_hints = delivery.policy_hints.unwrap_or(false);
+        let mut result = self.produce(batch, held, args, &ctx).await;
+        self.hints = refused::hints(&result, &ctx);
+        refused::point(&mut result, &ctx.tool);
         if let Some(outer) = batch.outer
             && self.rules.is_some_and(|rules| rules.untrusted)
         {
@@ -115,6 +124,7 @@ impl Way {
         if unreduced_after_all {
             self.reducer = Some("kept");
         }
+        refused::append(&mut result, &ctx);
         self.settle(&mut result);
         result
     }
@@ -134,7 +144,7 @@ impl Way {
         // Granted to the tool that calls it, if it was a tool.
         batch.outer.map_or(Ok(()), |outer| outer.permit(&ctx.tool))?;
         // Known, not excluded, permitted by the filter and the profile, available.
-        let held = held.ok_or_else(|| view::unknown(&ctx.tool))?;
+        let held = held.ok_or_else(|| batch.view.unknown(&ctx.tool))?;
         let entry = held.admitted()?;
         // Small enough, JSON; not the same too often; as the schema says.
         let read = self.read(entry, args)?;

@@ -4,24 +4,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
 use super::{Key, Policy, Rules};
-use crate::attachment::AttachmentRule;
 use crate::capability::{Capability, CapabilityKind};
-use crate::environment::EnvRule;
-use crate::invoke_rule::InvokeRule;
-use crate::kv::Scope;
 use crate::limits::Limits;
 use crate::limits::table;
 pub use crate::limits::table::LimitRow;
 use crate::name::{PluginId, ToolName};
-use crate::net::NetRule;
-use crate::program::ProgramRule;
-use crate::reach::Reach;
 use crate::rule::{self, Rule};
-use crate::secret::SecretRule;
 
 /// A line that an operator could add to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,19 +62,21 @@ impl Key {
 macro_rules! by_kind {
     ($key:expr, $call:ident($($argument:expr),*), switch: $switch:expr) => {
         match $key {
-            Key::FsRead | Key::FsWrite => $call::<Reach>($($argument),*),
-            Key::Net => $call::<NetRule>($($argument),*),
-            Key::NetPrivate => $call::<IpNet>($($argument),*),
-            Key::Process => $call::<ProgramRule>($($argument),*),
-            Key::Secrets => $call::<SecretRule>($($argument),*),
-            Key::Kv => $call::<Scope>($($argument),*),
-            Key::Env => $call::<EnvRule>($($argument),*),
-            Key::Attachments => $call::<AttachmentRule>($($argument),*),
-            Key::Invoke => $call::<InvokeRule>($($argument),*),
+            Key::FsRead | Key::FsWrite => $call::<$crate::reach::Reach>($($argument),*),
+            Key::Net => $call::<$crate::net::NetRule>($($argument),*),
+            Key::NetPrivate => $call::<::ipnet::IpNet>($($argument),*),
+            Key::Process => $call::<$crate::program::ProgramRule>($($argument),*),
+            Key::Secrets => $call::<$crate::secret::SecretRule>($($argument),*),
+            Key::Kv => $call::<$crate::kv::Scope>($($argument),*),
+            Key::Env => $call::<$crate::environment::EnvRule>($($argument),*),
+            Key::Attachments => $call::<$crate::attachment::AttachmentRule>($($argument),*),
+            Key::Invoke => $call::<$crate::invoke_rule::InvokeRule>($($argument),*),
             Key::Clock | Key::Random => $switch,
         }
     };
 }
+
+pub(super) use by_kind;
 
 /// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that can not be read, or
 /// of a list that is not known, lies only in one that is written the same.

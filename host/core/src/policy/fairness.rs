@@ -60,9 +60,6 @@ mod tests {
         assert_eq!(warned("[host]\nparallel_calls = 1\n"), [], "nothing to share");
         assert_eq!(warned("[host]\nparallel_calls = 32\n"), []);
         assert_eq!(warned("[limits]\nconcurrency = 33\n[plugins.a.limits]\nmemory = \"1MiB\""), [4]);
-        assert_eq!(
-            warned("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"),
-            [4]
-        );
+        assert_eq!(warned("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"), [4]);
     }
 }

@@ -2,7 +2,8 @@
 
 use ipnet::IpNet;
 
-use super::{Key, Policy, Rules};
+use super::openapi::OpenApi;
+use super::{Key, Policy, Rules, Use};
 use crate::attachment::AttachmentRule;
 use crate::capability::{Capability, CapabilityKind};
 use crate::environment::EnvRule;
@@ -12,6 +13,7 @@ use crate::name::{PluginId, ToolName};
 use crate::net::NetRule;
 use crate::program::ProgramRule;
 use crate::reach::{self, Reach};
+use crate::refusal::Refusal;
 use crate::rule::{self, Rule, meet_all};
 use crate::secret::SecretRule;
 
@@ -72,15 +74,12 @@ impl Grants {
 
     /// Why the tool can not run at all: a capability that is not optional is missing.
     #[must_use]
-    pub fn unavailable(&self) -> Option<String> {
+    pub fn unavailable(&self) -> Option<Refusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
         let Capability { kind, target, .. } = &missing.capability;
-        let hint = missing.hint.as_deref().unwrap_or_default();
-        Some(format!(
-            "it needs `{}` of `{}`, which is not granted. {hint}",
-            kind.as_str(),
-            reach::shown(target)
-        ))
+        let text =
+            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), reach::shown(target));
+        Some(Refusal { text, hint: missing.hint.clone() })
     }
 }
 
@@ -92,6 +91,8 @@ pub(super) struct Levels<'a> {
     of_plugin: Option<&'a Rules>,
     of_tool: Option<&'a Rules>,
     profile: Option<(&'a str, &'a Rules)>,
+    /// The service it belongs to, if that is no plugin.
+    service: Option<&'a OpenApi>,
 }
 
 impl Policy {
@@ -112,6 +113,7 @@ impl Policy {
             of_plugin: self.rules(plugin),
             of_tool: self.narrower(plugin, tool),
             profile: None,
+            service: None,
         };
         levels.grant(declared, profile)
     }
@@ -140,11 +142,12 @@ impl<'a> Levels<'a> {
     /// Those of a tool of a service, whose section says all that it may.
     pub(super) fn of_section(
         policy: &'a Policy,
-        plugin: &'a PluginId,
+        service: &'a OpenApi,
         tool: &'a ToolName,
         rules: &'a Rules,
     ) -> Self {
-        Self { policy, plugin, tool, of_plugin: Some(rules), of_tool: None, profile: None }
+        let (plugin, of_plugin, service) = (&service.name, Some(rules), Some(service));
+        Self { policy, plugin, tool, of_plugin, of_tool: None, profile: None, service }
     }
 
     /// What the declarations come to under a profile. One that is not in the policy grants nothing.
@@ -190,8 +193,8 @@ impl Levels<'_> {
             CapabilityKind::Attachments => {
                 self.cut(wish, Key::Attachments, |r| r.attachments.as_deref(), &mut grants.attachments)
             }
-            CapabilityKind::Clock => self.switch(Key::Clock, |r| r.clock, &mut grants.clock),
-            CapabilityKind::Random => self.switch(Key::Random, |r| r.random, &mut grants.random),
+            CapabilityKind::Clock => self.switch(wish, Key::Clock, |r| r.clock, &mut grants.clock),
+            CapabilityKind::Random => self.switch(wish, Key::Random, |r| r.random, &mut grants.random),
             CapabilityKind::Invoke => {
                 self.cut(wish, Key::Invoke, |r| r.invoke.as_deref(), &mut grants.invoke)
             }
@@ -225,8 +228,12 @@ impl Levels<'_> {
             found = meet_all(&found, narrow);
         }
         if found.is_empty() {
-            let wish = wanted.first().map_or_else(String::new, |wanted| wanted.ask_for(workspace));
-            return Err(if before.is_empty() { self.hint(key, &wish) } else { self.beyond_profile(key) });
+            let line = wanted.first().map_or_else(String::new, |wanted| wanted.ask_for(workspace));
+            return Err(if before.is_empty() {
+                self.hint(wish, key, &line)
+            } else {
+                self.beyond_profile(key)
+            });
         }
         let shown = R::show_list(&found, workspace);
         if join(granted, found) { Ok(shown) } else { Err(too_many(key)) }
@@ -234,12 +241,13 @@ impl Levels<'_> {
 
     fn switch(
         &self,
+        wish: &Capability,
         key: Key,
         switch: impl Fn(&Rules) -> Option<bool>,
         granted: &mut bool,
     ) -> Result<Vec<String>, String> {
         if self.of_plugin.and_then(&switch) != Some(true) || self.of_tool.and_then(&switch) == Some(false) {
-            return Err(self.hint(key, "true"));
+            return Err(self.hint(wish, key, "true"));
         }
         if self.profile.and_then(|(_, rules)| switch(rules)) == Some(false) {
             return Err(self.beyond_profile(key));
@@ -258,9 +266,16 @@ impl Levels<'_> {
         found
     }
 
-    fn hint(&self, key: Key, wish: &str) -> String {
-        let lines = self.policy.lines((self.plugin, self.tool), None, key, wish);
-        format!("To allow it, write in the policy:\n{lines}")
+    /// What would grant a declared wish, as far as an operator is asked for it: `line` is that.
+    fn hint(&self, wish: &Capability, key: Key, line: &str) -> String {
+        let advice = match self.service {
+            Some(service) => self.policy.advise_openapi(service, None, key, line),
+            None => {
+                let of = Use { plugin: self.plugin, tool: self.tool, profile: None, key, wish: line };
+                self.policy.advise(of, std::iter::once(wish))
+            }
+        };
+        advice.hint()
     }
 
     fn beyond_profile(&self, key: Key) -> String {

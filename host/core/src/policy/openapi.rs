@@ -19,7 +19,7 @@ use url::Url;
 
 use super::grant::Levels;
 use super::problem::{Problem, within};
-use super::{Grants, Key, Policy, Rules};
+use super::{Grants, Policy, Rules};
 use crate::attachment::{Access, AttachmentRule};
 use crate::capability::Capability;
 use crate::delivery::Delivery;
@@ -28,7 +28,6 @@ use crate::limits::{self, Limits, LimitsPatch};
 use crate::name::{PluginId, SEAM, ToolName};
 use crate::net::NetRule;
 use crate::permission::{self, Action};
-use crate::rule::Rule;
 use crate::secret;
 use crate::text::one_line;
 
@@ -309,22 +308,7 @@ impl Policy {
             ),
             ..Rules::default()
         };
-        Levels::of_section(self, &service.name, tool, &rules).grant(declared, profile)
-    }
-
-    /// The lines that would let requests of a service go where they may not.
-    #[must_use]
-    pub fn openapi_lines(&self, service: &OpenApi, key: Key, wish: &str) -> String {
-        let list = match key {
-            Key::NetPrivate => Rule::show_list(&service.net_private, &self.workspace),
-            _ => Rule::show_list(&service.net, &self.workspace),
-        };
-        let all: Vec<String> = list
-            .into_iter()
-            .chain([wish.to_owned()])
-            .map(|line| serde_json::Value::from(line).to_string())
-            .collect();
-        format!("[openapi.{}] {} = [{}]", service.name, key.name(), all.join(", "))
+        Levels::of_section(self, service, tool, &rules).grant(declared, profile)
     }
 
     /// What sections of single tools say of permission.

@@ -5,6 +5,8 @@ use super::written::{MAX_HEADERS, MAX_SECTIONS};
 use super::*;
 use crate::capability::CapabilityKind;
 use crate::limits::Limit;
+use crate::policy::{Advice, Key};
+use crate::rule::Rule as _;
 
 const PIN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -112,22 +114,19 @@ fn a_profile_narrows_what_a_service_reaches() {
         (wish("net", "GET https://api.example.com/pets"), wish("net", "POST https://api.example.com/pets"));
     assert_eq!(of(std::slice::from_ref(&post), None).unavailable(), None);
     assert_eq!(of(&[get], Some("reader")).unavailable(), None);
-    let why = of(&[post], Some("reader")).unavailable().unwrap();
+    let why = of(&[post], Some("reader")).unavailable().unwrap().for_operator();
     assert!(why.contains("[profile.reader]"), "{why}");
     let key = wish("secret", "KEY");
     assert_eq!(of(std::slice::from_ref(&key), None).secrets.len(), 1);
     assert!(of(&[key], Some("reader")).unavailable().is_some());
     let elsewhere = wish("net", "GET https://other.example.com");
     assert!(of(&[elsewhere], None).unavailable().is_some());
-    let lines = policy.openapi_lines(pets, Key::Net, "GET https://cdn.example.com");
-    assert_eq!(
-        lines,
-        "[openapi.pets] net = [\"GET https://files.example.com\", \"GET https://cdn.example.com\"]"
-    );
-    assert_eq!(
-        policy.openapi_lines(pets, Key::NetPrivate, "127.0.0.1/32"),
-        "[openapi.pets] net_private = [\"10.0.0.0/8\", \"127.0.0.1/32\"]"
-    );
+    let hint = |key, wish| policy.advise_openapi(pets, None, key, wish).hint();
+    let lines = "[openapi.pets]\nnet = [\"GET https://files.example.com\", \"GET https://cdn.example.com\"]";
+    assert!(hint(Key::Net, "GET https://cdn.example.com").ends_with(lines));
+    let lines = "[openapi.pets]\nnet_private = [\"10.0.0.0/8\", \"127.0.0.1/32\"]";
+    assert!(hint(Key::NetPrivate, "127.0.0.1/32").ends_with(lines));
+    assert_eq!(policy.advise_openapi(pets, None, Key::NetPrivate, "10.1.0.0/16"), Advice::Granted);
 }
 
 #[test]

@@ -85,7 +85,8 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
     let text = policy
         .grant(&id("notes"), &tool("read"), &[wish("fs-read", "$workspace/notes/**")], None)
         .unavailable()
-        .unwrap();
+        .unwrap()
+        .for_operator();
     assert!(text.contains("[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]"), "{text}");
     // and they do allow it
     let fixed = format!("{FILE}\n[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]");
@@ -100,11 +101,12 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
         policy.grant(&id("files"), &tool("write_file"), &[wish("fs-write", "$workspace/out/else")], None);
     let lines =
         "[plugins.files.tools.write_file]\nfs_write = [\"$workspace/out/tmp\", \"$workspace/out/else\"]";
-    assert!(narrowed.unavailable().unwrap().contains(lines), "{narrowed:?}");
+    assert!(narrowed.unavailable().unwrap().for_operator().contains(lines), "{narrowed:?}");
     let more = policy
         .grant(&id("files"), &tool("read_file"), &[wish("fs-read", "/etc")], None)
         .unavailable()
-        .unwrap();
+        .unwrap()
+        .for_operator();
     let lines = "[plugins.files.grant]\nfs_read = [\"$workspace\", \"/srv/data\", \"/etc\"]";
     assert!(more.contains(lines), "what stands there is kept: {more}");
 }

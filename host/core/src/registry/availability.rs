@@ -17,6 +17,7 @@ use super::entry::{Bundle, Entry};
 use super::settings::reason;
 use crate::event::Event;
 use crate::invoke::BoxFuture;
+use crate::refusal::Refusal;
 
 /// How long an answer holds.
 pub const ANSWER_AGE: Duration = Duration::from_secs(30);
@@ -29,10 +30,10 @@ const PANICKED: &str = "its check panicked";
 /// The port through which a tool is asked whether it is available.
 pub trait Check: Send + Sync + std::fmt::Debug {
     /// `Err` with the reason if it is not. May panic or hang: that counts as a no.
-    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
+    fn check(&self) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// The answer, where there is no waiting for it: tools that can give one are asked when they come in.
-    fn at_once(&self) -> Option<Result<(), String>> {
+    fn at_once(&self) -> Option<Result<(), Refusal>> {
         None
     }
 }
@@ -47,12 +48,12 @@ impl<F> std::fmt::Debug for CheckFn<F> {
 }
 
 impl<F: Fn() -> Result<(), String> + Send + Sync> Check for CheckFn<F> {
-    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { (self.0)() })
+    fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async { Ok((self.0)()?) })
     }
 
-    fn at_once(&self) -> Option<Result<(), String>> {
-        Some((self.0)())
+    fn at_once(&self) -> Option<Result<(), Refusal>> {
+        Some((self.0)().map_err(Refusal::from))
     }
 }
 
@@ -60,13 +61,14 @@ impl<F: Fn() -> Result<(), String> + Send + Sync> Check for CheckFn<F> {
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// `None`: it is available.
-    pub(super) reason: Option<Arc<str>>,
+    pub(super) reason: Option<Arc<Refusal>>,
     at: Instant,
 }
 
 impl Answer {
-    fn new(said: Result<(), String>) -> Self {
-        Self { reason: said.err().map(|text| reason(&text)), at: Instant::now() }
+    fn new(said: Result<(), Refusal>) -> Self {
+        let short = |said: Refusal| Arc::new(Refusal { text: reason(&said.text).to_string(), ..said });
+        Self { reason: said.err().map(short), at: Instant::now() }
     }
 }
 
@@ -121,7 +123,7 @@ impl Entry {
         let (Some(check), None) = (&self.check, &self.derived.answer) else { return };
         let said = catch_unwind(AssertUnwindSafe(|| check.at_once())).unwrap_or_else(|_| {
             tracing::error!(tool = %self.def.name, "its check panicked");
-            Some(Err(PANICKED.to_owned()))
+            Some(Err(PANICKED.into()))
         });
         self.derived.answer = said.map(Answer::new);
     }
@@ -140,9 +142,9 @@ async fn ask(entry: &Entry, until: Instant) -> Option<Answer> {
         Ok(Ok(said)) => said,
         Ok(Err(_)) => {
             tracing::error!(tool = %entry.def.name, "its check panicked");
-            Err(PANICKED.to_owned())
+            Err(PANICKED.into())
         }
-        Err(_) => Err("it did not say in time whether it is available".to_owned()),
+        Err(_) => Err("it did not say in time whether it is available".into()),
     };
     Some(Answer::new(said))
 }
@@ -216,7 +218,7 @@ impl Draft {
             // That they said so again is no change that anybody wants to hear of.
             self.kept = true;
         } else {
-            let reason = answer.reason.as_ref().map(ToString::to_string);
+            let reason = answer.reason.as_ref().map(|refusal| refusal.for_operator());
             self.events.push(Event::Availability { tool: asked.def.name.as_str().into(), reason });
             self.changed = true;
         }
@@ -239,14 +241,14 @@ mod tests {
     struct Scripted(Mutex<&'static str>);
 
     impl Check for Scripted {
-        fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
             Box::pin(async {
                 let text = *self.0.lock().unwrap();
                 match text {
                     "" => Ok(()),
                     "panic" => panic!("the check panicked"),
                     "hang" => std::future::pending().await,
-                    reason => Err(reason.to_owned()),
+                    reason => Err(reason.into()),
                 }
             })
         }

@@ -17,6 +17,7 @@ use crate::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::offer::Offers;
 use crate::reason;
 use crate::reduce::Reduce;
+use crate::refusal::Refusal;
 use crate::registry::availability::{Answer, Check};
 use crate::registry::settings::Metadata;
 use crate::schema::Schema;
@@ -61,9 +62,9 @@ pub struct Entry {
     /// Why it is switched off, if it is.
     pub disabled: Option<Arc<str>>,
     /// Why it can not run here and now: a missing grant, for instance.
-    pub unavailable: Option<String>,
+    pub unavailable: Option<Refusal>,
     /// The same under each profile of the policy; `None`: profiles make no difference, since it is native code.
-    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<String>>>>,
+    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<Refusal>>>>,
     /// Most bytes of arguments.
     pub args_bytes: u64,
     /// Longest `value`, in characters: the operator's and the author's bounds together.
@@ -288,18 +289,18 @@ impl Entry {
 
     /// Why it can not run here and now under a profile. What the policy does not know grants nothing.
     #[must_use]
-    pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, str>> {
+    pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, Refusal>> {
         let (Some(profile), Some(known)) = (profile, &self.under_profiles) else {
-            return self.unavailable.as_deref().or(self.answered()).map(Cow::Borrowed);
+            return self.unavailable.as_ref().or(self.answered()).map(Cow::Borrowed);
         };
         match known.get(profile) {
-            Some(reason) => reason.as_deref().or(self.answered()).map(Cow::Borrowed),
-            None => Some(Cow::Owned(format!("the policy has no profile `{profile}`"))),
+            Some(reason) => reason.as_ref().or(self.answered()).map(Cow::Borrowed),
+            None => Some(Cow::Owned(format!("the policy has no profile `{profile}`").into())),
         }
     }
 
     /// Why it is not available by its own last word.
-    fn answered(&self) -> Option<&str> {
+    fn answered(&self) -> Option<&Refusal> {
         self.derived.answer.as_ref()?.reason.as_deref()
     }
 

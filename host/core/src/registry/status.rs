@@ -29,7 +29,7 @@ pub struct ToolStatus {
     pub enabled: bool,
     /// Why it is not.
     pub disabled_reason: Option<Arc<str>>,
-    /// Why it can not run here and now, were it on.
+    /// Why it can not run here and now, were it on, for the operator: with the lines that would help.
     pub unavailable: Option<String>,
     /// SHA-256 of its schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
     pub schema_sha256: String,
@@ -50,7 +50,7 @@ impl Entry {
             flags: self.flags,
             enabled: self.disabled.is_none(),
             disabled_reason: self.disabled.clone(),
-            unavailable: self.unavailable_under(profile).map(std::borrow::Cow::into_owned),
+            unavailable: self.unavailable_under(profile).map(|refusal| refusal.for_operator()),
             schema_sha256: def.schema_sha256(),
         }
     }

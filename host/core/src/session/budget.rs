@@ -1,13 +1,13 @@
 //! What a session may use up: calls, calls that are all the same, dollars.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Session, SessionLimits, lock};
 use crate::canonical::Digest;
 use crate::content::{ErrorCode, ToolError};
+use crate::refusal;
 
 /// Different calls that are counted; the count of the oldest is forgotten for one more.
 const MAX_DIFFERENT: usize = 4096;
@@ -72,13 +72,17 @@ struct Bound<T> {
     of_policy: bool,
 }
 
-impl<T> fmt::Display for Bound<T> {
-    /// What would raise it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.of_policy {
-            true => write!(f, "to raise it, write in the policy: [session] {} = …", self.key),
-            false => write!(f, "it is the `{}` of this session's own `SessionLimits`", self.key),
-        }
+impl<T> Bound<T> {
+    /// Says that it was hit.
+    fn stopped(&self, why: &str) -> ToolError {
+        let (who, hint) = match self.of_policy {
+            true => (
+                "the operator can raise it".to_owned(),
+                Some(refusal::to_raise(&format!("[session] {} = …", self.key))),
+            ),
+            false => (format!("it is the `{}` of this session's own `SessionLimits`", self.key), None),
+        };
+        ToolError::new(ErrorCode::NotAvailable, format!("Stopped: {why}; {who}")).with_hint(hint)
     }
 }
 
@@ -90,10 +94,6 @@ fn stricter<T: PartialOrd>(key: &'static str, policy: Option<T>, own: Option<T>)
         (Some(policy), Some(own)) if policy <= own => Some(Bound { most: policy, key, of_policy: true }),
         (Some(_), Some(own)) => Some(Bound { most: own, key, of_policy: false }),
     }
-}
-
-fn stopped(why: &str, bound: &impl fmt::Display) -> ToolError {
-    ToolError::new(ErrorCode::NotAvailable, format!("Stopped: {why}; {bound}"))
 }
 
 /// Counts one more, unless there were `most`; however many do so at once.
@@ -150,7 +150,7 @@ impl Session {
             let (most, spent) = (cap.most, self.cost_usd());
             if spent >= most {
                 let why = format!("hit ${most} budget cap for this session (${spent:.4} spent)");
-                return Err(stopped(&why, &cap));
+                return Err(cap.stopped(&why));
             }
         }
         if let Some(turn) = turn
@@ -158,11 +158,11 @@ impl Session {
                 stricter("max_calls_per_turn", policy.max_calls_per_turn, own.max_calls_per_turn)
             && !count(&turn.calls, bound.most)
         {
-            return Err(stopped(&format!("hit {}-tool-call budget for this turn", bound.most), &bound));
+            return Err(bound.stopped(&format!("hit {}-tool-call budget for this turn", bound.most)));
         }
         match stricter("max_calls", policy.max_calls, own.max_calls) {
             Some(bound) if !count(&self.spent.calls, bound.most) => {
-                Err(stopped(&format!("hit {}-tool-call budget for this session", bound.most), &bound))
+                Err(bound.stopped(&format!("hit {}-tool-call budget for this session", bound.most)))
             }
             Some(_) => Ok(()),
             None => {
@@ -209,7 +209,7 @@ impl Session {
         for (span, tally, bound) in of_turn.into_iter().chain(of_session) {
             if !lock(tally).count(call, bound.most) {
                 let why = format!("{tool} called {} times in one {span} (likely loop)", bound.most);
-                return Err(stopped(&why, &bound));
+                return Err(bound.stopped(&why));
             }
         }
         Ok(())

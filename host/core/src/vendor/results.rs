@@ -51,11 +51,15 @@ enum Part<'a> {
 
 impl<'a> Parts<'a> {
     fn of(result: &'a Delivered) -> Self {
+        let hints = result.hints_for_model().map(Part::Text);
         let output = match &result.result {
             Ok(output) => output,
-            Err(failure) => return Self { text: failure.to_string(), error: true, more: Vec::new() },
+            Err(failure) => {
+                let more = hints.into_iter().collect();
+                return Self { text: failure.to_string(), error: true, more };
+            }
         };
-        let more = output.content.iter().map(|block| part(&block.body)).collect();
+        let more = output.content.iter().map(|block| part(&block.body)).chain(hints).collect();
         // A model reads text alone: a result that is only structured is told as JSON.
         let text = match &output.structured {
             Some(structured) if output.value.is_empty() => structured.get().to_owned(),

@@ -42,6 +42,8 @@ fn delivered(id: &str, result: Result<ToolOutput, Failure>) -> Delivered {
         cached: None,
         kept: vec![],
         mark: None,
+        hints: Vec::new(),
+        policy_hints: false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::policy::Profile;
+use crate::refusal::Refusal;
 use crate::registry::{Catalog, Entry};
 use crate::tool::ToolSource;
 
@@ -40,7 +41,7 @@ pub(super) enum Gate {
     NotPermitted,
     NotInProfile(Arc<str>),
     Disabled(Arc<str>),
-    Unavailable(String),
+    Unavailable(Refusal),
 }
 
 /// How a tool came into a view.

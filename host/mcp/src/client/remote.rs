@@ -10,6 +10,7 @@ use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::Usage;
 use toolbay_core::quantity;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
@@ -169,11 +170,14 @@ impl RemoteTool {
             }
             LinkError::Bad(what) => self.broken(&what).into(),
             LinkError::Status(..) => {
-                let error = self.supervisor.heard(&error.to_string());
-                ToolError::new(ErrorCode::ExecutionFailed, format!("MCP server `{server}`: {error}")).into()
+                let why = Refusal::of_operator(&self.supervisor.heard(&error.to_string()));
+                let text = format!("MCP server `{server}`: {}", why.text);
+                ToolError::new(ErrorCode::ExecutionFailed, text).with_hint(why.hint).into()
             }
             LinkError::Denied(why) => {
-                ToolError::new(ErrorCode::NotAvailable, format!("the MCP server `{server}`: {why}")).into()
+                let why = Refusal::of_operator(&why);
+                let text = format!("the MCP server `{server}`: {}", why.text);
+                ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
             }
             LinkError::Busy(why) => {
                 let fault = Fault::new(FaultKind::Busy, format!("the MCP server `{server}` is busy: {why}"));

@@ -17,6 +17,7 @@ use toolbay_core::mcp_server::{McpServer, Place, Protocol};
 use toolbay_core::outside::Outside;
 use toolbay_core::quantity;
 use toolbay_core::reduce::Reduce;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Registry;
 use toolbay_core::wording;
 
@@ -189,8 +190,9 @@ impl Supervisor {
     fn absent(&self) -> Failure {
         let status = self.status();
         let why = status.reason.unwrap_or_else(|| "it is still being started".to_owned());
-        let text = format!("the MCP server `{}` is not there: {why}", status.name);
-        ToolError::new(ErrorCode::NotAvailable, text).into()
+        let why = Refusal::of_operator(&why);
+        let text = format!("the MCP server `{}` is not there: {}", status.name, why.text);
+        ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
     }
 
     fn suspended(&self) -> Failure {

@@ -86,7 +86,7 @@ impl Asks<'_> {
             return self.call(live, call, parts, whole, share).await;
         }
         if let Some((call, tool)) = short::alone(&parts, &whole.bytes)
-            && server.view().find(&tool).is_ok_and(|entry| !convert::is_mirrored(entry))
+            && server.view().get_callable(&tool).is_some_and(|entry| !convert::is_mirrored(entry))
         {
             return self.call_alone(server, call, parts, whole, share).await;
         }

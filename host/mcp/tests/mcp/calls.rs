@@ -46,7 +46,13 @@ async fn an_error_is_a_result_the_model_can_read() {
         for (tool, args, code, fault, part) in [
             ("p__t", json!({"n": "one"}), "input_invalid", None, "/n"),
             ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, FORGED),
-            ("p__t", json!({"do": "deadline"}), "execution_failed", Some("deadline"), "to raise it, write"),
+            (
+                "p__t",
+                json!({"do": "deadline"}),
+                "execution_failed",
+                Some("deadline"),
+                "the operator can raise it",
+            ),
             ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
             ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "a panic"),
             ("p__object", json!({"do": "echo"}), "execution_failed", Some("bad_output"), "output schema"),
@@ -65,8 +71,26 @@ async fn an_error_is_a_result_the_model_can_read() {
             (&json!(0.25), &json!("a.txt"))
         );
         let late = client.call("p__t", json!({"do": "deadline"})).await["_meta"].clone();
-        let limit = json!({"name": "timeout", "value": "30s", "setting": "[plugins.p.limits] timeout = …"});
-        assert_eq!(late["toolbay/limit"], limit);
+        assert_eq!(late["toolbay/limit"], json!({"name": "timeout", "value": "30s"}));
+    }
+}
+
+#[tokio::test]
+async fn a_model_reads_no_line_of_the_policy_unless_the_policy_says_so() {
+    for era in BOTH {
+        let mut client = Client::new(era).await;
+        for args in [json!({"do": "deadline"}), json!({"do": "busy"})] {
+            let result = client.call("p__t", args).await.to_string();
+            assert!(!result.contains("[plugins") && !result.contains("[host]"), "{result}");
+        }
+        let result = client.call("p__missing", json!({})).await;
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let way = "not permitted; the operator can allow it with `toolbay explain p__missing`";
+        assert!(text.ends_with(way), "{text}");
+        assert!(!result.to_string().contains("[plugins"), "{result}");
+        let result = client.call("p__open", json!({})).await;
+        let lines = result["content"][1]["text"].as_str().unwrap();
+        assert!(lines.ends_with("[plugins.p.grant]\nclock = true"), "{result}");
     }
 }
 

@@ -17,6 +17,7 @@ use toolbay_core::fault::{Fault, FaultKind, LimitHit};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::limits::Usage;
 use toolbay_core::name::{PluginId, QualifiedName, ToolName};
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
@@ -237,12 +238,20 @@ pub(crate) fn registry(puppet: &Arc<Puppet>) -> Arc<Registry> {
     let reads = ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let adds = ToolTraits { additive: true, ..ToolTraits::default() };
     let mut missing = tool(puppet, "missing", None, ToolTraits::default());
-    missing.unavailable = Some("no grant".to_owned());
+    missing.unavailable =
+        Some(Refusal::new("no grant", "To allow it, write in the policy:\n[plugins.p.grant]\nclock = true"));
+    // Its policy lets models read the lines.
+    let mut open = Entry {
+        unavailable: missing.unavailable.clone(),
+        ..tool(puppet, "open", None, ToolTraits::default())
+    };
+    open.delivery.policy_hints = Some(true);
     let tools = vec![
         tool(puppet, "t", None, ToolTraits::default()),
         tool(puppet, "list", Some(list), reads),
         tool(puppet, "object", Some(object), adds),
         missing,
+        open,
     ];
     registry.register(Bundle { tools, reducers: vec![] }).unwrap();
     Arc::new(registry)

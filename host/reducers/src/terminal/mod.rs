@@ -24,6 +24,7 @@
 mod cargo;
 mod command;
 mod compiler;
+mod frame;
 mod git;
 mod go;
 mod install;
@@ -63,6 +64,7 @@ pub fn terminal_error(message: &str, ctx: &Context<'_>) -> Option<String> {
 fn shorten(text: &str, strategy: Option<Strategy>, budget: usize) -> Option<String> {
     let text = plain(text);
     if let Some(strategy) = strategy {
+        let most = budget.min(MOST_FINDINGS_CHARS);
         // The pointer is not the command's; `law` puts it back.
         let own: String;
         let output = if pointer::last(&text).is_some() {
@@ -71,7 +73,7 @@ fn shorten(text: &str, strategy: Option<Strategy>, budget: usize) -> Option<Stri
         } else {
             &*text
         };
-        if let Some(shown) = strategy(output, budget.min(MOST_FINDINGS_CHARS)) {
+        if let Some(shown) = frame::around(output, most, strategy) {
             return Some(shown);
         }
     }

@@ -67,11 +67,8 @@ impl Capabilities {
             self.attachments = Meter { files: files + 1, bytes: bytes + size };
             return Ok(());
         };
-        let hit = self.limits.hit(used_up, &self.plugin);
-        Err(AttachmentError::Other(format!(
-            "the call has made {files} attachments of {bytes} bytes: `{}` is {}; to allow more: {}",
-            hit.name, hit.value, hit.setting
-        )))
+        let what = format!("the call has made {files} attachments of {bytes} bytes");
+        Err(AttachmentError::Other(self.over(&what, used_up)))
     }
 }
 
@@ -92,8 +89,8 @@ impl From<attachment::AttachmentError> for AttachmentError {
 impl Host for Capabilities {
     async fn all(&mut self) -> Vec<Attachment> {
         if !self.reads_attachments() {
-            // The contract has no error here; the audit tells of the wish.
-            self.note(Key::Attachments, "read", false);
+            // The contract has no error here; the audit and the operator's hint tell of the wish.
+            drop(self.refuse(Key::Attachments, "read"));
             return Vec::new();
         }
         self.note(Key::Attachments, "read", true);

@@ -14,7 +14,9 @@ use rand_core::TryRng;
 use toolbay_core::policy::Grants;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
+use super::Capabilities;
 use super::clock::{Random, Shown, TimeAndChance};
+use super::silent::Silent;
 
 /// 2025-01-01T00:00:00Z: late enough for code that takes 1970 for a broken clock.
 const FROZEN: Duration = Duration::from_secs(1_735_689_600);
@@ -56,16 +58,16 @@ impl Environment {
     }
 
     /// Sets a call's context up.
-    pub(crate) fn apply(&self, wasi: &mut WasiCtxBuilder) {
+    pub(crate) fn apply(&self, wasi: &mut WasiCtxBuilder, of: &Capabilities) {
         wasi.envs(&self.variables);
         if let Some(clock) = &self.given.clock {
             wasi.wall_clock(Shown(Arc::clone(clock))).monotonic_clock(Shown(Arc::clone(clock)));
         }
         if !self.clock {
-            wasi.wall_clock(Frozen);
+            wasi.wall_clock(Frozen(Silent::clock(of)));
         }
         match &self.given.random {
-            _ if !self.random => fix_randomness(wasi),
+            _ if !self.random => fix_randomness(wasi, Silent::random(of).as_ref()),
             Some(random) => seed_randomness(wasi, random),
             None => {}
         }
@@ -74,29 +76,33 @@ impl Environment {
 
 /// Sets the context of a sealed entry up: no variables, no time of any kind, no chance.
 pub(crate) fn seal(wasi: &mut WasiCtxBuilder) {
-    wasi.wall_clock(Frozen).monotonic_clock(Frozen);
-    fix_randomness(wasi);
+    wasi.wall_clock(Frozen(None)).monotonic_clock(Frozen(None));
+    fix_randomness(wasi, None);
 }
 
-fn fix_randomness(wasi: &mut WasiCtxBuilder) {
-    wasi.secure_random(Fixed(State::Own(SEED)))
-        .insecure_random(Fixed(State::Own(!SEED)))
+fn fix_randomness(wasi: &mut WasiCtxBuilder, silent: Option<&Silent>) {
+    wasi.secure_random(Fixed(State::Own(SEED), silent.cloned()))
+        .insecure_random(Fixed(State::Own(!SEED), silent.cloned()))
         .insecure_random_seed(u128::from(SEED));
 }
 
 fn seed_randomness(wasi: &mut WasiCtxBuilder, random: &Random) {
-    let shared = || Fixed(State::Shared(random.clone()));
+    let shared = || Fixed(State::Shared(random.clone()), None);
     let seed = shared().word();
     wasi.secure_random(shared()).insecure_random(shared()).insecure_random_seed(u128::from(seed));
 }
 
-struct Frozen;
+/// A clock that stands still, and who notes that it was read.
+struct Frozen(Option<Silent>);
 
 impl HostWallClock for Frozen {
     fn resolution(&self) -> Duration {
         Duration::from_secs(1)
     }
     fn now(&self) -> Duration {
+        if let Some(silent) = &self.0 {
+            silent.used();
+        }
         FROZEN
     }
 }
@@ -112,7 +118,7 @@ impl HostMonotonicClock for Frozen {
 
 /// SplitMix64 (Steele, Lea, Flood 2014) from a fixed seed. Not a constant byte: code that draws until a number is small
 /// enough would never end.
-struct Fixed(State);
+struct Fixed(State, Option<Silent>);
 
 /// Where the sequence is.
 enum State {
@@ -126,6 +132,9 @@ impl Fixed {
     fn word(&mut self) -> u64 {
         /// What SplitMix64 goes on by each time.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        if let Some(silent) = &self.1 {
+            silent.used();
+        }
         let mut z = match &mut self.0 {
             State::Own(state) => {
                 *state = state.wrapping_add(STEP);
@@ -169,7 +178,8 @@ mod tests {
     fn a_seed_is_drawn_from_by_all_and_makes_the_same_sequence() {
         let draw = |seed| {
             let random = Random::new(seed);
-            let (mut one, mut other) = (Fixed(State::Shared(random.clone())), Fixed(State::Shared(random)));
+            let (mut one, mut other) =
+                (Fixed(State::Shared(random.clone()), None), Fixed(State::Shared(random), None));
             [one.word(), other.word(), one.word()]
         };
         assert_eq!(draw(7), draw(7));
@@ -181,7 +191,7 @@ mod tests {
     #[test]
     fn fixed_randomness_repeats_and_does_not_cycle_soon() {
         let draw = || {
-            let mut fixed = Fixed(State::Own(SEED));
+            let mut fixed = Fixed(State::Own(SEED), None);
             let words: Vec<u64> = (0..1000).map(|_| fixed.try_next_u64().unwrap_or_default()).collect();
             words
         };

@@ -19,12 +19,18 @@ pub(crate) use grants::{Access, FileGrants, Folders, Kept};
 pub(crate) use quota::Meter;
 pub(crate) use reads::ReadLog;
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::policy::Advice;
 use toolbay_core::reach;
+use toolbay_core::refusal::not_permitted;
 
 use super::Capabilities;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
-use grants::Need;
+use grants::{Need, Unresolved, full_path};
 use operations::Operation;
 
 /// Parts of patterns times bytes of a path that are compared on an async thread: tenths of a millisecond.
@@ -34,14 +40,25 @@ impl Capabilities {
     /// Finds what a path means to this tool; off the async threads if there is much to compare it with, of which a
     /// plugin's author writes a part.
     async fn find(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
-        let Some(files) = &self.files else {
-            return Err(FileError::Denied(self.no_files(path, access)));
+        let found = match &self.files {
+            None => Err(self.no_files(path, access)),
+            Some(files) if files.weight(access).saturating_mul(path.len()) <= COMPARED_IN_PLACE => {
+                files.resolve(path, access, need)
+            }
+            Some(files) => {
+                let (files, path) = (files.clone(), path.to_owned());
+                let found = self.off_thread(move |_| Ok(files.resolve(&path, access, need))).await;
+                found.unwrap_or_else(|error| Err(Unresolved::Answer(error)))
+            }
         };
-        if files.weight(access).saturating_mul(path.len()) <= COMPARED_IN_PLACE {
-            return files.resolve(path, access, need);
+        match found {
+            Ok(operation) => Ok(operation),
+            Err(Unresolved::Answer(error)) => Err(error),
+            Err(Unresolved::Refused(refusal)) => Err(FileError::Denied(self.tell(refusal))),
+            Err(Unresolved::Outside(text, path)) => {
+                Err(FileError::Denied(self.outside(text, &path, access).await))
+            }
         }
-        let (files, path) = (files.clone(), path.to_owned());
-        self.off_thread(move |_| files.resolve(&path, access, need)).await
     }
 
     /// Does a plugin's work on a thread of its files: a file system may be slow or hang, and the call's deadline must still
@@ -57,20 +74,59 @@ impl Capabilities {
         done.unwrap_or_else(|undone| Err(FileError::Other(undone.to_string())))
     }
 
-    /// Why a tool that was granted no files at all reaches none, and which policy lines would allow it.
-    fn no_files(&self, path: &str, access: Access) -> String {
-        let Some(granted) = &self.granted else { return self.nothing_now() };
-        let workspace = granted.services.policy.workspace();
-        let full = reach::normalise(&workspace.join(path)).unwrap_or_default();
-        let folder = reach::show(full.parent().unwrap_or(&full), workspace);
-        granted.refusal(&self.plugin, access.key(), &reach::shown(&folder))
+    /// Why a tool that was granted no files at all reaches none.
+    fn no_files(&self, path: &str, access: Access) -> Unresolved {
+        let Some(granted) = &self.granted else {
+            return Unresolved::Refused(self.nothing_now().into());
+        };
+        let full = match full_path(path, granted.services.policy.workspace()) {
+            Ok(full) => full,
+            Err(error) => return Unresolved::Answer(error),
+        };
+        let (key, shown) = (access.key().name(), reach::shown(path));
+        Unresolved::Outside(format!("`{key}` of `{shown}` is not granted to tool `{}`", granted.tool), full)
+    }
+
+    /// Refuses a path that no grant holds. The operator is told of the line for this path alone, and of what else is in
+    /// its way; a guest learns nothing of what is outside of its grants.
+    async fn outside(&self, text: String, path: &Path, access: Access) -> String {
+        let (Some(granted), Some(call)) = (&self.granted, &self.call) else { return text };
+        if call.ctx.takes_hints() {
+            let policy = &granted.services.policy;
+            let advice = granted.advice(&self.plugin, access.key(), &reach::show(path, policy.workspace()));
+            let hint = match (&advice, obstacle(&granted.services.process.kept, path, access).await) {
+                (Advice::Write { .. }, Some(Obstacle::Kept)) => {
+                    grants::kept("", path).hint.unwrap_or_default()
+                }
+                (Advice::Write { .. }, Some(Obstacle::NoFolder(folder))) => {
+                    let folder = reach::shown(&folder.to_string_lossy());
+                    format!("Its folder `{folder}` does not exist: create it. {}", advice.hint())
+                }
+                _ => advice.hint(),
+            };
+            call.ctx.advise(format!("{text}. {hint}"));
+        }
+        format!("{text}: {}", not_permitted(&call.ctx.tool))
     }
 
     /// Records a use, and hands its result on.
     fn used<T>(&self, path: &str, access: Access, result: Result<T, FileError>) -> Result<T, FileError> {
         let allowed = !matches!(result, Err(FileError::Denied(_)));
         self.note(access.key(), &reach::shown(path), allowed);
+        if let (Err(_), Some(call)) = (&result, &self.call)
+            && let Some(hint) = self.files.as_ref().and_then(|files| files.meter.hint())
+        {
+            call.ctx.advise(hint.clone());
+        }
         result
+    }
+
+    /// Tells the operator of a granted folder that is not there, if an operation ended for that.
+    fn told_absent<T>(&self, absent: Option<&Path>, access: Access, result: &Result<T, FileError>) {
+        if let (Some(folder), Err(FileError::Denied(_)), Some(call)) = (absent, result, &self.call) {
+            let refusal = grants::absent("", folder, access);
+            call.ctx.advise(refusal.hint.unwrap_or_default());
+        }
     }
 
     /// Runs one operation off the async threads.
@@ -82,11 +138,44 @@ impl Capabilities {
         run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
         let result = match self.find(path, access, need).await {
-            Ok(operation) => self.off_thread(move |stop| run(&operation, stop)).await,
+            Ok(operation) => {
+                let absent = operation.absent.clone();
+                let result = self.off_thread(move |stop| run(&operation, stop)).await;
+                self.told_absent(absent.as_deref(), access, &result);
+                result
+            }
             Err(error) => Err(error),
         };
         self.used(path, access, result)
     }
+}
+
+/// What a line of the policy would not change.
+enum Obstacle {
+    /// The host keeps the place.
+    Kept,
+    /// The folder does not exist, and a grant opens folders when plugins are loaded.
+    NoFolder(PathBuf),
+}
+
+/// Looks for what else is in the way of a path. A file system may hang: few look at once, and not for long; whoever does
+/// not get to look gives the advice without.
+async fn obstacle(kept: &Kept, path: &Path, access: Access) -> Option<Obstacle> {
+    /// Threads that look. A hung file system keeps these and no more.
+    static LOOKING: Semaphore = Semaphore::const_new(4);
+    /// How long a look may take: far longer than a file system that answers.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let place = LOOKING.try_acquire().ok()?;
+    let (kept, path) = (kept.clone(), path.to_path_buf());
+    let look = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        if kept.touches(&path, access == Access::Write).is_some() {
+            return Some(Obstacle::Kept);
+        }
+        let folder = path.parent().filter(|folder| std::fs::symlink_metadata(folder).is_err())?;
+        Some(Obstacle::NoFolder(folder.to_path_buf()))
+    });
+    tokio::time::timeout(PATIENCE, look).await.ok()?.ok()?
 }
 
 impl Host for Capabilities {

@@ -13,6 +13,7 @@ use toolbay_core::limits::Limit;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::Key;
 use toolbay_core::reach;
+use toolbay_core::refusal::Refusal;
 
 use super::Capabilities;
 use crate::admission::Lent;
@@ -35,11 +36,14 @@ pub(crate) struct Granted {
 }
 
 impl MayCall for Granted {
-    fn may_call(&self, tool: &str) -> Result<(), String> {
-        if self.all.grants.invoke.iter().any(|rule| rule.takes(tool)) {
-            return Ok(());
-        }
-        Err(self.all.refusal(&self.plugin, Key::Invoke, &reach::shown(tool)))
+    fn may_call(&self, tool: &str) -> bool {
+        self.all.grants.invoke.iter().any(|rule| rule.takes(tool))
+    }
+
+    fn refusal(&self, tool: &str) -> Refusal {
+        let text = self.all.refused(&self.plugin, Key::Invoke, tool);
+        let hint = self.all.advice(&self.plugin, Key::Invoke, tool).hint();
+        Refusal::new(text.clone(), format!("{text}. {hint}"))
     }
 }
 
@@ -63,12 +67,8 @@ impl Capabilities {
         };
         let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.limits.invocations);
         let Some(before) = caller.onward.count(count, most) else {
-            let hit = self.limits.hit(Limit::Invocations, &self.plugin);
-            let why = format!(
-                "no call was made: with {count} more there would be too many: `{}` is {}; to allow more: {}",
-                hit.name, hit.value, hit.setting
-            );
-            return Err(refused("limit", why));
+            let what = format!("no call was made: with {count} more there would be too many");
+            return Err(refused("limit", self.over(&what, Limit::Invocations)));
         };
         // Not before: the list may be as long as what crosses at once.
         for call in calls {

@@ -88,6 +88,9 @@ impl Capabilities {
                 "its key-value quota is used up ({} {}, {} {}): {} {}",
                 bytes.name, bytes.value, keys.name, keys.value, bytes.setting, keys.setting
             );
+            for limit in [Limit::KvBytes, Limit::KvKeys] {
+                drop(self.over("its key-value quota is used up", limit));
+            }
         }
         error.into()
     }

@@ -17,6 +17,7 @@ pub(crate) mod log;
 pub(crate) mod process;
 mod rate;
 pub(crate) mod secrets;
+pub(crate) mod silent;
 pub(crate) mod sockets;
 
 use std::borrow::Cow;
@@ -26,11 +27,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::limits::Limits;
+use toolbay_core::limits::{Limit, Limits};
 use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::policy::{Grants, Key, Policy};
+use toolbay_core::policy::{self, Advice, Grants, Key, Policy};
 use toolbay_core::reach;
 use toolbay_core::redact::Redactor;
+use toolbay_core::refusal::{Refusal, not_permitted, raisable};
 use toolbay_core::text::one_line;
 use wasmtime::component::{HasData, Linker};
 
@@ -120,26 +122,42 @@ pub(crate) struct Granted {
     pub(crate) environment: environment::Environment,
     /// The service it belongs to, if that is no plugin.
     pub(crate) service: Option<Arc<http::service::Service>>,
+    /// Whether the component does not know the contract, so that no interface tells it of a refusal.
+    pub(crate) foreign: bool,
 }
 
 impl Granted {
-    /// Says that something is not granted, and which policy lines would allow it.
-    fn refusal(&self, plugin: &PluginId, key: Key, shown: &str) -> String {
-        if let Some(service) = &self.service {
-            let lines = self.services.policy.openapi_lines(&service.about, key, shown);
-            return format!(
-                "`{}` of `{shown}` is not granted to the service `{plugin}`, which reaches its own included operations \
-                 only; to allow it, write in the policy: {lines}",
-                key.name()
-            );
+    /// Says that something is not granted, without a line of the policy.
+    fn refused(&self, plugin: &PluginId, key: Key, wish: &str) -> String {
+        let (key, shown) = (key.name(), reach::shown(wish));
+        match &self.service {
+            Some(_) => format!(
+                "`{key}` of `{shown}` is not granted to the service `{plugin}`, which reaches its own included \
+                 operations only"
+            ),
+            None => format!("`{key}` of `{shown}` is not granted to tool `{}`", self.tool),
         }
-        let profile = self.profile.as_deref();
-        let lines = self.services.policy.lines((plugin, &self.tool), profile, key, shown).replace('\n', " ");
-        format!(
-            "`{}` of `{shown}` is not granted to tool `{}`; a tool gets what it declares and the policy allows: {lines}",
-            key.name(),
-            self.tool
-        )
+    }
+
+    /// What would grant a wish, which is a line as a list of the policy has it.
+    pub(crate) fn advice(&self, plugin: &PluginId, key: Key, wish: &str) -> Advice {
+        let (policy, profile) = (&self.services.policy, self.profile.as_deref());
+        match &self.service {
+            Some(service) => policy.advise_openapi(&service.about, profile, key, wish),
+            None => {
+                let declared = self.grants.decisions.iter().map(|decision| &decision.capability);
+                policy.advise(policy::Use { plugin, tool: &self.tool, profile, key, wish }, declared)
+            }
+        }
+    }
+
+    /// The text for a guest, and so for a model; the operator's hint is kept with the call.
+    fn refuse(&self, plugin: &PluginId, ctx: &CallContext, key: Key, wish: &str) -> String {
+        let text = self.refused(plugin, key, wish);
+        if ctx.takes_hints() {
+            ctx.advise(format!("{text}. {}", self.advice(plugin, key, wish).hint()));
+        }
+        format!("{text}: {}", not_permitted(&ctx.tool))
     }
 }
 
@@ -254,13 +272,40 @@ impl Capabilities {
         line
     }
 
-    /// Records that something was refused, and says which policy lines would allow it. `wish` is what the guest
-    /// asked for, as a list of the policy would write it.
+    /// Records that something was refused, keeps for the operator which lines would allow it, and says so to the
+    /// guest. `wish` is what the guest asked for, as a list of the policy would write it.
     pub(crate) fn refuse(&self, key: Key, wish: &str) -> String {
-        let shown = reach::shown(wish);
-        self.note(key, &shown, false);
-        let Some(granted) = &self.granted else { return self.nothing_now() };
-        granted.refusal(&self.plugin, key, &shown)
+        self.note(key, &reach::shown(wish), false);
+        match (&self.granted, &self.call) {
+            (Some(granted), Some(call)) => granted.refuse(&self.plugin, &call.ctx, key, wish),
+            _ => self.nothing_now(),
+        }
+    }
+
+    /// Keeps a hint for the operator, and returns the text that a guest gets in its place.
+    fn refuse_with(&self, text: &str, hint: impl FnOnce() -> String) -> String {
+        let Some(call) = &self.call else { return text.to_owned() };
+        if call.ctx.takes_hints() {
+            call.ctx.advise(format!("{text}. {}", hint()));
+        }
+        format!("{text}: {}", not_permitted(&call.ctx.tool))
+    }
+
+    /// The same for a refusal that was made elsewhere.
+    fn tell(&self, refusal: Refusal) -> String {
+        match refusal.hint {
+            Some(hint) => self.refuse_with(&refusal.text, || hint),
+            None => refusal.text,
+        }
+    }
+
+    /// Names a limit that was reached, for a guest; the operator's hint is kept with the call.
+    pub(crate) fn over(&self, what: &str, limit: Limit) -> String {
+        let hit = self.limits.hit(limit, &self.plugin);
+        let text = format!("{what}: {hit}");
+        let (Some(hint), Some(call)) = (hit.hint(), &self.call) else { return text };
+        call.ctx.advise(format!("{text}. {hint}"));
+        format!("{text}; {}", raisable(&call.ctx.tool))
     }
 
     /// Why a plugin reaches nothing outside of a call.

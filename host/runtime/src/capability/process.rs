@@ -24,6 +24,7 @@ use toolbay_core::limits::Limit;
 use toolbay_core::name::PluginId;
 use toolbay_core::policy::{Key, Policy};
 use toolbay_core::reach;
+use toolbay_core::refusal::Refusal;
 
 use super::Capabilities;
 use super::files::Kept;
@@ -31,7 +32,7 @@ use crate::admission::{FairPermit, FairSemaphore};
 use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
 use keeper::{Running, StartError};
 use programs::Programs;
-use request::{Refusal, Request, Wish};
+use request::{NotRun, Request, Wish};
 
 /// Starts programs for all calls of a host.
 #[derive(Debug)]
@@ -82,8 +83,7 @@ impl Broker {
         match tokio::time::timeout(self.patience.min(left / 2), place).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(ProcessError::Other(
-                "busy: as many programs run as the host allows ([host] processes = …); try again later"
-                    .to_owned(),
+                "busy: as many programs run as the host allows (`processes`); try again later".to_owned(),
             )),
         }
     }
@@ -103,11 +103,8 @@ impl Host for Capabilities {
         };
         let (services, deadline) = (Arc::clone(&granted.services), call.deadline);
         if self.process.started >= self.limits.processes {
-            let hit = self.limits.hit(Limit::Processes, &self.plugin);
-            return Err(ProcessError::Denied(format!(
-                "the call has started {} programs, no more is allowed: {}",
-                hit.value, hit.setting
-            )));
+            let what = format!("the call has started {} programs", self.limits.processes);
+            return Err(ProcessError::Denied(self.over(&what, Limit::Processes)));
         }
         self.process.started += 1;
         let place =
@@ -117,7 +114,7 @@ impl Host for Capabilities {
         let prepared = services.file_threads.run(&self.plugin, move || wish.prepare()).await;
         let prepared = prepared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         let Request { plan, program, rule, stdin, timeout, output_bytes } =
-            prepared.map_err(|refusal| self.refused(refusal, &shown))?;
+            prepared.map_err(|why| self.not_run(why, &shown))?;
         let running = Running::start(plan, place).await.map_err(|error| self.not_started(error, &program))?;
         self.note(Key::Process, &format!("{rule} [{}]", running.confinement()), true);
         let work = running.finish(stdin, output_bytes);
@@ -135,14 +132,17 @@ impl Host for Capabilities {
 }
 
 impl Capabilities {
-    fn refused(&self, refusal: Refusal, shown: &str) -> ProcessError {
-        match refusal {
-            Refusal::Answer(error) => error,
-            Refusal::Denied(problem) => {
+    fn not_run(&self, why: NotRun, shown: &str) -> ProcessError {
+        match why {
+            NotRun::Answer(error) => error,
+            NotRun::Denied(problem) => {
                 self.note(Key::Process, &reach::shown(shown), false);
-                ProcessError::Denied(format!("`{}` is not run: {problem}", reach::shown(shown)))
+                let Refusal { text, hint } = problem;
+                let text = format!("`{}` is not run: {text}", reach::shown(shown));
+                ProcessError::Denied(self.tell(Refusal { text, hint }))
             }
-            Refusal::Folder(folder) => ProcessError::Denied(format!(
+            NotRun::Limit(what, limit) => ProcessError::Denied(self.over(&what, limit)),
+            NotRun::Folder(folder) => ProcessError::Denied(format!(
                 "the program can not start there: {}",
                 self.refuse(Key::FsRead, &folder)
             )),
@@ -157,10 +157,13 @@ impl Capabilities {
             StartError::Io(error) => ProcessError::Other(format!("`{program}` can not be started: {error}")),
             StartError::Unconfined(problem) => {
                 self.note(Key::Process, &format!("{program} [no sandbox]"), false);
-                ProcessError::Denied(format!(
-                    "`{program}` is not run, since this system can not confine it: {problem}; to run it all the \
-                     same, write in the policy: [programs.{program}] sandbox = \"best-effort\""
-                ))
+                let text = format!("`{program}` is not run, since this system can not confine it: {problem}");
+                let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
+                ProcessError::Denied(
+                    self.refuse_with(&text, || {
+                        format!("To run it all the same, write in the policy:\n{lines}")
+                    }),
+                )
             }
         }
     }

@@ -15,6 +15,7 @@ use toolbay_core::capability::CapabilityKind;
 use toolbay_core::net::Target;
 use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::redact::{self, Redactor};
+use toolbay_core::refusal::Refusal;
 use toolbay_core::rule::Rule as _;
 use toolbay_core::secret::{self, SecretRule, Spot};
 use url::Url;
@@ -115,7 +116,7 @@ impl Vault {
 
     /// Why a granted secret can not be had, for each declaration of which that is true: whether the tool can do
     /// without, and the reason.
-    pub(crate) fn missing(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, String)> {
+    pub(crate) fn missing(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, Refusal)> {
         let of_secrets = grants
             .decisions
             .iter()
@@ -136,10 +137,14 @@ impl Vault {
                 .iter()
                 .find_map(|(name, held)| Some((name, held.as_ref().err()?)).filter(|_| meant(name)));
             let why = match why {
-                Some((name, problem)) => format!("the secret `{name}` has no value: {problem}"),
-                None => {
-                    format!("there is no secret `{wish}` in the policy: write [secrets.{wish:?}] with `from`")
-                }
+                Some((name, problem)) => Refusal::new(
+                    format!("the secret `{name}` has no value"),
+                    format!("Its source: {problem}. See `from` in [secrets.{name:?}]."),
+                ),
+                None => Refusal::new(
+                    format!("there is no secret `{wish}` in the policy"),
+                    format!("Write [secrets.{wish:?}] with `from`."),
+                ),
             };
             Some((decision.capability.optional, why))
         });
@@ -163,7 +168,7 @@ impl Held {
         target: &Target,
         parameter: &str,
         url: &mut Url,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         if let Some(why) = self.rule.refusal(&self.name, target, Spot::Query(parameter)) {
             return Err(why);
         }
@@ -204,11 +209,10 @@ impl Capabilities {
         let plugin = &self.plugin;
         SecretError::Denied(match &self.granted {
             None => format!("no secret can be had while plugin `{plugin}` is asked what it is"),
-            Some(granted) => format!(
-                "the secret `{shown}` is not granted to tool `{}`; a tool gets what it declares and the policy \
-                 allows: [plugins.{plugin}.grant] secrets = [{shown:?}]",
-                granted.tool
-            ),
+            Some(granted) => {
+                let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
+                self.refuse_with(&text, || granted.advice(plugin, Key::Secrets, name).hint())
+            }
         })
     }
 }

@@ -199,6 +199,7 @@ fn granted(section: &Arc<OpenApi>, url: &Url, services: &Arc<Services>) -> Resul
         grants,
         files: None,
         service: Some(Arc::new(service)),
+        foreign: false,
     })
 }
 

@@ -10,6 +10,7 @@ use toolbay_core::limits::Limits;
 use toolbay_core::name::ToolName;
 use toolbay_core::net::{NetRule, Target};
 use toolbay_core::policy::{Grants, Header, OpenApi};
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Entry};
 use toolbay_core::rule::Rule as _;
 use toolbay_core::schema::Schema;
@@ -198,6 +199,7 @@ fn granted(
             files: None,
             environment,
             service: Some(Arc::new(service)),
+            foreign: false,
         })
     };
     let under = |profile: Option<&str>| {
@@ -225,7 +227,7 @@ fn entry(
     let policy = &services.policy;
     let tool = ToolName::new(operation.def.bare()).map_err(|e| e.to_string())?;
     let limits: Limits = policy.openapi_limits(section, Some(&tool));
-    let broken = operation.unavailable.clone().or_else(|| misplaced(services, &operation));
+    let broken = operation.unavailable.clone().map(Refusal::from).or_else(|| misplaced(services, &operation));
     let under = |profile: Option<&str>| {
         let reached = std::slice::from_ref(&operation.reaches);
         let grants = policy.openapi_grant(section, &tool, &operation.def.capabilities, reached, profile);
@@ -270,7 +272,7 @@ fn effects(section: &OpenApi, operation: &Operation) -> Effects {
 }
 
 /// Why a secret may not go where the operation puts it.
-fn misplaced(services: &Services, operation: &Operation) -> Option<String> {
+fn misplaced(services: &Services, operation: &Operation) -> Option<Refusal> {
     let url = Url::parse(operation.base()).ok()?;
     let target = Target::request("GET", &url).ok()?;
     operation.credentials.iter().find_map(|one| {

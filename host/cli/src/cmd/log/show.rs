@@ -11,6 +11,8 @@ use crate::output::{self, DIM, GOOD, NAME, WRONG};
 
 /// Longest text that is shown, in characters.
 const MAX: usize = 200;
+/// Longest line of a hint, in characters: a list of the policy, which is pasted whole.
+const MAX_HINT_LINE: usize = 8192;
 
 /// Whether something was refused.
 pub(super) fn has_refusal(record: &Value) -> bool {
@@ -78,7 +80,14 @@ fn call(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
     for refusal in refusals(record) {
         write!(out, "  {WRONG}refused {refusal}{WRONG:#}")?;
     }
-    writeln!(out)
+    writeln!(out)?;
+    for hint in record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    {
+        for line in hint.lines() {
+            writeln!(out, "    {DIM}{}{DIM:#}", one_line(line, MAX_HINT_LINE))?;
+        }
+    }
+    Ok(())
 }
 
 /// A call that began and has no record.

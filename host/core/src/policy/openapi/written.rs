@@ -115,7 +115,7 @@ struct Results {
 
 impl Results {
     fn resolve(self) -> Delivery {
-        Delivery { untrusted: None, truncate: self.truncate, strip_blobs: self.strip_blobs }
+        Delivery { truncate: self.truncate, strip_blobs: self.strip_blobs, ..Delivery::default() }
     }
 }
 

@@ -12,9 +12,10 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use toolbay_core::floor::{Floor, Keep};
 use toolbay_core::limits::Limits;
-use toolbay_core::name::{PluginId, ToolName};
+use toolbay_core::name::PluginId;
 use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::reach::{self, Reach};
+use toolbay_core::refusal::Refusal;
 use toolbay_core::rule::Rule;
 use toolbay_core::secret::SecretSource;
 
@@ -75,6 +76,11 @@ pub(crate) struct Root {
 impl Root {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
+    }
+
+    /// Whether something is there under a name inside of it.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        path.strip_prefix(&self.path).is_ok_and(|name| self.dir.symlink_metadata(name).is_ok())
     }
 
     /// Whether it is another folder or below it, by its name and where it really is: a handle leads behind links, which
@@ -175,12 +181,18 @@ impl Folders {
         }
     }
 
-    /// Opens the folder of a reach; where that is a file, the folder it lies in.
-    fn open(&self, reach: &Reach, workspace: &Path) -> std::io::Result<Arc<Root>> {
+    /// Opens the folder of a reach; where that is a file, or is to be written and not there yet, the folder it lies in.
+    /// Only the reach itself is granted then, as before: a new file can be granted by its own name.
+    fn open(&self, reach: &Reach, access: Access, workspace: &Path) -> std::io::Result<Arc<Root>> {
+        use std::io::ErrorKind;
         match self.open_folder(reach.folder(), workspace) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                let parent = reach.folder().parent().ok_or(error)?;
-                self.open_folder(parent, workspace)
+            Err(error)
+                if error.kind() == ErrorKind::NotADirectory
+                    || (error.kind() == ErrorKind::NotFound && access == Access::Write) =>
+            {
+                let parent = reach.folder().parent();
+                let opened = parent.and_then(|parent| self.open_folder(parent, workspace).ok());
+                opened.ok_or(error)
             }
             done => done,
         }
@@ -221,18 +233,18 @@ impl Folders {
     }
 
     /// Cuts the floor out of what is reached; says why nothing is to be reached at all.
-    fn cut(&self, reach: &Reach, root: &Root, access: Access) -> Result<Reach, String> {
+    fn cut(&self, reach: &Reach, root: &Root, access: Access) -> Result<Reach, Refusal> {
         let floor = self.floor.read();
         let writing = access == Access::Write;
         let inside = reach.folder().strip_prefix(&root.path).unwrap_or(Path::new(""));
         let behind = root.real.join(inside);
         let refused = |place: &Path| {
             let folder = text(reach.folder());
-            format!(
-                "`{folder}` is granted by `{}`, and lies in `{}`, which the host keeps from plugins; only `--allow-floor {folder}` on the command line opens it",
-                access.key().name(),
-                text(place)
-            )
+            let (key, place) = (access.key().name(), text(place));
+            let hint = format!(
+                "`{folder}` is granted by `{key}`, and lies in `{place}`, which the host keeps from plugins; only `--allow-floor {folder}` on the command line opens it"
+            );
+            Refusal::new("a folder that it was granted is one that the host keeps from plugins", hint)
         };
         if let Some(place) = floor.over(reach.folder(), writing).or_else(|| floor.over(&behind, writing)) {
             return Err(refused(place));
@@ -300,6 +312,8 @@ pub(super) struct Area {
     /// Without what the host keeps.
     reach: Reach,
     pub(super) root: Arc<Root>,
+    /// Its folder was not there when the plugin was loaded, and the one above it was opened.
+    absent: bool,
 }
 
 impl Area {
@@ -318,10 +332,21 @@ impl Area {
 pub(super) struct Areas {
     policy: Arc<Policy>,
     plugin: PluginId,
-    tool: ToolName,
-    profile: Option<Arc<str>>,
     read: Vec<Area>,
     write: Vec<Area>,
+    /// What was granted and could not be opened.
+    lost: Vec<(Access, Reach)>,
+}
+
+/// Why a path leads to nothing that was granted.
+#[derive(Debug)]
+pub(crate) enum Unresolved {
+    /// What the guest is answered.
+    Answer(FileError),
+    /// It is refused for a reason of its own.
+    Refused(Refusal),
+    /// No grant holds it: the text, and the path in full.
+    Outside(String, PathBuf),
 }
 
 impl Areas {
@@ -341,28 +366,40 @@ impl Areas {
         self.of(access).iter().any(|area| area.holds(path, need))
     }
 
-    /// Why a path is not granted, and which line of the policy would open it.
-    fn refusal(&self, path: &Path, shown: &str, access: Access) -> String {
+    /// Why a path is not granted.
+    fn refusal(&self, path: PathBuf, shown: &str, access: Access) -> Unresolved {
         let (areas, workspace, key) = (self.of(access), self.policy.workspace(), access.key().name());
-        let named = areas.iter().find_map(|area| area.granted.excluded_by(path, workspace));
+        let named = areas.iter().find_map(|area| area.granted.excluded_by(&path, workspace));
         if let Some(line) = named {
-            return format!("`{shown}` is excluded by `{}` in `{key}` of the policy", reach::shown(&line));
+            let text = format!("`{shown}` is excluded by the policy");
+            let hint = format!("`{}` in `{key}` of the policy excludes it.", reach::shown(&line));
+            return Unresolved::Refused(Refusal::new(text, hint));
         }
-        if areas.iter().any(|area| area.reach.excluded_by(path, workspace).is_some()) {
-            return format!(
-                "`{shown}` is kept from plugins by the host; only `--allow-floor {}` on its command line opens it",
-                text(path)
-            );
+        if areas.iter().any(|area| area.reach.excluded_by(&path, workspace).is_some()) {
+            return Unresolved::Refused(kept(shown, &path));
         }
-        let folder = reach::show(path.parent().unwrap_or(path), workspace);
-        let profile = self.profile.as_deref();
-        let lines = self.policy.lines((&self.plugin, &self.tool), profile, access.key(), &folder);
-        let lines = lines.replace('\n', " ");
-        format!(
-            "`{shown}` is outside of what this tool may {}; to allow it, write in the policy: {lines}",
-            access.verb()
-        )
+        if let Some((_, reach)) = self.lost.iter().find(|(of, reach)| *of == access && reach.allows(&path)) {
+            return Unresolved::Refused(absent(shown, reach.folder(), access));
+        }
+        let text = format!("`{shown}` is outside of what this tool may {}", access.verb());
+        Unresolved::Outside(text, path)
     }
+}
+
+/// The refusal of a path in a place that no policy opens.
+pub(super) fn kept(shown: &str, place: &Path) -> Refusal {
+    let hint = format!(
+        "No line of the policy opens it; only `--allow-floor {}` on the command line does.",
+        text(place)
+    );
+    Refusal::new(format!("`{shown}` is kept from plugins by the host"), hint)
+}
+
+/// The refusal of a path in a granted folder that is not there.
+pub(super) fn absent(shown: &str, folder: &Path, access: Access) -> Refusal {
+    let (folder, key) = (text(folder), access.key().name());
+    let hint = format!("Create the folder `{folder}`: `{key}` grants it, and it does not exist.");
+    Refusal::new(format!("`{shown}`: the folder that is granted there does not exist"), hint)
 }
 
 /// What one tool was granted, on behalf of one call.
@@ -381,20 +418,27 @@ impl FileGrants {
     pub(crate) fn open(
         grants: &Grants,
         policy: &Arc<Policy>,
-        (plugin, tool, profile): (&PluginId, &ToolName, Option<&Arc<str>>),
+        plugin: &PluginId,
         folders: &Folders,
         mut problem: impl FnMut(String),
-    ) -> Result<Option<Self>, String> {
-        let mut open = |reaches: &[Reach], access: Access| -> Result<Vec<Area>, String> {
+    ) -> Result<Option<Self>, Refusal> {
+        let mut lost = Vec::new();
+        let mut open = |reaches: &[Reach], access: Access| -> Result<Vec<Area>, Refusal> {
             let mut areas = Vec::new();
             for granted in reaches {
-                match folders.open(granted, policy.workspace()) {
+                match folders.open(granted, access, policy.workspace()) {
                     Ok(root) => {
                         let reach = folders.cut(granted, &root, access)?;
-                        areas.push(Area { granted: granted.clone(), reach, root });
+                        let absent = root.path != reach.folder() && !root.has(reach.folder());
+                        if absent {
+                            let folder = granted.folder().display();
+                            problem(format!("granted folder `{folder}`: it does not exist"));
+                        }
+                        areas.push(Area { granted: granted.clone(), reach, root, absent });
                     }
                     Err(error) => {
                         problem(format!("granted folder `{}`: {error}", granted.folder().display()));
+                        lost.push((access, granted.clone()));
                     }
                 }
             }
@@ -404,8 +448,7 @@ impl FileGrants {
         if read.is_empty() && write.is_empty() {
             return Ok(None);
         }
-        let (plugin_id, tool, profile) = (plugin.clone(), tool.clone(), profile.cloned());
-        let areas = Areas { policy: Arc::clone(policy), plugin: plugin_id, tool, profile, read, write };
+        let areas = Areas { policy: Arc::clone(policy), plugin: plugin.clone(), read, write, lost };
         Ok(Some(Self {
             areas: Arc::new(areas),
             reader: Reader::new(&Arc::default(), None),
@@ -482,24 +525,17 @@ impl FileGrants {
         }
     }
 
-    /// Finds the granted folder above a path, or says which policy line would open it.
-    pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
+    /// Finds the granted folder above a path.
+    pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, Unresolved> {
         let shown = || reach::shown(path);
-        if path.is_empty() || path.contains('\0') {
-            return Err(FileError::Other(format!("`{}` is not a path", shown())));
-        }
-        if path.len() > MAX_PATH {
-            return Err(FileError::Other(format!("`{}` has more than {MAX_PATH} bytes", shown())));
-        }
-        let Some(full) = reach::normalise(&self.areas.policy.workspace().join(path)) else {
-            return Err(FileError::Denied(format!("`{}` leads above the root", shown())));
-        };
+        let full = full_path(path, self.areas.policy.workspace()).map_err(Unresolved::Answer)?;
         // The deepest folder that covers the path: its handle is the narrowest.
         let areas = self.areas.of(access).iter().filter(|area| area.holds(&full, need));
         let Some(area) = areas.max_by_key(|area| area.root.path.as_os_str().len()) else {
-            return Err(FileError::Denied(self.areas.refusal(&full, &shown(), access)));
+            return Err(self.areas.refusal(full, &shown(), access));
         };
         Ok(Operation {
+            absent: area.absent.then(|| area.granted.folder().to_path_buf()),
             root: Arc::clone(&area.root),
             areas: Arc::clone(&self.areas),
             access,
@@ -514,4 +550,17 @@ impl FileGrants {
             meter: Arc::clone(&self.meter),
         })
     }
+}
+
+/// The absolute path that a guest means.
+pub(super) fn full_path(path: &str, workspace: &Path) -> Result<PathBuf, FileError> {
+    let shown = || reach::shown(path);
+    if path.is_empty() || path.contains('\0') {
+        return Err(FileError::Other(format!("`{}` is not a path", shown())));
+    }
+    if path.len() > MAX_PATH {
+        return Err(FileError::Other(format!("`{}` has more than {MAX_PATH} bytes", shown())));
+    }
+    reach::normalise(&workspace.join(path))
+        .ok_or_else(|| FileError::Denied(format!("`{}` leads above the root", shown())))
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::reach;
 
 use super::beneath::{self, Target};
-use super::grants::{Access, Areas, Need, Root};
+use super::grants::{self, Access, Areas, Need, Root};
 use super::quota::Meter;
 use super::reads::Reader;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
@@ -45,6 +45,8 @@ pub(crate) struct Operation {
     pub(super) written: String,
     pub(super) reader: Reader,
     pub(super) meter: Arc<Meter>,
+    /// The granted folder it is in, if that was not there when the plugin was loaded.
+    pub(super) absent: Option<PathBuf>,
 }
 
 /// Why an operation did not succeed, before it is told in the words of the contract.
@@ -116,7 +118,12 @@ impl Operation {
         };
         done.map_err(|stop| match stop {
             Stop::Told(error) => error,
-            Stop::System(Errno::NOENT) => FileError::NotFound,
+            Stop::System(Errno::NOENT) => match &self.absent {
+                Some(folder) if self.access == Access::Write && !self.root.has(folder) => {
+                    FileError::Denied(grants::absent(&self.shown(), folder, self.access).text)
+                }
+                _ => FileError::NotFound,
+            },
             Stop::System(Errno::LOOP) => FileError::Other(format!("`{}` keeps changing", self.shown())),
             Stop::System(error) => match std::io::Error::from(error) {
                 error if error.kind() == ErrorKind::PermissionDenied => {

@@ -1,7 +1,7 @@
 //! What one call may still write and make.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::limits::{Limit, Limits};
@@ -15,6 +15,7 @@ pub(crate) struct Meter {
     bytes: AtomicU64,
     entries: AtomicU64,
     told: AtomicBool,
+    hint: OnceLock<String>,
 }
 
 impl Meter {
@@ -25,7 +26,13 @@ impl Meter {
             bytes: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             told: AtomicBool::new(false),
+            hint: OnceLock::new(),
         }
+    }
+
+    /// What raises the limit that was hit first, for the operator.
+    pub(crate) fn hint(&self) -> Option<&String> {
+        self.hint.get()
     }
 
     /// Counts bytes that are about to be written.
@@ -49,12 +56,18 @@ impl Meter {
 
     fn over(&self, what: &str, limit: Limit) -> String {
         let hit = self.limits.hit(limit, &self.plugin);
-        let message = Fault::by_limit(FaultKind::OutputTooLarge, what, hit).message;
+        let fault = Fault::by_limit(FaultKind::OutputTooLarge, what, hit);
         // Plain WASI files have no words for it.
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(target: "toolbay::guest", plugin = %self.plugin, "{message}");
+            tracing::warn!(target: "toolbay::guest", plugin = %self.plugin, "{}", fault.for_operator());
         }
-        message
+        match fault.hint() {
+            Some(hint) => {
+                self.hint.get_or_init(|| format!("{}. {hint}", fault.message));
+                format!("{}; the operator can raise it", fault.message)
+            }
+            None => fault.message,
+        }
     }
 }
 
@@ -72,10 +85,11 @@ mod tests {
         let limits = Limits { file_bytes: 10, file_entries: 1, ..Limits::default() };
         let meter = Meter::new(&PluginId::new("p").unwrap(), &Arc::new(limits));
         assert_eq!(meter.write(6), Ok(()));
-        assert!(meter.write(5).unwrap_err().contains("[plugins.p.limits] file_bytes"));
+        assert!(meter.write(5).unwrap_err().contains("the limit `file_bytes` is 10"));
+        assert!(meter.hint().unwrap().contains("[plugins.p.limits] file_bytes"));
         assert!(meter.write(u64::MAX).is_err());
         assert_eq!(meter.write(4), Ok(()));
         assert_eq!((meter.write(0), meter.make()), (Ok(()), Ok(())));
-        assert!(meter.make().unwrap_err().contains("[plugins.p.limits] file_entries"));
+        assert!(meter.make().unwrap_err().contains("the limit `file_entries` is 1"));
     }
 }

@@ -182,8 +182,8 @@ impl Places {
     }
 
     fn busy(&self, what: &str) -> NetError {
-        let setting = "[host] http_connections = …";
-        NetError::Transport(format!("busy: {what}; try again later, or allow more in the policy: {setting}"))
+        let text = "try again later; the operator can raise the limit `http_connections` of the host";
+        NetError::Transport(format!("busy: {what}; {text}"))
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
         }
         let refused = places.take(&one, &pool, SOON).await.unwrap_err().to_string();
         for part in
-            ["plugin `one` has 2 connections open", "of the 8 of the host", "[host] http_connections = …"]
+            ["plugin `one` has 2 connections open", "of the 8 of the host", "limit `http_connections`"]
         {
             assert!(refused.contains(part), "{refused}");
         }

@@ -14,6 +14,7 @@ use toolbay_core::call::CallContext;
 use toolbay_core::limits::Limits;
 use toolbay_core::net::{self, Allowed, NetRule, Target};
 use toolbay_core::policy::{Key, OpenApi};
+use toolbay_core::refusal::not_permitted;
 use toolbay_openapi::{Credential, Placement, Routes};
 use url::Url;
 
@@ -147,8 +148,13 @@ impl Sender {
         }
         let profile = self.ctx.as_ref().and_then(|ctx| ctx.profile.clone());
         let profile = profile.as_deref().unwrap_or_default();
-        Err(NetError::Denied(format!(
-            "the secret `{secret}` is beyond the profile `{profile}`: see `secrets` in [profile.{profile}]"
-        )))
+        let text = format!("the secret `{secret}` is beyond the profile `{profile}`");
+        Err(NetError::Denied(match &self.ctx {
+            Some(ctx) => {
+                ctx.advise(format!("{text}. See `secrets` in [profile.{profile}]."));
+                format!("{text}: {}", not_permitted(&ctx.tool))
+            }
+            None => text,
+        }))
     }
 }

@@ -15,7 +15,9 @@ use toolbay_core::name::PluginId;
 use toolbay_core::net::address::{self, NotPublic};
 use toolbay_core::net::{self, Allowed, Target};
 use toolbay_core::policy::Key;
+use toolbay_core::reach;
 use toolbay_core::redact::Redactor;
+use toolbay_core::refusal::{Refusal, not_permitted, raisable};
 use url::Url;
 
 use super::Client;
@@ -158,7 +160,7 @@ impl Session {
         let Some(own) = own.filter(|own| !own.query.is_empty()) else { return Ok(Cow::Borrowed(url)) };
         let mut sent = url.clone();
         for (name, held) in &own.query {
-            held.put_into_query(target, name, &mut sent).map_err(NetError::Denied)?;
+            held.put_into_query(target, name, &mut sent).map_err(|why| NetError::Denied(self.tell(why)))?;
         }
         Ok(Cow::Owned(sent))
     }
@@ -187,10 +189,9 @@ impl Session {
             Err(_) if self.is_own(target, url) && self.profile().is_some() => {
                 self.note(&target.wish(), false);
                 let profile = self.profile().unwrap_or_default();
-                Err(NetError::Denied(format!(
-                    "`{}` is beyond the profile `{profile}`: see `net` in [profile.{profile}]",
-                    target.wish()
-                )))
+                let text = format!("`{}` is beyond the profile `{profile}`", target.wish());
+                let hint = || format!("See `net` in [profile.{profile}].");
+                Err(NetError::Denied(self.refuse_with(&text, hint)))
             }
             Err(why) => {
                 let refusal = self.refuse(Key::Net, &target.wish());
@@ -221,15 +222,24 @@ impl Session {
     fn check_one(&self, target: &Target, allowed: Allowed, ip: IpAddr) -> Result<(), NetError> {
         let Err(problem) = address::judge(target.host(), ip, self.private(allowed)) else { return Ok(()) };
         // Who was granted every public host is not told what the names of private ones mean.
+        let net = IpNet::from(address::unmapped(ip)).to_string();
+        let host = target.host();
         let refusal = match (allowed, problem) {
-            (Allowed::Public, _) => format!(
-                "`{}` has an address that is not public, and it is granted with public addresses only: {}",
-                target.host(),
-                self.refuse(Key::Net, &target.wish())
-            ),
+            (Allowed::Public, _) => {
+                self.noted(Key::Net, &target.wish());
+                let text = format!(
+                    "`{host}` has an address that is not public, and it is granted with public addresses only"
+                );
+                // The host by its name, and then the network.
+                let hint = || {
+                    let advice = |key, wish: &str| self.granted.advice(&self.plugin, key, wish).hint();
+                    let named = advice(Key::Net, &target.wish());
+                    format!("{named}\n{}", advice(Key::NetPrivate, &net))
+                };
+                self.refuse_with(&text, hint)
+            }
             (Allowed::Named, NotPublic::Special(..) | NotPublic::Metadata(_)) => {
-                let net = IpNet::from(address::unmapped(ip));
-                format!("`{}`: {problem}; {}", target.host(), self.refuse(Key::NetPrivate, &net.to_string()))
+                format!("`{host}`: {problem}; {}", self.refuse(Key::NetPrivate, &net))
             }
         };
         Err(NetError::Address(refusal))
@@ -285,17 +295,61 @@ impl Session {
         }
     }
 
-    /// Names a limit that was reached, and what would raise it.
+    /// Names a limit that was reached; the operator's hint is kept with the call.
     pub(super) fn limit(&self, limit: Limit) -> String {
         let hit = self.limits.hit(limit, &self.plugin);
-        format!("the limit `{}` of {} is reached; to raise it: {}", hit.name, hit.value, hit.setting)
+        let text = format!("no more is sent or received: {hit}");
+        match (hit.hint(), &self.ctx) {
+            (Some(hint), Some(ctx)) => {
+                ctx.advise(format!("{text}. {hint}"));
+                format!("{text}; {}", raisable(&ctx.tool))
+            }
+            (Some(hint), None) => format!("{text}. {hint}"),
+            (None, _) => text,
+        }
     }
 
+    /// Notes a refusal, and says it; the operator's hint is kept with the call.
     pub(super) fn refuse(&self, key: Key, wish: &str) -> String {
-        if let Some(ctx) = &self.ctx {
-            ctx.note(key.name(), wish, false);
+        self.noted(key, wish);
+        match &self.ctx {
+            Some(ctx) => self.granted.refuse(&self.plugin, ctx, key, wish),
+            // The host itself asks, for a document: an operator reads it.
+            None => {
+                let text = self.granted.refused(&self.plugin, key, wish);
+                format!("{text}. {}", self.granted.advice(&self.plugin, key, wish).hint())
+            }
         }
-        self.granted.refusal(&self.plugin, key, wish)
+    }
+
+    /// Appends a refusal to the result of the call: the interface has no words for it.
+    pub(super) fn unheard(&self, text: &str) {
+        if let Some(ctx) = &self.ctx {
+            ctx.unheard(text, false);
+        }
+    }
+
+    fn noted(&self, key: Key, wish: &str) {
+        if let Some(ctx) = &self.ctx {
+            ctx.note(key.name(), &reach::shown(wish), false);
+        }
+    }
+
+    /// A refusal with a hint that is not that of a list.
+    fn refuse_with(&self, text: &str, hint: impl FnOnce() -> String) -> String {
+        let Some(ctx) = &self.ctx else { return format!("{text}. {}", hint()) };
+        if ctx.takes_hints() {
+            ctx.advise(format!("{text}. {}", hint()));
+        }
+        format!("{text}: {}", not_permitted(&ctx.tool))
+    }
+
+    /// The same for a refusal that was made elsewhere.
+    pub(super) fn tell(&self, refusal: Refusal) -> String {
+        match refusal.hint {
+            Some(hint) => self.refuse_with(&refusal.text, || hint),
+            None => refusal.text,
+        }
     }
 
     fn note(&self, what: &str, allowed: bool) {
@@ -325,8 +379,10 @@ impl Session {
         const MOST: usize = 256;
         let target = Target::raw(net::Scheme::Tcp, name, 1).map_err(NetError::Invalid)?;
         let Some(allowed) = net::judge_lookup(&self.granted.grants.net, target.host()) else {
-            let wish = format!("tcp://{}:PORT", target.host());
-            return Err(NetError::Denied(self.refuse(Key::Net, &wish)));
+            let wish = format!("tcp://{}:*", target.host());
+            let text = self.refuse(Key::Net, &wish);
+            self.unheard(&text);
+            return Err(NetError::Denied(text));
         };
         self.count_request()?;
         let found = self.client().resolver.addresses(&self.plugin, target.host(), 0);
@@ -358,7 +414,8 @@ impl Session {
             address::judge(&host, peer.ip(), self.private(allowed)).ok().map(|()| target)
         });
         let Some(target) = granted.into_iter().next() else {
-            self.note(&format!("{}://{peer}", scheme.name()), false);
+            let text = self.refuse(Key::Net, &format!("{}://{peer}", scheme.name()));
+            self.unheard(&text);
             return false;
         };
         self.note(&target.wish(), true);

@@ -63,7 +63,7 @@ impl WasiHttpHooks for Capabilities {
         Box::new(async move {
             let session = session.ok_or(Error::HttpRequestDenied)?;
             let response = forward(session.clone(), request, options.unwrap_or_default()).await;
-            let response = response.map_err(|error| shown(seam::error(&session, error)))?;
+            let response = response.map_err(|error| told(&session, seam::error(&session, error)))?;
             Ok((response, Box::new(std::future::ready(Ok(()))) as Box<dyn Future<Output = _> + Send>))
         })
     }
@@ -71,6 +71,14 @@ impl WasiHttpHooks for Capabilities {
 
 /// A response, and what goes on beside it: nothing, the connection is driven elsewhere.
 type Sent = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
+
+/// The error as the interface has it. It has no words for a refusal: those are appended to the result of the call.
+fn told(session: &Session, error: NetError) -> Error {
+    if let NetError::Denied(text) | NetError::Address(text) = &error {
+        session.unheard(text);
+    }
+    shown(error)
+}
 
 fn shown(error: NetError) -> Error {
     match error {

@@ -10,10 +10,10 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::environment::EnvRule;
 use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::name::PluginId;
 use toolbay_core::policy::Key;
 use toolbay_core::program::{Program, ProgramRule};
 use toolbay_core::reach;
+use toolbay_core::refusal::{Refusal, to_allow};
 use toolbay_core::rule::Rule;
 
 use super::cage::Cage;
@@ -38,7 +38,6 @@ pub(super) struct Wish {
     granted: Arc<Granted>,
     files: Option<FileGrants>,
     limits: Arc<Limits>,
-    plugin: PluginId,
 }
 
 /// A program that may be started.
@@ -54,11 +53,13 @@ pub(super) struct Request {
 }
 
 /// Why a program is not started that a line of the grant matches.
-pub(super) enum Refusal {
+pub(super) enum NotRun {
     /// The answer of the guest, as it is.
     Answer(ProcessError),
     /// Something about the program or the request is not allowed.
-    Denied(String),
+    Denied(Refusal),
+    /// A limit was reached: what happened, and which one.
+    Limit(String, Limit),
     /// The tool does not reach the folder in which it wants to start it.
     Folder(String),
 }
@@ -80,7 +81,7 @@ impl Wish {
             let listed = granted.services.process.programs.get(&command.program).map(Arc::clone);
             match (rule, listed) {
                 (Some(rule), Some(listed)) => {
-                    Ok(Self { command, shown, rule, listed, granted, files, limits, plugin })
+                    Ok(Self { command, shown, rule, listed, granted, files, limits })
                 }
                 (None, _) | (_, None) => Err(shown),
             }
@@ -91,18 +92,18 @@ impl Wish {
     }
 
     /// Looks at the file, opens the folders, and puts together what is to be started. Blocking.
-    pub(super) fn prepare(self) -> Result<Request, Refusal> {
+    pub(super) fn prepare(self) -> Result<Request, NotRun> {
         let program = &self.listed.program;
         let file =
             self.granted.services.process.programs.check(&self.listed).map_err(|unfit| match unfit {
-                Unfit::Absent => Refusal::Answer(ProcessError::NotFound(self.command.program.clone())),
-                Unfit::Refused(problem) => Refusal::Denied(problem),
+                Unfit::Absent => NotRun::Answer(ProcessError::NotFound(self.command.program.clone())),
+                Unfit::Refused(problem) => NotRun::Denied(problem.into()),
             })?;
         if self.command.stdin.as_ref().is_some_and(|data| data.len() as u64 > self.limits.process_bytes) {
-            let hit = self.limits.hit(Limit::ProcessBytes, &self.plugin);
-            return Err(Refusal::Denied(format!("more than {} of input: {}", hit.value, hit.setting)));
+            let what = format!("`{}` is not run: it has too much input", reach::shown(&self.shown));
+            return Err(NotRun::Limit(what, Limit::ProcessBytes));
         }
-        let env = environment(program, &self.command).map_err(Refusal::Denied)?;
+        let env = environment(program, &self.command).map_err(NotRun::Denied)?;
         let cwd = self.folder()?;
         let own = self.own_folders()?;
         let cage = Cage::new(program, &file, of_tool(self.files.as_ref()).chain(own).collect());
@@ -132,18 +133,18 @@ impl Wish {
 
     /// Opens what the operator gave the program; what is not there is left out. The kernel knows no exclusions: what is,
     /// lies in or holds a place that the host keeps is refused.
-    fn own_folders(&self) -> Result<Vec<Folder>, Refusal> {
+    fn own_folders(&self) -> Result<Vec<Folder>, NotRun> {
         let (program, kept) = (&self.listed.program, &self.granted.services.process.kept);
         let table = format!("[programs.{}]", self.command.program);
-        own_folders(program, kept, &table, ["read", "write", "execute"]).map_err(Refusal::Denied)
+        own_folders(program, kept, &table, ["read", "write", "execute"]).map_err(NotRun::Denied)
     }
 
     /// Opens the folder in which the program starts. One that the guest names must be one that its tool reaches, and
     /// is resolved below the granted folder's handle: no link leads out.
-    fn folder(&self) -> Result<OwnedFd, Refusal> {
+    fn folder(&self) -> Result<OwnedFd, NotRun> {
         let failed = |path: &str, error: &std::io::Error| {
             let problem = format!("the folder `{}`: {error}", reach::shown(path));
-            Refusal::Answer(ProcessError::Other(problem))
+            NotRun::Answer(ProcessError::Other(problem))
         };
         let Some(asked) = self.command.cwd.as_deref() else {
             let path = &self.listed.program.cwd;
@@ -153,12 +154,12 @@ impl Wish {
         let workspace = self.granted.services.policy.workspace();
         if asked.is_empty() || asked.contains('\0') {
             let problem = format!("`{}` is not a folder", reach::shown(asked));
-            return Err(Refusal::Answer(ProcessError::Other(problem)));
+            return Err(NotRun::Answer(ProcessError::Other(problem)));
         }
         let Some(full) = reach::normalise(&workspace.join(asked)) else {
-            return Err(Refusal::Folder(asked.to_owned()));
+            return Err(NotRun::Folder(asked.to_owned()));
         };
-        let denied = || Refusal::Folder(reach::show(&full, workspace));
+        let denied = || NotRun::Folder(reach::show(&full, workspace));
         let opened = self.files.iter().flat_map(|f| f.opened(Access::Read).chain(f.opened(Access::Write)));
         let root =
             opened.filter(|(path, _)| full.starts_with(path)).max_by_key(|(path, _)| path.as_os_str().len());
@@ -178,7 +179,7 @@ pub(super) fn own_folders(
     kept: &Kept,
     table: &str,
     keys: [&str; 3],
-) -> Result<Vec<Folder>, String> {
+) -> Result<Vec<Folder>, Refusal> {
     let [read, write, execute] = keys;
     let lists = [
         (read, &program.read, FolderAccess::Read),
@@ -191,10 +192,12 @@ pub(super) fn own_folders(
         let path = reach.folder();
         if let Some(place) = kept.touches(path, access == FolderAccess::Write) {
             let (path, place) = (path.display(), place.display());
-            return Err(format!(
+            let text = "it was given a folder that the host keeps from plugins and their programs";
+            let hint = format!(
                 "`{list}` of {table} gives it `{path}`, and the host keeps `{place}` from plugins and their \
-                 programs: write narrower folders there; only `--allow-floor {place}` on the command line opens it"
-            ));
+                 programs: write narrower folders there. Only `--allow-floor {place}` on the command line opens it."
+            );
+            return Err(Refusal::new(text, hint));
         }
         folders.extend(open(path).map(|at| Folder { at, access }));
     }
@@ -231,7 +234,7 @@ fn check_size(command: &Command) -> Result<(), ProcessError> {
 }
 
 /// The variables of the child: what the operator listed, and what the guest sets of what it may.
-fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, OsString)>, String> {
+fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, OsString)>, Refusal> {
     let mut env = Vec::new();
     for EnvRule { name, value } in &program.env {
         let value = value.clone().map(OsString::from).or_else(|| std::env::var_os(name));
@@ -239,11 +242,11 @@ fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, Os
     }
     for (name, value) in &command.env {
         if !program.guest_env.contains(name) {
-            let (name, program) = (reach::shown(name), &command.program);
-            return Err(format!(
-                "a plugin may not set its variable `{name}`; to allow it, write in the policy: \
-                 [programs.{program}] guest_env = [\"{name}\"]"
-            ));
+            let text = format!("a plugin may not set its variable `{}`", reach::shown(name));
+            // The list as it would have to be, with what stands there.
+            let all: Vec<&String> = program.guest_env.iter().chain([name]).collect();
+            let lines = format!("[programs.{}]\nguest_env = {}", command.program, serde_json::json!(all));
+            return Err(Refusal::new(text, to_allow(&lines)));
         }
         env.retain(|(known, _)| known.as_os_str() != name.as_str());
         env.push((OsString::from(name), OsString::from(value)));

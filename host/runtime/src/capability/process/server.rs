@@ -95,7 +95,8 @@ impl Broker {
         })?;
         self.programs.check_line(program, &child.args).map_err(OutsideError::Denied)?;
         let keys = ["fs_read", "fs_write", "execute"];
-        let folders = own_folders(program, &self.kept, table, keys).map_err(OutsideError::Denied)?;
+        let folders = own_folders(program, &self.kept, table, keys)
+            .map_err(|refusal| OutsideError::Denied(refusal.for_operator()))?;
         let cwd: OwnedFd = Dir::open_ambient_dir(&program.cwd, ambient_authority())
             .map_err(|e| OutsideError::Failed(format!("`cwd`: `{}`: {e}", program.cwd.display())))?
             .into();

@@ -4,6 +4,7 @@
 //!
 //! A token is 128 random bits, made for one secret in one call. To anybody outside the call it means nothing.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
@@ -13,6 +14,9 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
 use toolbay_core::net::Target;
 use toolbay_core::redact::{self, Redactor};
+use toolbay_core::refusal::Refusal;
+use toolbay_core::rule::Rule as _;
+use toolbay_core::secret::to_add;
 use toolbay_core::text::one_line;
 use url::Url;
 use zeroize::Zeroizing;
@@ -79,15 +83,15 @@ impl Tokens {
     ///
     /// # Errors
     /// The refusal: a token where no value may go, or one of another call. Nothing was changed then.
-    pub(crate) fn inject(&self, headers: &mut HeaderMap, url: &Url, most: usize) -> Result<(), String> {
+    pub(crate) fn inject(&self, headers: &mut HeaderMap, url: &Url, most: usize) -> Result<(), Refusal> {
         let issued = Issued(self.issued());
         if let Some(token) = issued.0.iter().find(|token| url.as_str().contains(&*token.text)) {
-            return Err(token.refusal("stands in the address of a request, which logs keep"));
+            return Err(token.refusal("stands in the address of a request, which logs keep").into());
         }
         let (mut swapped, mut left) = (Vec::new(), most);
         for (at, (name, value)) in headers.iter().enumerate() {
             if issued.0.iter().any(|token| name.as_str().contains(&*token.text)) {
-                return Err("a stand-in for a secret is no name of a header".to_owned());
+                return Err("a stand-in for a secret is no name of a header".into());
             }
             let new = issued.swap(name, value, url, left)?;
             let bytes = name.as_str().len() + new.as_ref().map_or(value.len(), HeaderValue::len);
@@ -160,16 +164,16 @@ impl Issued {
         value: &HeaderValue,
         url: &Url,
         most: usize,
-    ) -> Result<Option<HeaderValue>, String> {
+    ) -> Result<Option<HeaderValue>, Refusal> {
         let Some(plain) = self.swap_text(name, value.as_bytes(), url, most)? else {
             // `Basic` hides the token in base64 of `user:token` (RFC 7617).
             let Some((scheme, inner)) = basic(value.as_bytes()) else { return Ok(None) };
             let Some(inner) = self.swap_text(name, &inner, url, most)? else { return Ok(None) };
             let mut new = Zeroizing::new(scheme.to_vec());
             new.extend_from_slice(Zeroizing::new(STANDARD.encode(&*inner)).as_bytes());
-            return header_value(&new).map(Some);
+            return Ok(Some(header_value(&new)?));
         };
-        header_value(&plain).map(Some)
+        Ok(Some(header_value(&plain)?))
     }
 
     fn swap_text(
@@ -178,7 +182,7 @@ impl Issued {
         text: &[u8],
         url: &Url,
         most: usize,
-    ) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    ) -> Result<Option<Zeroizing<Vec<u8>>>, Refusal> {
         let mut found = Vec::new();
         let mut bytes = text.len();
         for (at, stand_in) in stand_ins(text) {
@@ -192,7 +196,7 @@ impl Issued {
             return Ok(None);
         }
         if bytes > most {
-            return Err(too_long());
+            return Err(too_long().into());
         }
         let mut out = Zeroizing::new(Vec::with_capacity(bytes));
         let mut done = 0;
@@ -253,23 +257,20 @@ impl Scrubber {
 }
 
 impl Token {
-    fn check(&self, name: &HeaderName, url: &Url) -> Result<(), String> {
+    fn check(&self, name: &HeaderName, url: &Url) -> Result<(), Refusal> {
         let rule = &self.held.rule;
         if !rule.headers.iter().any(|allowed| allowed == name.as_str()) {
-            let header = one_line(name.as_str(), MAX_SHOWN);
-            return Err(self.refusal(&format!(
-                "stands in the header `{header}`; to allow it, add to [secrets.{:?}] headers = [{header:?}]",
-                self.held.name
-            )));
+            let header = name.as_str();
+            let text = self.refusal(&format!("stands in the header `{}`", one_line(header, MAX_SHOWN)));
+            return Err(Refusal::new(text, to_add(&self.held.name, "headers", &rule.headers, header)));
         }
         if Target::request("GET", url).is_ok_and(|target| rule.goes_to(&target)) {
             return Ok(());
         }
-        let origin = one_line(&url.origin().ascii_serialization(), MAX_SHOWN);
-        Err(self.refusal(&format!(
-            "is on the way to `{origin}`; to allow it, add to [secrets.{:?}] origins = [{origin:?}]",
-            self.held.name
-        )))
+        let origin = url.origin().ascii_serialization();
+        let text = self.refusal(&format!("is on the way to `{}`", one_line(&origin, MAX_SHOWN)));
+        let known: Vec<String> = rule.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
+        Err(Refusal::new(text, to_add(&self.held.name, "origins", &known, &origin)))
     }
 
     fn refusal(&self, what: &str) -> String {

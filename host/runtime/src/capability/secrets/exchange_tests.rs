@@ -52,7 +52,10 @@ impl Call {
         headers
             .append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
         let before = headers.clone();
-        let done = self.tokens.inject(&mut headers, &Url::parse(url).unwrap(), MOST);
+        let done = self
+            .tokens
+            .inject(&mut headers, &Url::parse(url).unwrap(), MOST)
+            .map_err(|why| why.for_operator());
         if done.is_err() {
             assert_eq!(headers, before, "nothing is changed");
         }
@@ -276,7 +279,7 @@ fn headers_are_bounded_with_the_values_in_them() {
     let send = |value: String| {
         let mut headers = HeaderMap::new();
         headers.append("authorization", HeaderValue::from_str(&value).unwrap());
-        tokens.inject(&mut headers, &Url::parse(ORIGIN).unwrap(), MOST)
+        tokens.inject(&mut headers, &Url::parse(ORIGIN).unwrap(), MOST).map_err(|why| why.for_operator())
     };
     assert_eq!(send(token.repeat(3)), Ok(()));
     assert!(send(token.repeat(4)).unwrap_err().contains("bytes of headers"));

@@ -1,0 +1,219 @@
+//! Advice that is followed permits the use, and nothing beside it; advice that would not help is not given.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::capability::CapabilityKind;
+use crate::policy::Grants;
+
+const W: &str = "/w";
+
+/// The tables of a policy, each with its lists as TOML writes them.
+type Tables = BTreeMap<String, BTreeMap<String, String>>;
+
+fn written(tables: &Tables) -> String {
+    let mut text =
+        "version = 1\n[programs.git]\npath = \"/usr/bin/git\"\n[secrets.KEY]\nfrom = \"env:KEY\"\n\
+                    headers = [\"authorization\"]\norigins = [\"https://a.example\"]\n"
+            .to_owned();
+    for (table, lists) in tables {
+        text += &format!("{table}\n");
+        for (key, list) in lists {
+            text += &format!("{key} = {list}\n");
+        }
+    }
+    text
+}
+
+/// The tables with the lists that the advice names put in place of those that are there.
+fn followed(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
+    for list in lists {
+        let text = list.to_string();
+        let (table, line) = text.split_once('\n').unwrap();
+        let (key, value) = line.split_once(" = ").unwrap();
+        tables.entry(table.to_owned()).or_default().insert(key.to_owned(), value.to_owned());
+    }
+    tables
+}
+
+/// Lines that stand in lists, and uses that are asked for with a neighbour that must stay refused.
+struct Kind {
+    kind: &'static str,
+    key: Key,
+    target: &'static str,
+    lines: &'static [&'static str],
+    uses: &'static [(&'static str, &'static str)],
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        kind: "fs-read",
+        key: Key::FsRead,
+        target: "**",
+        lines: &["$workspace/in", "/srv/*.csv", "$workspace/**/*.rs", "!**/.env", "!$workspace/in/private"],
+        uses: &[
+            ("$workspace/notes.txt", "$workspace/other.txt"),
+            ("$workspace/in/a", "$workspace/out/a"),
+            ("/srv/a.txt", "/srv/b.txt"),
+            ("$workspace/.env", "$workspace/x"),
+            ("$workspace/in/private/a", "/etc/passwd"),
+        ],
+    },
+    Kind {
+        kind: "fs-write",
+        key: Key::FsWrite,
+        target: "$workspace/**",
+        lines: &["$workspace/out", "$workspace"],
+        uses: &[("$workspace/out/a", "/srv/a"), ("/srv/a", "/srv/b")],
+    },
+    Kind {
+        kind: "net",
+        key: Key::Net,
+        target: "https://*",
+        lines: &["GET https://a.example", "https://*.example", "https://b.example/v1"],
+        uses: &[
+            ("GET https://c.test", "GET https://d.test"),
+            ("POST https://a.example", "DELETE https://c.test"),
+        ],
+    },
+    Kind {
+        kind: "process",
+        key: Key::Process,
+        target: "git *",
+        lines: &["git status *", "git log"],
+        uses: &[("git push origin", "git push other"), ("git status -s", "git gc")],
+    },
+    Kind {
+        kind: "kv",
+        key: Key::Kv,
+        target: "tool",
+        lines: &["tool", "plugin"],
+        uses: &[("tool", "agent"), ("session", "agent")],
+    },
+    Kind {
+        kind: "invoke",
+        key: Key::Invoke,
+        target: "*",
+        lines: &["text__*", "files__read_file"],
+        uses: &[("files__write_file", "files__remove"), ("text__a", "other__b")],
+    },
+];
+
+/// A list: absent, or some of the lines. One of exclusions alone is not a list.
+fn list(lines: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
+    let some = prop::sample::subsequence(lines, 0..=lines.len());
+    prop::option::of(some).prop_map(|lines| {
+        let lines = lines?;
+        let only_excludes = !lines.is_empty() && lines.iter().all(|line| line.starts_with('!'));
+        (!only_excludes).then(|| serde_json::to_string(&lines).unwrap())
+    })
+}
+
+fn case() -> impl Strategy<Value = (usize, usize, Tables, bool, bool)> {
+    (0..KINDS.len()).prop_flat_map(|kind| {
+        let Kind { key, lines, uses, .. } = &KINDS[kind];
+        let tables = (list(lines), list(lines), list(lines)).prop_map(|(grant, tool, profile)| {
+            let tables =
+                [("[plugins.p.grant]", grant), ("[plugins.p.tools.t]", tool), ("[profile.q]", profile)];
+            let lists = |list: Option<String>| list.into_iter().map(|list| (key.name().to_owned(), list));
+            tables.map(|(table, list)| (table.to_owned(), lists(list).collect())).into()
+        });
+        (Just(kind), 0..uses.len(), tables, any::<bool>(), any::<bool>())
+    })
+}
+
+fn covered(grants: &Grants, key: Key, wish: &str) -> bool {
+    fn any<R: Rule>(rules: &[R], wish: &str) -> bool {
+        let wish = R::parse(wish, Path::new(W)).unwrap();
+        rules.iter().any(|rule| rule::covers(rule, &wish))
+    }
+    let reached = |reaches: &[Reach], wish: &str| {
+        let path = Reach::parse(wish, Path::new(W)).unwrap();
+        reaches.iter().any(|reach| reach.allows(path.folder()))
+    };
+    match key {
+        Key::FsRead => reached(&grants.fs_read, wish),
+        Key::FsWrite => reached(&grants.fs_write, wish),
+        Key::Net => any(&grants.net, wish),
+        Key::Process => any(&grants.process, wish),
+        Key::Kv => any(&grants.kv, wish),
+        _ => any(&grants.invoke, wish),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_is_advised_permits_the_use_and_nothing_beside_it(
+        (kind, at, tables, under_profile, declares) in case()
+    ) {
+        let Kind { kind, key, target, uses, .. } = KINDS[kind];
+        let (wish, neighbour) = uses[at];
+        let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
+        let profile = under_profile.then_some("q");
+        let declared = declares.then(|| Capability {
+            kind: CapabilityKind::parse(kind),
+            target: target.to_owned(),
+            optional: true,
+            reason: None,
+        });
+        let declared: Vec<Capability> = declared.into_iter().collect();
+        let parse = |tables: &Tables| Policy::parse(&written(tables), Path::new(W), None);
+        // An exclusion may take all of a line away: that is no policy.
+        let Ok(policy) = parse(&tables) else { return Ok(()) };
+        let grants = |policy: &Policy| policy.grant(&plugin, &tool, &declared, profile);
+        let before = grants(&policy);
+        let of = Use { plugin: &plugin, tool: &tool, profile, key, wish };
+        match policy.advise(of, &declared) {
+            Advice::Granted => prop_assert!(covered(&before, key, wish), "nothing is missing, and it is refused"),
+            Advice::Write { first, lists } => {
+                prop_assert_eq!(first, None);
+                prop_assert!(!covered(&before, key, wish), "advice for what is granted");
+                for list in &lists {
+                    let mut lines = list.lines.clone();
+                    lines.sort();
+                    lines.dedup();
+                    prop_assert_eq!(lines.len(), list.lines.len(), "a line stands there twice: {}", list);
+                }
+                let policy = parse(&followed(tables, &lists));
+                prop_assert!(policy.is_ok(), "{:?} is not valid: {:?}", lists, policy.err());
+                let after = grants(&policy.unwrap());
+                prop_assert!(covered(&after, key, wish), "{:?} does not help", lists);
+                prop_assert_eq!(covered(&after, key, neighbour), covered(&before, key, neighbour), "{:?}", lists);
+            }
+            Advice::Nothing(why) => {
+                prop_assert!(!covered(&before, key, wish), "{}", why);
+                let excluded = why.contains('!');
+                prop_assert!(excluded || why.contains("does not declare"), "{}", why);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_line_for_what_has_no_definition_says_so_first() {
+    let policy = Policy::parse("version = 1", Path::new(W), None).unwrap();
+    let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
+    for (kind, key, wish, first) in [
+        ("process", Key::Process, "git status", "[programs.git]"),
+        ("secret", Key::Secrets, "KEY", "[secrets.\"KEY\"]"),
+    ] {
+        let declared = Capability {
+            kind: CapabilityKind::parse(kind),
+            target: wish.to_owned(),
+            optional: true,
+            reason: None,
+        };
+        let of = Use { plugin: &plugin, tool: &tool, profile: None, key, wish };
+        let hint = policy.advise(of, [&declared]).hint();
+        assert!(hint.contains(first) && hint.contains("[plugins.p.grant]"), "{hint}");
+    }
+    // What no policy can name gets no line.
+    let long = "x".repeat(5000);
+    let of = Use { plugin: &plugin, tool: &tool, profile: None, key: Key::FsRead, wish: &long };
+    assert!(matches!(policy.advise(of, []), Advice::Nothing(_)));
+}

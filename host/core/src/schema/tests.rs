@@ -1,0 +1,74 @@
+//! What is checked, what is refused, and in which words.
+
+use super::*;
+use serde_json::json;
+
+const COUNT: &str = r#"{"type":"object","properties":{"text":{"type":"string"},"top":{"type":"integer","minimum":1}},
+    "required":["text"],"additionalProperties":false}"#;
+
+#[test]
+fn arguments_are_checked_and_the_place_is_named() {
+    let schema = Schema::input(COUNT).unwrap();
+    assert_eq!(schema.check(&json!({"text": "a", "top": 3})), Ok(()));
+    for (args, pointer, part) in [
+        (json!({"text": 5}), "/text", "string"),
+        (json!({}), "", "required"),
+        (json!({"text": "a", "top": 0}), "/top", "minimum"),
+        (json!({"text": "a", "x": 1}), "", "'x'"),
+        (json!([]), "", "object"),
+    ] {
+        let mismatch = schema.check(&args).unwrap_err();
+        assert_eq!(mismatch.pointer, pointer, "{mismatch:?}");
+        assert!(mismatch.message.contains(part), "{mismatch:?}");
+    }
+}
+
+#[test]
+fn a_finding_never_repeats_a_long_value() {
+    let schema = Schema::input(COUNT).unwrap();
+    let mismatch = schema.check(&json!({"text": vec!["x".repeat(1000); 100]})).unwrap_err();
+    assert!(mismatch.message.chars().count() < 300, "{}", mismatch.message.len());
+}
+
+#[test]
+fn bad_schemas_are_refused_with_the_reason() {
+    let fan: Vec<String> = (1..40)
+        .map(|n| {
+            format!(r##""a{n}":{{"allOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, n - 1)
+        })
+        .collect();
+    let fan =
+        format!(r##"{{"type":"object","$ref":"#/$defs/a39","$defs":{{"a0":{{}},{}}}}}"##, fan.join(","));
+    let deep = format!(r#"{{"type":"object","not":{}{{}}{}}}"#, r#"{"not":"#.repeat(100), "}".repeat(100));
+    for (schema, part) in [
+        ("", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("true", "not a JSON object"),
+        (r#"{"type":"string"}"#, "must be `\"type\": \"object\"`"),
+        (
+            r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/s.json"}}}"#,
+            "leaves the schema",
+        ),
+        (r#"{"type":"object","properties":{"a":{"$ref":"file:///etc/passwd"}}}"#, "leaves the schema"),
+        (r##"{"type":"object","allOf":[{"$ref":"#"}]}"##, "leads back to itself"),
+        (
+            r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"$ref":"#/$defs/y"},"y":{"anyOf":[{"$ref":"#/$defs/x"}]}}}"##,
+            "leads back to itself",
+        ),
+        (r#"{"type":"object","properties":{"a":{"type":"nonsense"}}}"#, "does not compile"),
+        (r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#, "does not compile"),
+        (&fan, "fans out"),
+        (&deep, "nested deeper"),
+    ] {
+        let error = Schema::input(schema).unwrap_err().to_string();
+        assert!(error.contains(part), "{schema:.80}: {error}");
+    }
+}
+
+#[test]
+fn a_tree_may_refer_to_itself() {
+    let tree = r##"{"type":"object","properties":{"children":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false}"##;
+    let schema = Schema::input(tree).unwrap();
+    assert!(schema.check(&json!({"children": [{"children": []}]})).is_ok());
+    assert!(schema.check(&json!({"children": [{"child": []}]})).is_err());
+}
