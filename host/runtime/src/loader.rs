@@ -185,13 +185,7 @@ impl Loader {
     ) -> Result<(Bundle, Option<String>), LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
-        let config: BTreeMap<_, _> = policy
-            .config(id)
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.clone(), value.to_string()))
-            .collect();
-        let config = Arc::new(config);
+        let config = Arc::new(config_of(policy, id));
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
@@ -415,6 +409,11 @@ impl Loader {
             ));
         }
     }
+}
+
+/// The settings of a plugin, as it reads them.
+fn config_of(policy: &Policy, id: &PluginId) -> BTreeMap<String, String> {
+    policy.config(id).into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
 
 /// The limits of one tool: the policy's, and a time-out that its author wants shorter.
