@@ -230,7 +230,7 @@ async fn the_policy_binds_a_reducer_to_a_tool_of_another_name() {
     let warnings = host.host.load_file(id, Path::new(guest_artifacts::PLUGIN_REDUCERS)).await.unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
     let warnings: Vec<String> = host.host.policy_warnings().into_iter().map(|one| one.message).collect();
-    assert_eq!(warnings, ["the plugin `reducers` has no reducer `kanban`"]);
+    assert_eq!(warnings, ["there is no tool `say__say`", "the plugin `reducers` has no reducer `kanban`"]);
     let args = json!({ "text": "again\n".repeat(9) });
     assert_eq!(value(&host.call("say__fetch", args.clone()).await), "again (×9)\n");
     assert_eq!(value(&host.call("say__log", args).await), "again\n".repeat(9), "nobody granted that one");

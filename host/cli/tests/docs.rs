@@ -294,9 +294,9 @@ fn all_rust_that_is_shown_is_compiled() {
 fn keys(section: &str) -> Vec<String> {
     let text = format!("version = 1\n{section}\nnone_such = 1");
     let error = Policy::parse(&text, Path::new("/"), None).unwrap_err();
-    let lists =
+    let mut lists =
         error.findings().iter().filter_map(|found| found.message.split_once("`none_such`; there are "));
-    let (_, list) = lists.last().unwrap();
+    let (_, list) = lists.next_back().unwrap();
     list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 

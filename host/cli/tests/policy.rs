@@ -2,7 +2,12 @@
 //!
 //! `policies/` holds a file for each, `policies/expected.txt` what is to be found: all of it, and nothing else.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;

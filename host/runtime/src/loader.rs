@@ -189,7 +189,7 @@ impl Loader {
     ) -> Result<(Bundle, Option<String>), LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
-        let config = Arc::new(config_of(policy, id));
+        let config = Arc::new(setting_texts(policy, id));
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
@@ -399,6 +399,12 @@ impl Loader {
             }
         }
     }
+}
+
+/// The settings of a plugin, each as JSON.
+fn setting_texts(policy: &Policy, id: &PluginId) -> BTreeMap<String, String> {
+    let settings = policy.config(id).into_iter().flatten();
+    settings.map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
 
 /// Says of several tools at once what is wrong with each.

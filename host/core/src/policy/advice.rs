@@ -198,7 +198,8 @@ impl Policy {
         }
         // A variable that holds a secret is granted to nobody.
         let rule = if key == Key::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
-        rule.and_then(|rule| self.check_variable(&rule).err()).map(|problem| format!("No line would help: {}", problem.message))
+        rule.and_then(|rule| self.check_variable(&rule).err())
+            .map(|problem| format!("No line would help: {}", problem.message))
     }
 
     /// What a line would name that the policy does not have yet.

@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn a_plugin_that_may_take_most_places_is_warned_about_where_it_stands() {
-        assert_eq!(warned(""), []);
-        assert_eq!(warned("[limits]\nconcurrency = 32"), []);
-        assert_eq!(warned("[host]\nparallel_calls = 1\n"), [], "nothing to share");
-        assert_eq!(warned("[host]\nparallel_calls = 32\n"), []);
+        assert_eq!(warned(""), [0_usize; 0]);
+        assert_eq!(warned("[limits]\nconcurrency = 32"), [0_usize; 0]);
+        assert_eq!(warned("[host]\nparallel_calls = 1\n"), [0_usize; 0], "nothing to share");
+        assert_eq!(warned("[host]\nparallel_calls = 32\n"), [0_usize; 0]);
         assert_eq!(warned("[limits]\nconcurrency = 33\n[plugins.a.limits]\nmemory = \"1MiB\""), [4]);
         assert_eq!(warned("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"), [4]);
     }

@@ -13,7 +13,7 @@ use super::check::{Finding, Severity};
 use super::problem::{Problem, Step, did_you_mean, within};
 use super::{Policy, Profile, Reduction};
 use crate::mcp_server::McpServer;
-use crate::name::{MCP, PluginId, SEAM};
+use crate::name::{self, MCP, PluginId, SEAM};
 use crate::permission;
 use crate::rule::Rule as _;
 use crate::wildcard::text_matches;
@@ -290,7 +290,7 @@ impl Names<'_> {
             return None;
         }
         let nothing = || (format!("no tool has a name like `{pattern}`"), None);
-        match head.split_once(SEAM) {
+        match name::split(head) {
             Some((source, _)) => self.of_source(source, head).map(|unknown| unknown.unwrap_or_else(nothing)),
             None => self.knows_all().then(nothing),
         }
@@ -302,7 +302,7 @@ impl Names<'_> {
         }
         let help = || did_you_mean(name, self.known.tools.iter().map(String::as_str));
         let unknown = || (format!("there is no tool `{name}`"), help());
-        match name.split_once(SEAM) {
+        match name::split(name) {
             Some((source, _)) => self.of_source(source, name).map(|of| of.unwrap_or_else(unknown)),
             None => Some(unknown()),
         }
@@ -313,9 +313,8 @@ impl Names<'_> {
     fn of_source(&self, source: &str, name: &str) -> Option<Option<Unknown>> {
         let prefix = format!("{source}{SEAM}");
         if name.starts_with(MCP) {
-            let server =
-                name.get(MCP.len()..).and_then(|rest| rest.split_once(SEAM)).map(|(server, _)| server);
-            return server.and_then(|server| self.server(server)).map(Some);
+            // Which tools a server has, nobody knows before it is asked.
+            return source.strip_prefix(MCP).and_then(|server| self.server(server)).map(Some);
         }
         if self.known.tools.iter().any(|tool| tool.starts_with(&prefix)) {
             return Some(None);
