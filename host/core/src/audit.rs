@@ -213,7 +213,7 @@ impl RefusedRecord {
 /// What is wrong with an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditHealth {
-    /// Records that could not be written since the program started.
+    /// Records that could not be written since the program started, or before, while no line tells of them.
     pub lost: u64,
     /// Why records cannot be written now; `None`: they can.
     pub problem: Option<String>,

@@ -205,8 +205,8 @@ impl AuditSink for FileAudit {
 
     fn health(&self) -> Option<AuditHealth> {
         let state = self.shared.state();
-        let problem = state.problem.map(|kind| kind.to_string());
-        (state.lost > 0 || problem.is_some()).then_some(AuditHealth { lost: state.lost, problem })
+        let (lost, problem) = (self.shared.missing(&state), state.problem.map(|kind| kind.to_string()));
+        (lost > 0 || problem.is_some()).then_some(AuditHealth { lost, problem })
     }
 
     fn follow(&self, policy: &AuditPolicy) {

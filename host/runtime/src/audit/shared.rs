@@ -193,6 +193,12 @@ impl Shared {
         }
     }
 
+    /// Records that could not be written: by this process, or by one before it, as long as no line tells of them.
+    pub(super) fn missing(&self, state: &State) -> u64 {
+        let pending = if state.has_gap { self.gap().pending() } else { 0 };
+        state.lost.max(pending)
+    }
+
     fn gap(&self) -> MutexGuard<'_, GapCounter> {
         self.gap.lock().unwrap_or_else(PoisonError::into_inner)
     }
