@@ -123,7 +123,7 @@ pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
 /// Says on stderr what would allow what a call was refused.
 pub(crate) fn hints(delivered: &Delivered) {
     for hint in &delivered.hints {
-        writeln!(anstream::stderr(), "{}", visible(hint)).ok();
+        say("help", GOOD, hint);
     }
 }
 

@@ -407,6 +407,17 @@ fn setting_texts(policy: &Policy, id: &PluginId) -> BTreeMap<String, String> {
     settings.map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
 
+/// Warns of what the component imports and nobody declares, of functions that are no tools, and of what some clients lose.
+fn tell_findings<'d>(
+    plugin: &Plugin,
+    defined: impl Iterator<Item = &'d ToolDef>,
+    mut warn: impl FnMut(String),
+) {
+    tell_undeclared(plugin, &mut warn);
+    plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
+    defined.flat_map(portable::findings).filter(|one| one.loses).for_each(|one| warn(one.text));
+}
+
 /// Says of several tools at once what is wrong with each.
 fn of_tools(tools: &[ToolName], problem: &str) -> String {
     let names: Vec<String> = tools.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();

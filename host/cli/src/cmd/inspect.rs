@@ -8,6 +8,7 @@ use toolbay_core::capability::Capability;
 use toolbay_core::name::ToolName;
 use toolbay_core::offer::{Document, PREFIX, Resource};
 use toolbay_core::policy::Decision;
+use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Entry;
 use toolbay_core::text::visible;
 
@@ -57,7 +58,8 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
 
 /// A tool's definition, and what is granted of what it asks for.
 fn tool_json(host: &Host, info: &PluginInfo, entry: &Entry) -> Value {
-    let mut tool = super::list::definition(entry, entry.unavailable.as_deref());
+    let reason = entry.unavailable.as_ref().map(Refusal::for_operator);
+    let mut tool = super::list::definition(entry, reason.as_deref());
     let granted = decisions(host, info, entry).into_iter().map(|decision| {
         let Capability { kind, target, optional, .. } = decision.capability;
         json!({"kind": kind.as_str(), "target": target, "optional": optional, "granted": decision.granted})

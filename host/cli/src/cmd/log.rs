@@ -151,7 +151,7 @@ pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
         }
         Ok(())
     };
-    if Tail::new(file).read(&mut take).is_err() {
+    if AuditReader::new(file).read(&mut take).is_err() {
         found.clear();
     }
     found

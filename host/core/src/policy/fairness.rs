@@ -50,7 +50,7 @@ mod tests {
         let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
         let found = policy.warnings(&Known::default(), &|_| PathKind::Folder);
         assert!(found.iter().all(|finding| finding.message.contains("one plugin may run")), "{found:?}");
-        found.iter().map(|finding| finding.line as usize).collect()
+        found.iter().map(|finding| finding.line).collect()
     }
 
     #[test]

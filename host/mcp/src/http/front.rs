@@ -111,7 +111,7 @@ struct Front<'a> {
 }
 
 impl Front<'_> {
-    async fn answer(&self, parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
+    async fn answer(&self, mut parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
         let limits = &self.settings.serve.limits;
         check_method(&parts.method)?;
         let working = self.source.connection.work();

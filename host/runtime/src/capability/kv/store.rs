@@ -99,7 +99,7 @@ impl RedbStore {
         let copying = tokio::task::spawn_blocking(move || {
             backup::write(&open, &file, reader.wait).map_err(|problem| match problem {
                 Problem::InUse => tell(&Problem::InUse),
-                Problem::Storage(problem) => KvError::Other(problem),
+                Problem::Io(problem) | Problem::Storage(problem) => KvError::Other(problem),
             })
         });
         copying.await.unwrap_or_else(|_| Err(unexpected()))

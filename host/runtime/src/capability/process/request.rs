@@ -71,7 +71,7 @@ impl Wish {
         check_size(&command)?;
         let denied = |shown: &str| ProcessError::Denied(of.refuse(Key::Process, shown));
         let granted = Arc::clone(of.granted.as_ref().ok_or_else(|| denied(&command.program))?);
-        let (files, limits, plugin) = (of.files.clone(), Arc::clone(&of.limits), of.plugin.clone());
+        let (files, limits) = (of.files.clone(), Arc::clone(&of.limits));
         let threads = granted.services.file_threads.clone();
         let compare = move || {
             let shown = ProgramRule::exact(&command.program, &command.args).show(Path::new("/"));
