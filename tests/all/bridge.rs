@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::{Heard, TestHost, fault, outcome, output, policy, refusal, structured, value, words};
+use integration_tests::{
+    Heard, TestHost, fault, hints, outcome, output, policy, refusal, structured, value, words,
+};
 use serde_json::{Value, json};
 use toolbay::core::content::BlockBody;
 use toolbay::core::fault::FaultKind;
@@ -182,14 +184,17 @@ async fn filters_and_rules_of_a_section_hold() {
     assert_eq!(bridged.tools(), ["mcp__s__echo", "mcp__s__fail", "mcp__s__structured", "mcp__s__wait"]);
     let asked = bridged.host.call("mcp__s__echo", json!({})).await;
     assert!(
-        refusal(&asked).message.contains("[mcp.s]") && refusal(&asked).message.contains("nobody to ask"),
+        hints(&asked).contains("[mcp.s]") && refusal(&asked).message.contains("nobody to ask"),
         "{asked:?}"
     );
     let denied = bridged.host.call("mcp__s__fail", json!({})).await;
-    assert!(refusal(&denied).message.contains("[mcp.s.tool.\"fail\"]"), "{denied:?}");
+    assert!(
+        format!("{}{}", refusal(&denied).message, hints(&denied)).contains("[mcp.s.tool.\"fail\"]"),
+        "{denied:?}"
+    );
     let late = bridged.host.call("mcp__s__wait", json!({"ms": 5000})).await;
     assert_eq!(fault(&late).kind, FaultKind::Deadline);
-    assert!(fault(&late).message.contains("[mcp.s] timeout"), "{late:?}");
+    assert!(hints(&late).contains("[mcp.s] timeout"), "{late:?}");
     assert!(!value(&bridged.host.call("mcp__s__structured", json!({})).await).contains("<untrusted"));
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use integration_tests::{fault, outcome, refusal, words};
+use integration_tests::{fault, hints, outcome, refusal, words};
 use serde_json::{Value, json};
 use toolbay::core::fault::FaultKind;
 use toolbay::core::invoke::BoxFuture;
@@ -193,7 +193,7 @@ async fn what_is_no_answer_is_told() {
         let host = bridged(&server, "").await;
         let said = host.host.call("mcp__s__echo", json!({})).await;
         assert_eq!(outcome(&said), expect, "{status} {text}: {said:?}");
-        let words = said.result.as_ref().unwrap_err().to_string();
+        let words = format!("{}\n{}", said.result.as_ref().unwrap_err(), hints(&said));
         assert!(words.contains(part), "{status} {text}: {words}");
     }
 }

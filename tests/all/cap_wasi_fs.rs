@@ -197,7 +197,7 @@ async fn a_file_swapped_for_a_fifo_is_not_waited_for() {
 /// Streams and positioned reads and writes go the same way as before, over the size of one operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_files_are_read_and_written_whole() {
-    let host = host(WHOLE).await;
+    let host = host(&format!("{WHOLE}[plugins.w.limits]\nresult_bytes = \"1MiB\"\n")).await;
     let text = "0123456789abcdef".repeat(20_000);
     assert_eq!(host.ask("w__write", json!({"path": "large", "text": text})).await["ok"], true);
     assert_eq!(host.ask("w__append", json!({"path": "large", "text": "end"})).await["ok"], true);

@@ -120,7 +120,7 @@ async fn a_policy_that_could_not_mean_what_it_says_is_refused() {
         ("[session]\nmax_cost_usd = -1.0", "[session]: `max_cost_usd`"),
         ("[session]\nmax_cost_usd = nan", "[session]: `max_cost_usd`"),
         ("[session]\ncache_bytes = \"2GiB\"", "[session]: `cache_bytes`"),
-        ("[session]\nmax_call = 5", "unknown field `max_call`"),
+        ("[session]\nmax_call = 5", "unknown key `max_call`; did you mean `max_calls`?"),
         ("[plugins.a.tools.b]\ncache = \"0s\"", "`cache`"),
         ("[plugins.a.tools.b]\ncache = 5", "string"),
         ("[plugins.a.tools.b]\ncache = \"2d\"", "`cache`"),

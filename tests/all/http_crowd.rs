@@ -167,7 +167,7 @@ async fn streams_are_bounded_and_end() {
 
 #[tokio::test]
 async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
-    let desk = Desk::new("[serve.limits]\nwrite_timeout = \"1s\"\n").await;
+    let desk = Desk::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut unread = stream.open().await;
@@ -204,7 +204,7 @@ async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
 
 #[tokio::test]
 async fn a_connection_that_reads_slowly_is_not_idle() {
-    let limits = "[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
+    let limits = "[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
     let desk = Desk::new(limits).await;
     let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
     let socket = tokio::net::TcpSocket::new_v4().unwrap();

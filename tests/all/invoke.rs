@@ -296,7 +296,7 @@ fn a_tool_that_calls_others_has_no_lane() {
     ] {
         let error =
             Policy::parse(&format!("version = 1\n{lines}"), std::path::Path::new("/"), None).unwrap_err();
-        assert!(error.to_string().contains("`serial` and `invoke` exclude each other"), "{error}");
+        assert!(error.to_string().contains("`invoke` and `serial` exclude each other"), "{error}");
     }
 }
 

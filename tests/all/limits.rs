@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{Heard, TestHost, fault, in_a_process, outcome, refusal};
+use integration_tests::{Heard, TestHost, fault, hints, in_a_process, outcome, refusal};
 use serde_json::json;
 use toolbay::core::fault::FaultKind;
 use toolbay::{PluginId, TurnContext};
@@ -38,7 +38,8 @@ async fn a_refusal_that_was_survived_is_not_blamed() {
         let delivered = host.provoke("alloc__refused", json!({"then": then}), Duration::from_secs(20)).await;
         let fault = fault(&delivered);
         assert_eq!(fault.kind, kind, "{then}: {fault}");
-        assert!(fault.message.contains(part), "{then}: {fault}");
+        let words = format!("{fault}\n{}", hints(&delivered));
+        assert!(words.contains(part), "{then}: {words}");
     }
 }
 

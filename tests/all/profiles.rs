@@ -205,5 +205,5 @@ async fn an_explanation_says_what_the_profile_takes_away() {
     let stat = host.host.explain("f__stat", Some(&reader)).unwrap();
     assert_eq!(stat.unavailable.as_deref(), Some("it is excluded on this surface"));
     assert!(host.host.explain("nobody__knows", None).is_none());
-    assert_eq!((without.limits.len(), without.host.len()), (31, 14));
+    assert_eq!((without.limits.len(), without.host.len()), (32, 17));
 }

@@ -176,7 +176,7 @@ fn a_running_server_follows_its_operator() {
     desk.write_policy("[plugins.p.grant]\nkv = \"tool\"\n");
     let told = server.until_told("the policy before holds");
     assert!(
-        told.starts_with("error: ") && told.contains("toolbay.toml:4:6: [plugins.p.grant]: `kv`: "),
+        told.contains("Z error: ") && told.contains("toolbay.toml:4:6: [plugins.p.grant]: `kv`: "),
         "{told}"
     );
     let answer = server.ask("tools/call", &json!({"name": "p__read", "arguments": {}}));
@@ -217,13 +217,13 @@ fn a_mistake_is_told_once_and_a_reload_in_few_lines() {
     desk.write_policy(typo);
     let mut server = Server::start(&desk);
     let told = server.until_told("no plugin `pp` is installed");
-    assert!(told.starts_with("warning: ") && told.contains("toolbay.toml:3:10: "), "{told}");
+    assert!(told.contains("Z warning: ") && told.contains("toolbay.toml:3:10: "), "{told}");
     server.listed();
 
     // One more mistake: the other is not told again, and no plugin is told to be another one.
     desk.write_policy(&format!("{typo}[plugins.qq.grant]\nclock = true\n"));
     let lines = server.told_until("no plugin `qq` is installed");
-    assert!(lines.iter().any(|line| line.starts_with("note: the policy was read again")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("Z note: the policy was read again")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("`pp`") || line.contains("was replaced")), "{lines:?}");
 
     drop(server.stdin);

@@ -84,8 +84,14 @@ fn a_policy_that_is_no_file_is_refused_and_not_waited_for() {
 #[test]
 fn a_policy_that_lets_one_plugin_take_most_places_is_warned_about() {
     let (good, said) = run("[plugins.kanban.limits]\nconcurrency = 64", &["list"]);
-    assert!(good && said.contains("[plugins.kanban.limits] concurrency = 64"), "{said}");
-    assert!(said.contains("write [plugins.kanban.limits] concurrency = 16"), "{said}");
+    assert!(
+        good && said.contains("warning: toolbay.toml:") && said.contains("[plugins.kanban.limits]"),
+        "{said}"
+    );
+    assert!(
+        said.contains("may run 64 of the 64 calls") && said.contains("write `concurrency = 16`"),
+        "{said}"
+    );
     let (good, said) = run("", &["list"]);
     assert!(good && !said.contains("concurrency"), "{said}");
 }

@@ -178,7 +178,7 @@ fn commands_that_write_at_once_all_succeed_beside_a_server() {
         .map(|n| {
             let mut command = match n % 3 {
                 0 => cli.command(&["disable", "cap_kv__count", "--reason", &n.to_string()]),
-                1 => cli.command(&["enable", "cap_attachments__list"]),
+                1 => cli.command(&["enable", "cap_attachments__link"]),
                 _ => cli.command(&["call", "cap_kv__do", r#"{"op": "increment", "key": "n"}"#]),
             };
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

@@ -14,6 +14,7 @@ use crate::error::{HostError, LoadError};
 use crate::host::{Host, gates};
 use crate::installed::{Slot, Why};
 use crate::loader::Loader;
+use crate::machine;
 use crate::report::LoadReport;
 
 impl Host {
@@ -41,7 +42,8 @@ impl Host {
     pub(crate) async fn swap_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let mut directories = self.directories.lock().await;
         let before = self.installed.services();
-        let restart = policy.host().fixed_differences(self.installed.shared.admission.limits());
+        let restart =
+            machine::settled(policy.host()).fixed_differences(self.installed.shared.admission.limits());
         let audit_before = before.policy.audit().clone();
         let services = tokio::task::spawn_blocking(move || before.under(Arc::new(policy))).await;
         let services =

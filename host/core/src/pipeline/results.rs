@@ -261,11 +261,8 @@ fn too_large(entry: &Entry, bytes: u64) -> Fault {
         ToolSource::Builtin => "nothing: the program that brings the tool sets it".to_owned(),
     };
     let value = quantity::show_bytes(entry.result_bytes);
-    let what = format!(
-        "`{}` answered with {} of structured data, blocks and metadata",
-        entry.def.name,
-        quantity::show_bytes(bytes)
-    );
+    let what =
+        format!("`{}` answered with {bytes} bytes of structured data, blocks and metadata", entry.def.name,);
     let limit = LimitHit { name: "result_bytes", value, setting };
     Fault::by_limit(FaultKind::OutputTooLarge, &what, limit)
 }
