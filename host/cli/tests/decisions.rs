@@ -200,7 +200,7 @@ fn a_policy_is_made_where_there_is_none() {
     );
     desk.run(&["call", "p__keep", "{}"]).says(0, &[]);
     std::fs::write(desk.path("toolbay.toml"), "version = 1\n[plugins.p.grant]\nkv = 5").unwrap();
-    desk.run(&["grant", "p", "--yes"]).says(2, &["line 3"]);
+    desk.run(&["grant", "p", "--yes"]).says(2, &["toolbay.toml:3:6"]);
     std::fs::write(desk.path("state/consents.json"), "junk").unwrap();
     desk.write_policy("");
     desk.run(&["grant", "p", "--yes"]).says(3, &["consents.json"]);
@@ -235,7 +235,7 @@ fn explain_shows_each_line_and_each_number() {
     );
     assert_eq!(
         (explanation["limits"].as_array().unwrap().len(), &explanation["host"][0]["key"]),
-        (31, &json!("parallel_calls"))
+        (32, &json!("parallel_calls"))
     );
     desk.run(&["explain", "p__keep", "--profile", "few"])
         .says(0, &["profile few", "The profile `few` does not reach so far", "not available"]);

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((never.kind, never.retry_after_ms), (FaultKind::OutOfMemory, None));
         for fault in [busy, never] {
             assert!(fault.message.contains("`guest_memory` is 1MiB"), "{fault}");
-            assert!(fault.message.contains("[host] guest_memory = …"), "{fault}");
+            assert!(fault.for_operator().contains("[host] guest_memory = …"), "{fault}");
         }
     }
 }

@@ -301,7 +301,7 @@ mod tests {
         unread.sends(1 << 20);
         let busy = outbox.acquire(0).await.unwrap_err();
         assert_eq!((busy.kind, busy.retry_after_ms), (FaultKind::Busy, Some(1000)));
-        assert!(busy.message.contains("[host] outbox_bytes = …"), "{busy}");
+        assert!(busy.for_operator().contains("[host] outbox_bytes = …"), "{busy}");
         assert!(!outbox.drained_in_time().await);
         drop(unread);
         assert!(outbox.drained_in_time().await && outbox.held.used() == 0);

@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             // The tool, or a gate before it, said no: the model can read why and do better.
             Err(Failure::Refused(error)) => println!("{}: {}: {error}", done.call_id, error.code.as_str()),
-            // The guest trapped or hit a limit: the message names the limit and where it is set.
+            // The guest trapped or hit a limit: the message names the limit. What raises it is in `done.hints`.
             Err(Failure::Fault(fault)) => println!("{}: {}: {fault}", done.call_id, fault.kind.as_str()),
             // Our side failed: nothing that the model could do about.
             Err(Failure::Host(problem)) => eprintln!("{}: the host failed: {problem}", done.call_id),

@@ -31,5 +31,9 @@ fn without_the_clock_all_is_of_one_time() {
 #[test]
 fn without_state_there_is_no_board() {
     let refused = board().start().call("kanban_add", json!({"title": "a"}));
-    assert!(refused.error().message.contains("kv = [\"plugin\"]"), "{}", refused.error().message);
+    assert!(
+        refused.error().message.contains("it needs `kv` of `plugin`, which is not granted"),
+        "{}",
+        refused.error().message
+    );
 }

@@ -132,16 +132,16 @@ async fn without_rules_nobody_is_asked_and_with_them_the_first_decides() {
             ruled(
                 "[[rule]]\ntag = \"x\"\naction = \"allow\"\n[[rule]]\naction = \"deny\"\nreason = \"closed\"",
             ),
-            "Tool p__t is denied by permission policy: rule 2 of the policy says `deny` (closed); to allow it without \
-             asking, write in the policy before rule 2: [[rule]] tool = \"p__t\" action = \"allow\"",
+            "Tool p__t is denied by permission policy: rule 2 of the policy says `deny` (closed): not permitted; the \
+             operator can allow it with `toolbay explain p__t`",
             0,
             Some((Action::Deny, Some(2), false)),
         ),
         (ruled(ASK), "run 1: {}", 1, Some((Action::Ask, Some(1), true))),
         (
             Gates { permissions: Permissions::new(vec![], Action::Deny), ..Gates::default() },
-            "Tool p__t is denied by permission policy: no rule of the policy fits, and its `default` is `deny`; to allow \
-             it without asking, write in the policy: [[rule]] tool = \"p__t\" action = \"allow\"",
+            "Tool p__t is denied by permission policy: no rule of the policy fits, and its `default` is `deny`: not \
+             permitted; the operator can allow it with `toolbay explain p__t`",
             0,
             Some((Action::Deny, None, false)),
         ),
@@ -150,6 +150,8 @@ async fn without_rules_nobody_is_asked_and_with_them_the_first_decides() {
         let stage = stage(gates, |_| {}).with(|p| p.with_approver(Arc::clone(&person) as _));
         let delivered = stage.call(&session(), "").await;
         assert_eq!((text(&delivered), person.count() - before), (told, asked));
+        let advised = delivered.hints.iter().any(|hint| hint.contains("[[rule]]"));
+        assert_eq!(advised, decision.is_some_and(|(_, _, allowed)| !allowed), "{:?}", delivered.hints);
         let record = stage.audit.take().pop().unwrap();
         assert_eq!(record.permission.map(|d| (d.action, d.rule, d.allowed)), decision);
     }
@@ -259,11 +261,7 @@ async fn a_profile_only_makes_it_stricter() {
     let deny = "[[profile.reader.rule]]\naction = \"deny\"";
     let allow = "[[profile.reader.rule]]\naction = \"allow\"";
     for (policy, of_profile, expect) in [
-        (
-            Gates::default(),
-            deny,
-            "rule 1 of [profile.reader] says `deny`; to allow it without asking, write in the policy before rule 1: [[profile.reader.rule]] tool",
-        ),
+        (Gates::default(), deny, "[[profile.reader.rule]]"),
         (ruled("[[rule]]\naction = \"deny\""), allow, "rule 1 of the policy says `deny`"),
         (ruled(ASK), deny, "rule 1 of [profile.reader] says `deny`"),
         (ruled(ASK), allow, "rule 1 of the policy says `ask` (it writes), and there is nobody to ask"),
@@ -278,7 +276,8 @@ async fn a_profile_only_makes_it_stricter() {
         let mut stage = stage(policy, |_| {});
         stage.filter.profile = profile(of_profile);
         let delivered = stage.call(&session(), "{}").await;
-        assert!(text(&delivered).contains(expect), "{}", text(&delivered));
+        let words = format!("{}\n{}", text(&delivered), delivered.hints.join("\n"));
+        assert!(words.contains(expect), "{words}");
     }
 }
 
@@ -288,7 +287,7 @@ async fn what_its_author_wants_approved_is_asked() {
     let nobody = stage(Gates::default(), wants);
     let told = nobody.call(&session(), "{}").await;
     let expect =
-        "its author wants every call approved (`needs_approval`), and there is nobody to ask; to allow it";
+        "its author wants every call approved (`needs_approval`), and there is nobody to ask: not permitted";
     assert!(text(&told).contains(expect), "{}", text(&told));
     let person = Person::who(Some(Answer::Yes));
     let asked = stage(Gates::default(), wants).with(|p| p.with_approver(Arc::clone(&person) as _));

@@ -78,7 +78,9 @@ fn distance(error: &ValidationError<'_>, at: &str) -> usize {
     let path = error.instance_path().as_str();
     match error.kind() {
         Kind::Type { .. } | Kind::FalseSchema if path == at => OTHER_TYPE,
-        Kind::Constant { .. } | Kind::Enum { .. } if child(path, at).is_some() => OTHER_DISCRIMINATOR,
+        Kind::Constant { .. } | Kind::Enum { .. } if path == at || child(path, at).is_some() => {
+            OTHER_DISCRIMINATOR
+        }
         Kind::Required { .. } if path == at => OTHER_PROPERTIES,
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected }
             if path == at =>

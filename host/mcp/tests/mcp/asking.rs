@@ -32,7 +32,7 @@ fn again(arguments: &Value, required: &Value, answer: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn who_can_not_be_asked_is_refused_with_the_line_of_the_policy() {
+async fn who_can_not_be_asked_is_refused_and_reads_no_line_of_the_policy() {
     for (era, capabilities) in
         BOTH.into_iter().flat_map(|era| [(era, json!({})), (era, json!({"elicitation": {"url": {}}}))])
     {
@@ -40,7 +40,8 @@ async fn who_can_not_be_asked_is_refused_with_the_line_of_the_policy() {
         let result = client.call("p__t", json!({})).await;
         let text = result["content"][0]["text"].as_str().unwrap();
         assert_eq!(result["isError"], true);
-        assert!(text.contains("nobody to ask") && text.contains("[[rule]] tool = \"p__t\""), "{text}");
+        assert!(text.contains("nobody to ask") && text.contains("`toolbay explain p__t`"), "{text}");
+        assert!(!text.contains("[[rule]]"), "a model reads no line of the policy: {text}");
     }
     let options = Options { ask: false, ..Options::default() };
     let mut client = Client::gated(Era::Modern, json!({"elicitation": {}}), ask(), options).await;

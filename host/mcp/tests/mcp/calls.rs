@@ -45,7 +45,7 @@ async fn an_error_is_a_result_the_model_can_read() {
         let mut client = Client::new(era).await;
         for (tool, args, code, fault, part) in [
             ("p__t", json!({"n": "one"}), "input_invalid", None, "/n"),
-            ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, FORGED),
+            ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, "\\u{2028}\\u{85}\\u{0}\\u{1b}[31m"),
             (
                 "p__t",
                 json!({"do": "deadline"}),
