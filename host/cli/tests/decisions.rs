@@ -239,7 +239,7 @@ fn explain_shows_each_line_and_each_number() {
     );
     desk.run(&["explain", "p__keep", "--profile", "few"])
         .says(0, &["profile few", "The profile `few` does not reach so far", "not available"]);
-    desk.run(&["explain", "p__nobody"]).says(1, &["no tool `p__nobody`"]);
+    desk.run(&["explain", "p__nobody"]).says(1, &["Unknown tool: p__nobody"]);
 }
 
 #[test]
