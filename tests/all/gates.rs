@@ -125,7 +125,7 @@ async fn a_policy_that_could_not_mean_what_it_says_is_refused() {
         ("[plugins.a.tools.b]\ncache = 5", "string"),
         ("[plugins.a.tools.b]\ncache = \"2d\"", "`cache`"),
         ("[profile.a]\npermissions = { needs_approval = \"allow\" }", "needs_approval"),
-        ("[[profile.a.rule]]\naction = \"no\"", "unknown variant"),
+        ("[[profile.a.rule]]\naction = \"no\"", "unknown value `no`"),
     ] {
         let error = toolbay::Policy::parse(&format!("version = 1\n{text}"), base, None).unwrap_err();
         let found = error.findings().iter().any(|finding| finding.message.contains(part));

@@ -111,3 +111,20 @@ fn what_can_not_be_is_said_with_the_name_of_the_file() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("it is a program: write beside it a file"), "{text}");
 }
+
+#[test]
+fn what_is_refused_or_can_never_be_granted_is_said_to_be_so() {
+    let desk = Desk::new();
+    let needs = |needs: &str| {
+        let beside = BESIDE.replace("needs = []", &format!("needs = [{needs}]"));
+        std::fs::write(desk.0.path().join("plugins/speaker.plugin.toml"), beside).unwrap();
+    };
+    needs(r#"{ kind = "fs-read", target = "**", optional = true, reason = "Quotes files." }"#);
+    let shown = desk.says(&["inspect", "speaker"]);
+    assert!(shown.contains("nothing granted: it works without what it asks for"), "{shown}");
+    needs(r#"{ kind = "net", target = "api.example.com", optional = true, reason = "Quotes the web." }"#);
+    let checked = desk.run(&["check", "speaker"]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(1), "{text}");
+    assert!(text.contains("error: ") && text.contains("https://api.example.com"), "{text}");
+}
