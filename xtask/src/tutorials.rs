@@ -190,7 +190,7 @@ fn compare(steps: &[Step<'_>], output: &str) -> Result<usize> {
         ensure!(came == number.to_string(), "`{command}` was not typed");
         // What follows the status belongs to nobody.
         parts.next();
-        let complains = shown.iter().any(|line| line.starts_with("toolbay: "));
+        let complains = shown.iter().any(|line| line.starts_with("error: "));
         ensure!(status == "0" || complains, "`{command}` ended with {status}:\n{printed}");
         let mut lines = printed.lines();
         for line in shown.iter().filter(|line| **line != "…" && !line.is_empty()) {

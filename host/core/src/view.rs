@@ -300,7 +300,7 @@ impl View {
     }
 
     /// The names of tools that may be found which are most like one that the view does not have: at most three, best
-    /// first. Where there are more than [`MAX_COMPARED`] tools, only those of the same namespace are compared.
+    /// first. Where there are more than `MAX_COMPARED` tools, only those of the same namespace are compared.
     #[must_use]
     pub fn similar(&self, name: &str) -> Vec<&str> {
         let namespace = name.split_once(SEAM).map(|(namespace, _)| namespace);

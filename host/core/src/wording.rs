@@ -1,6 +1,6 @@
 //! The words of others in the definition of a tool: descriptions, titles, the texts of schemas, whether a plugin, another
 //! MCP server or an OpenAPI document brings them. A model reads them beside what its operator tells it, so they are taken
-//! as data: without the values of secrets, without what is not seen ([`text::hidden`]), without what chat templates obey,
+//! as data: without the values of secrets, without what is not seen ([`crate::text::hidden`]), without what chat templates obey,
 //! and not without end.
 //!
 //! | text | what becomes of it |
