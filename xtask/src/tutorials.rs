@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "# A page\n\n```console,ignore\n$ git clone … x\n$ cd x\n```\n\n```console,ignore\n$ echo one\none\n```\n\nNow `a.txt`:\n\n```text\nthe text\n```\n\n\
-                        ```text\nno file\n```\n\n```console\n$ cat a.txt\nthe …\n$ sh -c 'echo toolbay: no; exit 1'\ntoolbay: …\n```\n";
+                        ```text\nno file\n```\n\n```console\n$ cat a.txt\nthe …\n$ sh -c 'echo error: no; exit 1'\nerror: …\n```\n";
 
     fn typed(page: &str) -> Result<usize> {
         let dir = std::env::temp_dir().join(format!("xtask-tutorials-{}-{}", std::process::id(), page.len()));
