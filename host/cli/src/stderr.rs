@@ -287,6 +287,10 @@ mod tests {
         let (queue, open, told) = gated();
         let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
         queue.push(b"first\n", MAX_BYTES);
+        // The writer holds the first line, so that all drops are in the second batch.
+        while !queue.lock().waiting.is_empty() {
+            std::thread::yield_now();
+        }
         // Far more than there is room for, while nothing can be written.
         for _ in 0..4096 {
             queue.push(&line, MAX_LOG_BYTES);
