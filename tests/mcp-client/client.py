@@ -22,6 +22,8 @@ from mcp.shared.exceptions import MCPError
 
 VERSIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 TIMEOUT_SECONDS = 60.0
+# Without a cache, the first list has the tools that are compiled within five seconds; the others follow.
+LISTED_WITHIN_SECONDS = 40.0
 # The SDK kills a server that is still there this long after its stdin was closed.
 LEAVES_WITHIN_SECONDS = 1.8
 
@@ -57,6 +59,16 @@ async def all_tools(client):
             return tools
 
 
+async def tools_with(client, name):
+    """All tools, once the named one is among them."""
+    end = time.monotonic() + LISTED_WITHIN_SECONDS
+    while True:
+        tools = await all_tools(client)
+        if any(tool.name == name for tool in tools) or time.monotonic() > end:
+            return tools
+        await asyncio.sleep(0.2)
+
+
 async def steps(era, client, asked):
     info = client.server_info
     report(
@@ -68,7 +80,7 @@ async def steps(era, client, asked):
         instructions=client.instructions,
     )
 
-    tools = await all_tools(client)
+    tools = await tools_with(client, asked.tool)
     names = [tool.name for tool in tools]
     report(era, "list", asked.tool in names and names == sorted(names), tools=names)
     tool = next((tool for tool in tools if tool.name == asked.tool), None)
