@@ -269,3 +269,22 @@ async fn the_component_has_fuel_for_large_texts() {
         }
     }
 }
+
+/// `shell` appends a line with the exit code. The output before it is reduced as if it stood alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_shell_says_of_git_status_is_reduced() {
+    let host = with_the_plugin().await;
+    let view = host.host.view(Filter::default());
+    let component = view.reducer("say__terminal").unwrap();
+    let text: String = (0..60).map(|n| format!(" M src/part_{}/file_{n}.rs\n", n % 3)).collect();
+    let args = json!({ "command": "git status --porcelain" }).to_string();
+    let reduce = async |text: String| {
+        let ctx = ReduceContext { tool_name: "terminal", args: &args, turn_count: 2, budget_chars: 80_000 };
+        let reduced = component.reducer.reduce(&Ok(ToolOutput::text(text)), ctx).await.unwrap();
+        reduced.map(|reduced| reduced.unwrap().value)
+    };
+    let alone = reduce(text.clone()).await.expect("it is reduced");
+    assert!(alone.len() < text.len(), "{alone}");
+    let shown = reduce(format!("{text}[exit code 0]")).await;
+    assert_eq!(shown, Some(format!("{}\n[exit code 0]", alone.trim_end_matches('\n'))));
+}

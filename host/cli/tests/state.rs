@@ -221,3 +221,43 @@ fn a_copy_of_the_store_is_made_while_it_is_in_use() {
     std::fs::rename(&copy, cli.path().join("state/toolbay/kv.redb")).unwrap();
     assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "v");
 }
+
+/// Another process may hold the store for seconds before it writes.
+#[test]
+fn a_command_waits_for_a_store_that_is_held_for_seconds() {
+    let cli = Cli::new();
+    let increment = ["call", "cap_kv__do", r#"{"op": "increment", "key": "n"}"#];
+    assert_eq!(cli.run(&increment).status.code(), Some(0));
+    let turn = std::fs::File::open(cli.path().join("state/toolbay/kv.wanted")).unwrap();
+    turn.lock().unwrap();
+    let waiting = cli.command(&increment).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    drop(turn);
+    let output = waiting.wait_with_output().unwrap();
+    assert!(told(&output).1.contains("\"sum\":2"), "{output:?}");
+}
+
+/// A full disk does not damage a store. The error must not advise to move it away.
+#[test]
+fn a_full_disk_is_not_told_as_a_broken_store() {
+    let cli = Cli::new();
+    let set = |program: &str, before: &[&str]| {
+        let mut command = Command::new(program);
+        let whole = cli.command(&[]);
+        command.args(before).args(["call", "cap_kv__do", r#"{"op": "increment", "key": "n"}"#, "--no-audit"]);
+        for (name, value) in whole.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        told(&command.current_dir(cli.path()).stdin(Stdio::null()).output().unwrap())
+    };
+    let toolbay = env!("CARGO_BIN_EXE_toolbay");
+    assert!(set(toolbay, &[]).1.contains("\"sum\":1"));
+    // Without the signal, a write beyond the limit is an error, as on a full disk.
+    let (_, said, log) = set("sh", &["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"", toolbay]);
+    assert!(said.contains("can not be used") || said.contains("cannot be used"), "{said} {log}");
+    assert!(!format!("{said}{log}").contains("move it away"), "{said} {log}");
+    assert!(set(toolbay, &[]).1.contains("\"sum\":2"));
+}
