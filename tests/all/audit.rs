@@ -11,7 +11,7 @@ use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::{AuditSink as _, GrantEvent, Line};
 use toolbay::core::refusals::LISTED_PER_CLIENT;
-use toolbay::core::text;
+use toolbay::policy::text;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
 
 const POLICY: &str =

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use integration_tests::{TestHost, outcome, refusal};
 use serde_json::json;
-use toolbay::core::floor::Keep;
+use toolbay::policy::capability::floor::Keep;
 use toolbay::{HostBuilder, PluginId};
 
 /// A home folder outside of the workspace, with a key in it.

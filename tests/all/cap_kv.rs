@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay::core::call::Identity;
 use toolbay::core::fault::FaultKind;
 use toolbay::core::invoke::BoxFuture;
-use toolbay::core::kv::{Bucket, KvError, KvStore, Quota, Scope};
+use toolbay::core::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::policy::capability::kv::Scope;
 use toolbay::{Filter, PluginId, RedbStore, ToolCall, TurnContext};
 
 const ALL: &str = r#"

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use integration_tests::{TestHost, in_a_process};
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::json;
-use toolbay::core::kv::{Bucket, KvError, KvStore, Quota, Scope};
+use toolbay::core::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::policy::capability::kv::Scope;
 use toolbay::{PluginId, RedbStore};
 
 const QUOTA: Quota = Quota { value_bytes: 1 << 20, bytes: 64 << 20, keys: 1_000_000 };

@@ -380,8 +380,8 @@ fn proxies_of_the_environment_are_ignored() {
 
 #[test]
 fn the_tables_of_the_page_are_true() {
-    use toolbay::core::net::{NetRule, Target, address, judge};
-    use toolbay::core::rule::Rule;
+    use toolbay::policy::capability::net::{NetRule, Target, address, judge};
+    use toolbay::policy::rule::Rule;
     let root = std::path::Path::new("/");
     let page = std::fs::read_to_string(
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/capabilities/net.md"),

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use integration_tests::{outcome, refusal, structured, value};
 use serde_json::{Value, json};
-use toolbay::core::program::ProgramRule;
-use toolbay::core::rule::Rule;
+use toolbay::policy::capability::program::ProgramRule;
+use toolbay::policy::rule::Rule;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 use crate::programs::{POLICY, SOON, host, script, sh, with_policy};

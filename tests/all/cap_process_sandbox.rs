@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use integration_tests::{TestHost, in_a_process};
 use serde_json::{Value, json};
 
-use toolbay::core::floor::Keep;
+use toolbay::policy::capability::floor::Keep;
 
 use crate::programs::{host, none_left, python, sh, with_policy, with_settings};
 

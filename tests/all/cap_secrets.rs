@@ -104,7 +104,7 @@ async fn a_secret_goes_to_who_declares_it_and_is_granted_it() {
     for (name, answer) in names.iter().zip(&answers) {
         assert_eq!(answer["error"], "denied", "{name:?}: {answer}");
         let why = answer["why"].as_str().unwrap();
-        let shown = toolbay::core::reach::shown(name);
+        let shown = toolbay::policy::capability::reach::shown(name);
         assert_eq!(
             why,
             format!(

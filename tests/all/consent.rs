@@ -8,7 +8,7 @@ use std::sync::Arc;
 use integration_tests::{another_build, cache_dir, outcome, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::{GrantEvent, MemoryAudit};
-use toolbay::core::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay::policy::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay::{FileConsents, Filter, Host, LoadWarning, PluginId, ToolCall, TurnContext};
 
 const KEEP: &str = "[plugins.p.grant]\nkv = [\"tool\"]\n";

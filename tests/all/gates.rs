@@ -10,7 +10,7 @@ use toolbay::core::content::{ToolOutput, ToolResult};
 use toolbay::core::event::Event;
 use toolbay::core::fault::FaultKind;
 use toolbay::core::invoke::{BoxFuture, Failure};
-use toolbay::core::permission::Action;
+use toolbay::policy::permission::Action;
 use toolbay::{
     Answer, Approver, Before, CallQuery, Delivered, Filter, Interceptor, PluginId, Question, Scope, Session,
     ToolCall, TurnContext,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use integration_tests::TestHost;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use toolbay::core::serve::Serve;
+use toolbay::policy::serve::Serve;
 use toolbay_mcp::FetchKeys;
 use toolbay_mcp::http::{Ends, Http};
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolbay::Filter;
-use toolbay::core::serve::Serve;
+use toolbay::policy::serve::Serve;
 use toolbay_mcp::http::{Ends, Http};
 use toolbay_mcp::{FetchKeys, Options, Server};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolbay::core::serve::Serve;
+use toolbay::policy::serve::Serve;
 
 use super::http_auth::{OAUTH, write};
 use super::http_peer::{Desk, Issuer, keys};

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbay::core::serve::{OAuth, Serve};
+use toolbay::policy::serve::{OAuth, Serve};
 
 use super::http_auth::{OAUTH, desk, write};
 use super::http_peer::{Desk, Issuer, MODERN, Wire, keys};

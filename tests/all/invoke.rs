@@ -7,7 +7,8 @@ use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, output, refu
 use serde_json::{Value, json};
 use toolbay::core::content::ErrorCode;
 use toolbay::core::fault::FaultKind;
-use toolbay::core::session::{Session, SessionLimits};
+use toolbay::core::session::Session;
+use toolbay::policy::session::SessionLimits;
 use toolbay::{Filter, Policy, ToolCall, TurnContext};
 
 use super::compile_bombs::soon;

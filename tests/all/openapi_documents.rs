@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::{Map, Value, json};
-use toolbay::core::policy::MAX_OPENAPI_QUALIFIED;
+use toolbay::policy::MAX_OPENAPI_QUALIFIED;
 use toolbay::{Filter, OpenApiInfo};
 
 use crate::openapi::{Written, host};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use integration_tests::{TestHost, outcome, policy, structured};
 use serde_json::json;
-use toolbay::core::policy::Profile;
+use toolbay::policy::Profile;
 use toolbay::{Delivered, Filter, ToolCall, TurnContext};
 
 const POLICY: &str = r#"

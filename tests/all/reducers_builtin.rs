@@ -9,12 +9,12 @@ use toolbay::core::call::{Admitted, CallContext};
 use toolbay::core::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use toolbay::core::fault::FaultKind;
 use toolbay::core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::limits::Usage;
-use toolbay::core::name::{QualifiedName, ToolName};
 use toolbay::core::reduce::ReduceContext;
 use toolbay::core::registry::{Bundle, Collision, Entry};
 use toolbay::core::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
+use toolbay::policy::limits::Usage;
+use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::{Filter, LoadError, PluginId, TurnContext, reducers};
 
 /// The names under which the plugin offers what `toolbay_reducers` calls by the second name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use integration_tests::{Heard, TestHost, cache_dir, outcome, policy, refusal, value};
 use serde_json::{Value, json};
-use toolbay::core::text;
+use toolbay::policy::text;
 use toolbay::{Filter, Host, PluginId, TurnContext};
 
 /// `ignore` in tag characters, which models read and people do not see.

@@ -23,12 +23,12 @@ use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 use toolbay::core::content::ToolOutput;
 use toolbay::core::event::Events;
-use toolbay::core::name::{QualifiedName, ToolName};
 use toolbay::core::native;
 use toolbay::core::offer::{Document, Offers};
 use toolbay::core::registry::{Entry, Registry};
-use toolbay::core::serve::Serve;
 use toolbay::core::tool::ToolDef;
+use toolbay::policy::name::{QualifiedName, ToolName};
+use toolbay::policy::serve::Serve;
 use toolbay::{Filter, Host, PluginId, Policy};
 use toolbay_mcp::{Ends, FetchKeys, Http, Options, Server};
 

@@ -14,13 +14,13 @@ use toolbay::core::content::{
 };
 use toolbay::core::fault::{Fault, FaultKind};
 use toolbay::core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::limits::Usage;
-use toolbay::core::name::{QualifiedName, ToolName};
 use toolbay::core::pipeline::Pipeline;
 use toolbay::core::registry::{Bundle, Entry, Registry};
 use toolbay::core::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
 use toolbay::core::vendor::{self, Vendor};
+use toolbay::policy::limits::Usage;
+use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::{Filter, ToolCall, TurnContext, View};
 
 /// Answers by what its argument `kind` says.

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use tokio::sync::Mutex;
 use toolbay::{Answer, Approver, Question};
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
 
 use crate::args::ApprovalArgs;
 

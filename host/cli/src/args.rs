@@ -8,14 +8,14 @@ mod policy;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueHint};
-use toolbay_core::quantity::duration as parse_duration;
-use toolbay_core::vendor::Vendor;
-
 pub(crate) use author::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
+
+use clap::{Parser, Subcommand, ValueHint};
+use toolbay_core::vendor::Vendor;
+use toolbay_policy::quantity::duration as parse_duration;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]

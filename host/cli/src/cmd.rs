@@ -213,5 +213,5 @@ fn check_lists(lists: &[String]) -> Result<(), Stop> {
 fn operator() -> String {
     let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();
-    toolbay_core::text::one_line(format!("{name} (uid {uid})").trim(), 100)
+    toolbay_policy::text::one_line(format!("{name} (uid {uid})").trim(), 100)
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 use toolbay::read_regular;
-use toolbay_core::policy::{Finding, PolicyError, Severity};
-use toolbay_core::text::{one_line, visible};
+use toolbay_policy::text::{one_line, visible};
+use toolbay_policy::{Finding, PolicyError, Severity};
 
 /// Largest policy that is read, in bytes: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use toolbay::{Host, PluginInfo};
-use toolbay_core::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
-use toolbay_core::policy::unusable_target;
 use toolbay_core::portable;
 use toolbay_core::registry::Entry;
 use toolbay_core::tool::ToolDef;
+use toolbay_policy::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
+use toolbay_policy::unusable_target;
 
 use crate::component::Parts;
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolbay_core::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
-use toolbay_core::text::{visible, visible_json};
+use toolbay_policy::text::{visible, visible_json};
 
 use crate::findings::FileFindings;
 use crate::stderr;

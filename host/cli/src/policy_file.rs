@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay::read_regular_text;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Proposal;
+use toolbay_policy::Proposal;
+use toolbay_policy::name::PluginId;
 
 use crate::findings::MAX_POLICY_BYTES;
 
@@ -173,7 +173,7 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::policy::Key;
+    use toolbay_policy::Key;
 
     fn proposal(table: &str, key: Key, line: &str) -> Proposal {
         Proposal { table: table.split('.').map(ToOwned::to_owned).collect(), key, line: line.to_owned() }

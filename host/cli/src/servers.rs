@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay::Host;
-use toolbay_core::mcp_server::McpServer;
-use toolbay_core::name::MCP;
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{ServerState, ServerStatus};
+use toolbay_policy::mcp_server::McpServer;
+use toolbay_policy::name::MCP;
 
 use crate::output;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use toolbay::core::audit::AuditSink;
-use toolbay::core::audit_policy::AuditPolicy;
-use toolbay::core::floor::Keep;
-use toolbay::core::policy::{Checked, Profile};
-use toolbay::core::reach;
+use toolbay::policy::audit_policy::AuditPolicy;
+use toolbay::policy::capability::floor::Keep;
+use toolbay::policy::capability::reach;
+use toolbay::policy::{Checked, Profile};
 use toolbay::{
     FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, Policy, Retention,
     Watched,

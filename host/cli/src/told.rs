@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use toolbay::{Host, LoadProblem, OpenApiInfo, PluginId};
-use toolbay_core::name;
+use toolbay_policy::name;
 
 use crate::args::SetupArgs;
 use crate::findings::{FileFindings, counted};

@@ -21,10 +21,10 @@ use std::process::Command;
 
 use toolbay_core::content::ErrorCode;
 use toolbay_core::fault::FaultKind;
-use toolbay_core::limits::{HostLimits, Limits};
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Policy;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::Policy;
+use toolbay_policy::limits::{HostLimits, Limits};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::serve::ServeLimits;
 
 /// The workspace of a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [

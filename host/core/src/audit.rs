@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
+use toolbay_policy::audit_policy::AuditPolicy;
+use toolbay_policy::consent::Authority;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::text;
 
-use crate::audit_policy::AuditPolicy;
+use crate::approval::Decision;
 use crate::call::Use;
 use crate::canonical::Digest;
-use crate::consent::Authority;
-use crate::fault::LimitHit;
-use crate::limits::Usage;
-use crate::permission::Decision;
 use crate::refusals::RefusalCount;
-use crate::text;
 use crate::tool::ToolSource;
 
 /// Longest text of a caller that is kept, in characters: ids are shorter, and what is longer is not one.
@@ -71,7 +71,7 @@ pub struct AuditRecord {
     pub uses: Vec<Use>,
     /// Uses and refusals for which there was no room.
     pub uses_not_kept: u32,
-    /// What would allow what it was refused, for the operator ([`crate::refusal`]).
+    /// What would allow what it was refused, for the operator ([`toolbay_policy::refusal`]).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
     /// What the guest used; all zero when nothing ran.

@@ -3,18 +3,7 @@
 //! Characters are Unicode scalar values. Unlike the seed, the marker is inside the budget, a cut never falls into a
 //! character, and errors are cut too.
 
-use serde::{Deserialize, Serialize};
-
-/// Which part of a long text stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Truncation {
-    /// The beginning.
-    #[default]
-    Head,
-    /// The beginning and the end, half of the room each.
-    HeadTail,
-}
+use toolbay_policy::output::Truncation;
 
 /// The share of one call: `floor(total / calls)`, capped by the tool's own bound.
 #[must_use]

@@ -8,15 +8,15 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
+use toolbay_policy::text;
 
+use crate::approval::Approver;
 use crate::attachment::Attachments;
 use crate::dialog::Dialog;
-use crate::limits::Usage;
-use crate::permission::Approver;
 use crate::redact::Redactor;
-use crate::refusal::{MAX_HINT_BYTES, MAX_HINTS};
 use crate::session::Session;
-use crate::text;
 use crate::tool::ToolDef;
 use crate::untrusted;
 

@@ -70,7 +70,7 @@ pub struct ToolError {
     pub subject: Option<String>,
     /// Cost of the attempt in US dollars, if it cost anything.
     pub cost_usd: Option<f64>,
-    /// What would allow what was refused, for the operator ([`crate::refusal`]). No guest sets it.
+    /// What would allow what was refused, for the operator ([`toolbay_policy::refusal`]). No guest sets it.
     pub hint: Option<String>,
 }
 

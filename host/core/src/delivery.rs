@@ -1,23 +1,8 @@
 //! How a tool's results are given out: as whose words, and cut in which way. Set for a host, a plugin or a tool.
 
-use serde::{Deserialize, Serialize};
+use toolbay_policy::output::{Delivery, Truncation};
 
-use crate::budget::Truncation;
 use crate::tool::{ToolDef, ToolSource};
-
-/// What one level of settings says; `None`: nothing, the next wider level decides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Delivery {
-    /// Whether results hold text that others wrote, and are marked as such ([`crate::untrusted`]).
-    pub untrusted: Option<bool>,
-    /// Which part of a long text stays.
-    pub truncate: Option<Truncation>,
-    /// Whether long runs of encoded bytes are taken out of texts ([`crate::blobs`]).
-    pub strip_blobs: Option<bool>,
-    /// Whether models read the lines of the policy that would allow what was refused ([`crate::refusal`]).
-    pub policy_hints: Option<bool>,
-}
 
 /// What holds for a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,31 +17,20 @@ pub struct Rules {
     pub policy_hints: bool,
 }
 
-impl Delivery {
-    /// These settings, and those of a wider level where there are none.
-    #[must_use]
-    pub fn or(self, wider: Self) -> Self {
-        Self {
-            untrusted: self.untrusted.or(wider.untrusted),
-            truncate: self.truncate.or(wider.truncate),
-            strip_blobs: self.strip_blobs.or(wider.strip_blobs),
-            policy_hints: self.policy_hints.or(wider.policy_hints),
-        }
-    }
-
+impl Rules {
     /// What holds for a tool. Where nothing is set, a tool that says so is untrusted, and so is what comes from other
     /// servers.
     #[must_use]
-    pub fn rules(self, tool: &ToolDef) -> Rules {
+    pub fn of(settings: Delivery, tool: &ToolDef) -> Self {
         let foreign = match *tool.source {
             ToolSource::Builtin | ToolSource::Plugin { .. } => false,
             ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
         };
-        Rules {
-            untrusted: self.untrusted.unwrap_or(foreign || tool.traits.untrusted_output),
-            truncate: self.truncate.unwrap_or_default(),
-            strip_blobs: self.strip_blobs.unwrap_or(false),
-            policy_hints: self.policy_hints.unwrap_or(false),
+        Self {
+            untrusted: settings.untrusted.unwrap_or(foreign || tool.traits.untrusted_output),
+            truncate: settings.truncate.unwrap_or_default(),
+            strip_blobs: settings.strip_blobs.unwrap_or(false),
+            policy_hints: settings.policy_hints.unwrap_or(false),
         }
     }
 }
@@ -73,7 +47,7 @@ mod tests {
         let narrow = Delivery { untrusted: Some(false), ..Delivery::default() };
         let mut tool = (*native_tool("t").def).clone();
         assert_eq!(
-            narrow.or(wide).rules(&tool),
+            Rules::of(narrow.or(wide), &tool),
             Rules {
                 untrusted: false,
                 truncate: Truncation::HeadTail,
@@ -81,11 +55,11 @@ mod tests {
                 policy_hints: false
             }
         );
-        assert!(!Delivery::default().rules(&tool).untrusted);
+        assert!(!Rules::of(Delivery::default(), &tool).untrusted);
         tool.traits.untrusted_output = true;
-        assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
+        assert!(Rules::of(Delivery::default(), &tool).untrusted && !Rules::of(narrow, &tool).untrusted);
         tool.traits.untrusted_output = false;
         tool.source = ToolSource::Mcp { server: "github".into(), version: None }.into();
-        assert!(Delivery::default().rules(&tool).untrusted && !narrow.rules(&tool).untrusted);
+        assert!(Rules::of(Delivery::default(), &tool).untrusted && !Rules::of(narrow, &tool).untrusted);
     }
 }

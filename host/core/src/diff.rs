@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use toolbay_policy::text::visible;
 
-use crate::text::visible;
 use crate::tool::ToolDef;
 
 /// Deepest nesting that is compared.

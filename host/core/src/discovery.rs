@@ -10,11 +10,13 @@ mod tools;
 
 use std::sync::Arc;
 
+pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, found};
+
+use toolbay_policy::text::first_sentence;
+
 use crate::registry::{Entry, OnCollision};
 use crate::search::{self, Found, Index, Part, QueryError};
 use crate::view::View;
-
-pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, found};
 
 /// One tool that was found.
 #[derive(Debug, Clone)]
@@ -57,7 +59,7 @@ pub fn similar(view: &View, name: &str) -> Vec<String> {
 /// prompt that says what could be found.
 pub fn summaries(view: &View) -> impl Iterator<Item = (&str, &str)> {
     let deferred = view.discoverable().filter(|entry| entry.flags.deferred);
-    deferred.map(|entry| (entry.def.name.as_str(), search::first_sentence(&entry.def.description)))
+    deferred.map(|entry| (entry.def.name.as_str(), first_sentence(&entry.def.description)))
 }
 
 /// The same view with the three tools, if it keeps something out of its list: if it is lazy or has deferred tools. Put

@@ -3,12 +3,11 @@
 //! A fault is neither the tool's own error (a value the guest returned) nor a failure of the host (an `Err`).
 //! It names the limit; the setting that raises it stands beside the message, for the operator.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-
-use crate::refusal;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::refusal;
 
 /// What kind of misbehaviour ended the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -64,39 +63,6 @@ pub struct Fault {
     pub limit: Option<LimitHit>,
     /// After how many milliseconds a caller may try again with some hope; `None` where trying again is no remedy.
     pub retry_after_ms: Option<u64>,
-}
-
-/// Which limit ended a call, and where it is set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LimitHit {
-    /// The limit's key in the policy, for instance `fuel`.
-    pub name: &'static str,
-    /// Its value, as an operator writes it.
-    pub value: String,
-    /// The line that raises it, for instance `[plugins.text.limits] fuel = …`.
-    pub setting: String,
-}
-
-impl LimitHit {
-    /// How a setting begins that is none: what follows says why nothing raises the limit.
-    pub(crate) const NOTHING: &str = "nothing: ";
-
-    /// The line that raises it, for the operator; `None`: no line does.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        (!self.setting.starts_with(Self::NOTHING)).then(|| refusal::to_raise(&self.setting))
-    }
-}
-
-impl fmt::Display for LimitHit {
-    /// Name and value, for anybody, and why nothing raises it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the limit `{}` is {}", self.name, self.value)?;
-        match self.setting.strip_prefix(Self::NOTHING) {
-            Some(why) => write!(f, "; {why}"),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Fault {

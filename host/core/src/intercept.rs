@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
+use toolbay_policy::wildcard::text_matches;
 
 use crate::call::{Admitted, CallContext};
 use crate::content::{ToolOutput, ToolResult};
 use crate::invoke::{BoxFuture, Failure};
 use crate::tool::ToolDef;
-use crate::wildcard::text_matches;
 
 /// What becomes of a call before it runs.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Scope {
             Self::All => true,
             Self::Tool(pattern) => text_matches(pattern, tool.name.as_str()),
             Self::Toolset(name) => tool.toolset.as_ref() == Some(name),
-            Self::Source(pattern) => tool.source.matches(pattern),
+            Self::Source(pattern) => tool.source.as_label().matches(pattern),
         }
     }
 }

@@ -7,11 +7,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use toolbay_policy::limits::Usage;
+
 use self::onward::{MayCall, WayOn};
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::fault::{Fault, FaultKind};
-use crate::limits::Usage;
 
 /// A boxed future, as ports return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

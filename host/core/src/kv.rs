@@ -1,14 +1,11 @@
-//! State that outlives a call: its scopes, and the port to what keeps it.
+//! State that outlives a call: whose it is, and the port to what keeps it.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde::{Deserialize, Serialize};
-
-use crate::name::PluginId;
-use crate::rule::Rule;
+use toolbay_policy::capability::kv::Scope;
+use toolbay_policy::name::PluginId;
 
 /// Most bytes of a key. Long enough for a path or a URL; short enough that a full listing of [`MAX_LISTED`] keys
 /// stays below a megabyte.
@@ -17,50 +14,6 @@ pub const MAX_KEY_BYTES: usize = 512;
 pub const MAX_OWNER_BYTES: usize = 512;
 /// Most keys that one listing returns; the rest comes with `after`.
 pub const MAX_LISTED: u32 = 1000;
-
-/// Who shares an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// One tool, across sessions.
-    Tool,
-    /// All tools of the plugin, across sessions.
-    Plugin,
-    /// All tools of the plugin, within the session.
-    Session,
-    /// All tools of the plugin, for the acting agent.
-    Agent,
-}
-
-impl Scope {
-    /// The scope as policies write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Plugin => "plugin",
-            Self::Session => "session",
-            Self::Agent => "agent",
-        }
-    }
-}
-
-impl Rule for Scope {
-    fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        [Self::Tool, Self::Plugin, Self::Session, Self::Agent]
-            .into_iter()
-            .find(|scope| scope.as_str() == text)
-            .ok_or_else(|| format!("`{text}`: write `tool`, `plugin`, `session` or `agent`"))
-    }
-
-    fn meet(&self, other: &Self) -> Option<Self> {
-        (self == other).then_some(*self)
-    }
-
-    fn show(&self, _: &Path) -> String {
-        self.as_str().to_owned()
-    }
-}
 
 /// Whose entries are meant: nothing is shared between two buckets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,22 +187,6 @@ mod tests {
         }
         for bad in ["", &"k".repeat(513), &"ü".repeat(257)] {
             assert!(matches!(check_key(bad), Err(KvError::Other(_))), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn the_laws_of_rules_hold() {
-        let root = Path::new("/");
-        let all = ["tool", "plugin", "session", "agent"].map(|text| Scope::parse(text, root).unwrap());
-        for a in all {
-            assert_eq!(Scope::parse(&a.show(root), root), Ok(a));
-            for b in all {
-                assert_eq!(a.meet(&b), b.meet(&a));
-                assert_eq!(a.meet(&b), (a == b).then_some(a));
-            }
-        }
-        for bad in ["", "Tool", "tool ", "*", "session:1"] {
-            assert!(Scope::parse(bad, root).is_err(), "{bad:?}");
         }
     }
 }

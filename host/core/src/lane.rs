@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::quantity;
 
-use crate::fault::{Fault, FaultKind, LimitHit};
-use crate::limits::HostLimits;
-use crate::quantity;
+use crate::fault::{Fault, FaultKind};
 
 /// When a call that finds its lane full may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

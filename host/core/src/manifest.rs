@@ -21,12 +21,12 @@ mod template;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use template::{CommandLine, Template};
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-use crate::quantity;
-use crate::text::one_line;
-pub use template::{CommandLine, Template};
+use toolbay_policy::quantity;
+use toolbay_policy::text::one_line;
 
 /// The custom section in which a component can carry the same text instead.
 pub const SECTION: &str = "toolbay:manifest";

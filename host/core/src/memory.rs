@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::quantity;
 
-use crate::fault::{Fault, FaultKind, LimitHit};
-use crate::quantity;
+use crate::fault::{Fault, FaultKind};
 
 /// After this time a caller may try again to whom a budget had nothing left: most calls end within it.
 const RETRY: Duration = Duration::from_millis(500);

@@ -37,13 +37,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use toolbay_policy::limits::{Limits, Usage};
+use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 
 use crate::call::{Admitted, CallContext};
 use crate::content::{ToolOutput, ToolResult};
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::limits::{Limits, Usage};
-use crate::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::registry::{CheckFn, Entry, Flags, OnCollision};
 use crate::schema::{Schema, SchemaError};
 use crate::tool::{ToolDef, ToolSource, ToolTraits};
@@ -264,7 +264,7 @@ where
                         Err(Failure::Host(format!("the native tool `{}` panicked", call.tool().name)))
                     }
                     Err(_) => {
-                        let most = crate::quantity::show_duration(self.timeout);
+                        let most = toolbay_policy::quantity::show_duration(self.timeout);
                         let text = format!("the native tool did not end within {most}, its time-out");
                         Err(Fault::new(FaultKind::Deadline, text).into())
                     }

@@ -31,12 +31,13 @@ mod pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 pub use self::fill::FillError;
 pub use self::pattern::PathPattern;
+
+use serde::{Deserialize, Serialize};
+use toolbay_policy::name::{PluginId, SEAM};
+
 use crate::content::Role;
-use crate::name::{PluginId, SEAM};
 
 /// The custom section of a component that holds the document.
 pub const SECTION: &str = "toolbay:offers";

@@ -7,10 +7,10 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
+use toolbay_policy::mcp_server::{Child, Endpoint};
+use toolbay_policy::name::PluginId;
 
 use crate::invoke::BoxFuture;
-use crate::mcp_server::{Child, Endpoint};
-use crate::name::PluginId;
 
 /// Bytes that come in.
 pub type Input = Pin<Box<dyn AsyncRead + Send>>;

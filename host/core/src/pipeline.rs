@@ -25,28 +25,30 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use serde_json::Value;
+use toolbay_policy::audit_policy::AuditPolicy;
+use toolbay_policy::limits::{HostLimits, Usage};
+use toolbay_policy::output::Delivery;
+use toolbay_policy::permission::{Action, Permissions};
+use toolbay_policy::session::SessionLimits;
 
 use self::crew::{Crew, Work};
 use self::inner::Outer;
 use self::record::Open;
 use self::results::{Reserved, ResultMemory};
 use self::way::Way;
+use crate::approval::Approver;
 use crate::audit::AuditSink;
-use crate::audit_policy::AuditPolicy;
 use crate::call::{ToolCall, TurnContext};
 use crate::call_log::CallLog;
 use crate::canonical::Digest;
 use crate::content::ToolOutput;
-use crate::delivery::Delivery;
 use crate::event::Events;
 use crate::intercept::Interceptors;
 use crate::invoke::Failure;
 use crate::lane::Lanes;
-use crate::limits::{HostLimits, Usage};
 use crate::memory::{MemoryBudget, MemoryReservation};
-use crate::permission::{Action, Approver, Permissions};
 use crate::redact::Redactor;
-use crate::session::{SessionLimits, TurnCount};
+use crate::session::TurnCount;
 use crate::spool::{Spool, Spooled};
 use crate::tool::{ToolDef, ToolSource};
 use crate::untrusted::Mark;
@@ -92,7 +94,7 @@ pub struct Delivered {
     /// What it holds of the host's memory for results (`result_memory`), until it is dropped. Whoever takes the result and
     /// drops this gives the memory back.
     pub memory: Option<MemoryReservation>,
-    /// What would allow what the call was refused, for the operator ([`crate::refusal`]). The texts of the result have
+    /// What would allow what the call was refused, for the operator ([`toolbay_policy::refusal`]). The texts of the result have
     /// none of it.
     pub hints: Vec<String>,
     /// Whether the policy lets models read the hints; each edge that speaks to models asks this.
@@ -254,8 +256,9 @@ impl Pipeline {
         args: &Value,
     ) -> Action {
         let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
-        let of_policy = self.gates.load().permissions.decide(tool, &tags, args).action;
-        of_profile.map_or(of_policy, |profile| profile.decide(tool, &tags, args).action.max(of_policy))
+        let tool = tool.subject(&tags);
+        let of_policy = self.gates.load().permissions.decide(tool, args).action;
+        of_profile.map_or(of_policy, |profile| profile.decide(tool, args).action.max(of_policy))
     }
 
     /// Puts other gates in place of those that are there, for all clones. A batch that has begun ends under the old.

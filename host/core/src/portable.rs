@@ -14,8 +14,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use toolbay_policy::text::one_line;
 
-use crate::text::one_line;
 use crate::tool::ToolDef;
 
 /// Longest name that all clients show.
@@ -194,12 +194,11 @@ fn deeper(schema: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::name::{QualifiedName, ToolName};
     use crate::schema::Schema;
     use crate::tool::ToolSource;
+    use serde_json::json;
+    use toolbay_policy::name::{QualifiedName, ToolName};
 
     fn def(name: &str, input: &Value) -> ToolDef {
         let name = QualifiedName::native(&ToolName::new(name).unwrap());

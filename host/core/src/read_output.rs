@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{QualifiedName, ToolName};
+use toolbay_policy::output::Truncation;
 
-use crate::budget::Truncation;
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::limits::Usage;
-use crate::name::{QualifiedName, ToolName};
 use crate::registry::{Entry, Flags};
 use crate::schema::Schema;
 use crate::spool::question::{self, MAX_PATTERN, Pattern, Question};

@@ -20,23 +20,24 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
-
 pub(crate) use self::availability::CheckFn;
-use self::availability::Schedule;
 pub use self::availability::{ANSWER_AGE, ANSWER_WAIT, Check};
 pub use self::catalog::Catalog;
 pub(crate) use self::catalog::Listing;
-use self::draft::Draft;
 pub use self::entry::{Bundle, Collision, Derived, Entry, Flags, OnCollision, ReducerEntry, ReducerHandle};
-use self::outbox::Outbox;
 pub use self::settings::{MAX_REASON, Metadata, Settings, Switches};
 pub use self::status::ToolStatus;
 pub use self::switch::{Tags, Unknown};
 pub use self::update::{Choice, Placed, Profiles, Step};
+
+use arc_swap::ArcSwap;
+use toolbay_policy::name::PluginId;
+
+use self::availability::Schedule;
+use self::draft::Draft;
+use self::outbox::Outbox;
 use crate::diff::SourceDiff;
 use crate::event::{Event, Events};
-use crate::name::PluginId;
 
 /// What came of registering tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -199,7 +200,7 @@ impl Registry {
     /// Takes the tools of a source or of several out ([`ToolSource::matches`](crate::tool::ToolSource::matches));
     /// returns how many there were.
     pub fn remove_source(&self, pattern: &str) -> usize {
-        self.unregister_where(|entry| entry.def.source.matches(pattern))
+        self.unregister_where(|entry| entry.def.source.as_label().matches(pattern))
     }
 
     /// Takes the tools of a namespace out; returns how many there were.

@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
+use toolbay_policy::text;
 
 use crate::json;
-use crate::text;
 
 /// Largest schema text, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 256 << 10;

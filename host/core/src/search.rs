@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use serde_json::Value;
+use toolbay_policy::similar::normalize;
 
 use crate::tool::ToolDef;
 
@@ -128,8 +129,8 @@ impl Index {
         for (word, (weight, in_name)) in weights {
             self.words.entry(word).or_default().push(Posting { tool, weight, in_name });
         }
-        self.keys.entry(key(def.name.as_str())).or_default().push(tool);
-        self.bare.entry(key(def.bare())).or_default().push(tool);
+        self.keys.entry(normalize(def.name.as_str())).or_default().push(tool);
+        self.bare.entry(normalize(def.bare())).or_default().push(tool);
         self.tools.push(Indexed { name: def.name.as_str().to_owned(), length });
     }
 }
@@ -175,7 +176,7 @@ pub fn search(parts: &[Part<'_>], query: &str, most: usize) -> Result<Vec<Found>
 /// be meant.
 fn exact(parts: &[Part<'_>], name: &str) -> Option<(usize, usize)> {
     let name = name.trim();
-    let key = key(name);
+    let key = normalize(name);
     let places = |of: &dyn Fn(&Index) -> Option<&Vec<usize>>| -> Vec<(usize, usize)> {
         let each = |(at, part): (usize, &Part<'_>)| -> Vec<(usize, usize)> {
             let tools = of(part.index).into_iter().flatten().copied();
@@ -287,57 +288,10 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The names most like one that does not exist, best first: at most three.
-#[must_use]
-pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let wanted = key(&name.chars().take(100).collect::<String>());
-    let mut near: Vec<(f64, &str)> = names
-        .into_iter()
-        .map(|name| {
-            let bare = crate::name::split(name).map_or(0.0, |(_, bare)| likeness(&wanted, &key(bare)));
-            (likeness(&wanted, &key(name)).max(bare), name)
-        })
-        .filter(|(likeness, _)| *likeness >= 0.5)
-        .collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    near.into_iter().take(3).map(|(_, name)| name).collect()
-}
-
-/// The one sentence that suggests names, behind what says that there is none: `. Did you mean: a, b?`; nothing without
-/// a name.
-#[must_use]
-pub fn did_you_mean(names: &[&str]) -> String {
-    if names.is_empty() { String::new() } else { format!(". Did you mean: {}?", names.join(", ")) }
-}
-
-/// Common letter pairs forgive another order of the parts; what is mistyped in a short name leaves few of them.
-fn likeness(one: &str, other: &str) -> f64 {
-    let typed = strsim::normalized_damerau_levenshtein(one, other);
-    strsim::sorensen_dice(one, other).max(if typed < 0.6 { 0.0 } else { typed })
-}
-
-/// Whether two names differ in nothing but case and separators.
-#[must_use]
-pub fn same_name(one: &str, other: &str) -> bool {
-    key(one) == key(other)
-}
-
-/// The first sentence of a description, of one line.
-#[must_use]
-pub fn first_sentence(text: &str) -> &str {
-    let line = text.trim_start().lines().next().unwrap_or_default();
-    line.find(". ").and_then(|end| line.get(..=end)).unwrap_or(line).trim_end()
-}
-
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| word.contains(char::is_alphanumeric))
         .map(str::to_lowercase)
-}
-
-/// A name as it is compared: without case and separators.
-fn key(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '/' | ' ' | '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 fn parameters(schema: &Value) -> impl Iterator<Item = &str> {

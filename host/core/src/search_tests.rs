@@ -155,29 +155,6 @@ fn a_question_must_ask_something() {
     assert!(search(&all(&index), &"file_".repeat(1_000_000), usize::MAX).is_ok());
 }
 
-#[test]
-fn near_names_are_proposed() {
-    let names = ["p__read_file", "p__write_file", "q__search_web"];
-    assert_eq!(similar("p__readfile", names), ["p__read_file", "p__write_file"]);
-    assert_eq!(similar("p__rite_file", names), ["p__write_file", "p__read_file"]);
-    assert_eq!(similar("serach_web", names), ["q__search_web"]);
-    assert_eq!(similar("zzz", names), Vec::<&str>::new());
-    assert_eq!(similar("", names), Vec::<&str>::new());
-}
-
-#[test]
-fn a_description_is_cut_to_its_first_sentence() {
-    for (text, sentence) in [
-        ("Read a file from disk. Supports much.", "Read a file from disk."),
-        ("No end", "No end"),
-        ("\n A.\nB", "A."),
-        ("Version 1.2 of it. More", "Version 1.2 of it."),
-        ("", ""),
-    ] {
-        assert_eq!(first_sentence(text), sentence, "{text:?}");
-    }
-}
-
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec!["file", "read", "a", "web", "Straße", "ǅ", "data", "İ", "ﬁle", "数据"])

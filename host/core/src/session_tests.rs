@@ -159,7 +159,7 @@ async fn a_result_is_kept_for_its_tool_its_caller_and_its_time() {
 
 #[test]
 fn answers_for_good_are_for_one_tool_and_one_rule() {
-    let rule = crate::permission::Permissions::preset("ask-network").unwrap();
+    let rule = toolbay_policy::permission::Permissions::preset("ask-network").unwrap();
     let (old, mut new) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
     Arc::make_mut(&mut new).source = crate::tool::ToolSource::Builtin.into();
     let session = Session::default();

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use toolbay_policy::limits::HostLimits;
 
 use crate::invoke::BoxFuture;
-use crate::limits::HostLimits;
 
 /// Most texts of one session.
 pub const MAX_TEXTS: usize = 1000;

@@ -16,8 +16,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::attachment::Access;
-use crate::policy::{Grants, Policy};
+use toolbay_policy::capability::attachment::Access;
+use toolbay_policy::{Grants, Policy};
+
 use crate::tool::{ToolDef, ToolSource};
 
 /// Does not change anything.
@@ -122,11 +123,11 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capability::{Capability, CapabilityKind};
-    use crate::name::{PluginId, ToolName};
     use crate::registry::Entry;
     use crate::testing::{mcp_tool, native_tool, plugin_tool};
     use std::path::Path;
+    use toolbay_policy::capability::{Capability, CapabilityKind};
+    use toolbay_policy::name::{PluginId, ToolName};
 
     const POLICY: &str = r#"
         version = 1

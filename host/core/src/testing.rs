@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::limits::Usage;
-use crate::name::{PluginId, QualifiedName, ToolName};
 use crate::reduce::{Reduce, ReduceContext};
 use crate::registry::{Entry, ReducerEntry};
 use crate::schema::Schema;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::name::{self, PluginId, QualifiedName};
+use toolbay_policy::permission::{SourceLabel, Subject};
 
 use crate::canonical;
-use crate::capability::{Capability, CapabilityKind};
-use crate::name::{self, PluginId, QualifiedName};
 use crate::schema::Schema;
-use crate::wildcard::text_matches;
 
 /// A tool as it stands in the registry. Made once, shared, never changed.
 #[derive(Debug, Clone)]
@@ -83,6 +83,17 @@ impl ToolDef {
     #[must_use]
     pub fn bare(&self) -> &str {
         self.name.bare()
+    }
+
+    /// What permission rules compare of it; `tags` are all that hold for it.
+    #[must_use]
+    pub fn subject<'a>(&'a self, tags: &'a [&'a str]) -> Subject<'a> {
+        Subject {
+            name: self.name.as_str(),
+            source: self.source.as_label(),
+            tags,
+            needs_approval: self.traits.needs_approval,
+        }
     }
 
     /// Whether a call can change something outside of the sandbox. What a plugin says of itself does not count: without
@@ -189,42 +200,21 @@ impl ToolSource {
         }
     }
 
-    /// Whether a pattern means it: `plugin` every plugin, `plugin:text*` those of such ids, where `*` stands for any run
-    /// of characters; the same for `mcp` and `openapi`; `builtin`.
-    #[must_use]
-    pub fn matches(&self, pattern: &str) -> bool {
-        let (of, id) = pattern.split_once(':').map_or((pattern, None), |(of, id)| (of, Some(id)));
-        let (kind, name) = match self {
-            Self::Builtin => ("builtin", ""),
-            Self::Plugin { id, .. } => ("plugin", id.as_str()),
-            Self::Mcp { server, .. } => ("mcp", &**server),
-            Self::OpenApi { document } => ("openapi", &**document),
-        };
-        of == kind && id.is_none_or(|pattern| !name.is_empty() && text_matches(pattern, name))
-    }
-
-    /// The kind and, where there are several of it, the name: `builtin`, `plugin:text`, `mcp:github`, `openapi:pets`.
+    /// How rules and people name it: `builtin`, `plugin:text`, `mcp:github`, `openapi:pets`.
     #[must_use]
     pub fn label(&self) -> String {
-        match self {
-            Self::Builtin => "builtin".to_owned(),
-            Self::Plugin { id, .. } => format!("plugin:{id}"),
-            Self::Mcp { server, .. } => format!("mcp:{server}"),
-            Self::OpenApi { document } => format!("openapi:{document}"),
-        }
+        self.as_label().to_string()
     }
 
-    /// Refuses a pattern that fits nothing.
-    ///
-    /// # Errors
-    /// Says how one is written.
-    pub fn check_pattern(pattern: &str) -> Result<(), String> {
-        let good = match pattern.split_once(':') {
-            None => matches!(pattern, "builtin" | "plugin" | "mcp" | "openapi"),
-            Some((kind, name)) => matches!(kind, "plugin" | "mcp" | "openapi") && !name.is_empty(),
-        };
-        let forms = "write `builtin`, `plugin`, `mcp`, `openapi`, or one of the last three with a name, `plugin:text`";
-        if good { Ok(()) } else { Err(format!("`source` is `{pattern}`: {forms}")) }
+    /// The same, without a copy.
+    #[must_use]
+    pub fn as_label(&self) -> SourceLabel<'_> {
+        match self {
+            Self::Builtin => SourceLabel { kind: "builtin", name: "" },
+            Self::Plugin { id, .. } => SourceLabel { kind: "plugin", name: id.as_str() },
+            Self::Mcp { server, .. } => SourceLabel { kind: "mcp", name: server },
+            Self::OpenApi { document } => SourceLabel { kind: "openapi", name: document },
+        }
     }
 }
 
@@ -235,8 +225,8 @@ fn as_text<T: std::borrow::Borrow<str>, S: serde::Serializer>(text: &T, out: S) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::ToolName;
     use crate::testing::{mcp_tool, native_tool, plugin_tool};
+    use toolbay_policy::name::ToolName;
 
     #[test]
     fn a_name_is_split_where_its_source_says() {
@@ -249,27 +239,6 @@ mod tests {
             (mcp_tool("gh", "a__b"), Some("mcp__gh"), "a__b"),
         ] {
             assert_eq!((entry.def.namespace(), entry.def.bare()), (namespace, bare), "{}", entry.def.name);
-        }
-    }
-
-    #[test]
-    fn a_pattern_means_a_source_or_several() {
-        let (plugin, mcp) =
-            (plugin_tool("text", "a").def.source.clone(), mcp_tool("gh", "a").def.source.clone());
-        for (pattern, fits) in [
-            ("plugin", [true, false, false]),
-            ("plugin:text", [true, false, false]),
-            ("plugin:te*", [true, false, false]),
-            ("plugin:other", [false, false, false]),
-            ("mcp", [false, true, false]),
-            ("mcp:gh", [false, true, false]),
-            ("builtin", [false, false, true]),
-            ("builtin:*", [false, false, false]),
-            ("*", [false, false, false]),
-            ("", [false, false, false]),
-        ] {
-            let found = [&plugin, &mcp, &ToolSource::Builtin].map(|source| source.matches(pattern));
-            assert_eq!(found, fits, "{pattern}");
         }
     }
 

@@ -17,8 +17,10 @@ mod tokens;
 
 use std::borrow::Cow;
 
-use crate::budget::{self, Truncation};
-use crate::text;
+use toolbay_policy::output::Truncation;
+use toolbay_policy::text;
+
+use crate::budget;
 
 /// What stands where a control token of a chat template stood.
 pub const STRIPPED: &str = "[STRIPPED-TEMPLATE-TOKEN]";

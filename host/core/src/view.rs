@@ -11,15 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 pub use self::filter::Filter;
+pub use crate::registry::Entry;
+
+use toolbay_policy::Profile;
+use toolbay_policy::name::SEAM;
+use toolbay_policy::similar;
+use toolbay_policy::text::one_line;
+
 use self::filter::{Gate, Origin};
 use crate::content::{ErrorCode, ToolError};
-use crate::name::SEAM;
 use crate::offer::Offers;
-use crate::policy::Profile;
-pub use crate::registry::Entry;
 use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
-use crate::search;
-use crate::text::one_line;
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;
@@ -295,7 +297,7 @@ impl View {
     /// caller find.
     #[must_use]
     pub fn unknown(&self, name: &str) -> ToolError {
-        let meant = search::did_you_mean(&self.similar(name));
+        let meant = similar::did_you_mean(&self.similar(name));
         ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}{meant}", one_line(name, MAX_NAME)))
     }
 
@@ -307,7 +309,7 @@ impl View {
         let all = self.catalog.tools().len() <= MAX_COMPARED;
         let near = |entry: &&Arc<Entry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
         let names = self.discoverable().filter(near).take(MAX_COMPARED);
-        search::similar(name, names.map(|entry| entry.def.name.as_str()))
+        similar::similar(name, names.map(|entry| entry.def.name.as_str()))
     }
 
     /// What the view knows under a name, with what decides whether it may be called.
@@ -341,6 +343,8 @@ impl View {
     }
 }
 
+#[cfg(test)]
+mod profile_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The words of others in the definition of a tool: descriptions, titles, the texts of schemas, whether a plugin, another
 //! MCP server or an OpenAPI document brings them. A model reads them beside what its operator tells it, so they are taken
-//! as data: without the values of secrets, without what is not seen ([`crate::text::hidden`]), without what chat templates obey,
+//! as data: without the values of secrets, without what is not seen ([`toolbay_policy::text::hidden`]), without what chat templates obey,
 //! and not without end.
 //!
 //! | text | what becomes of it |
@@ -13,8 +13,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+use toolbay_policy::text::{first_hidden, hidden, one_line, seen};
 
-use crate::text::{first_hidden, hidden, one_line, seen};
 use crate::untrusted;
 
 /// Longest description or title in a schema, in characters.
@@ -305,7 +305,7 @@ mod tests {
             json!({"properties": {long + "\u{e0041}": {}}}),
         ] {
             assert_eq!(
-                schema(&mut bad, &whole).unwrap_err().chars().find(|c| crate::text::is_hidden(*c)),
+                schema(&mut bad, &whole).unwrap_err().chars().find(|c| toolbay_policy::text::is_hidden(*c)),
                 None
             );
         }

@@ -9,14 +9,14 @@ use toolbay_core::audit::LogAudit;
 use toolbay_core::call::{Admitted, Audience, CallContext};
 use toolbay_core::content::ToolOutput;
 use toolbay_core::invoke::{BoxFuture, Invocation, Invoke};
-use toolbay_core::limits::Usage;
-use toolbay_core::name::{QualifiedName, ToolName};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::view::{Entry, Filter};
 use toolbay_mcp::{Ends, Options, Server};
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{QualifiedName, ToolName};
 
 #[derive(Debug)]
 enum Native {

@@ -15,14 +15,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
-use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::{OAuth, Serve};
-
 pub use keys::{FetchKeys, MAX_KEYS_BYTES};
 pub(crate) use standing::Standing;
 pub use tokens::check_tokens;
+
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use tokio_util::sync::CancellationToken;
+use toolbay_policy::serve::{OAuth, Serve};
 
 use jwt::{Issuer, Problem};
 use tokens::Tokens;

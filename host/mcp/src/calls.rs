@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
 use toolbay_core::canonical;
-use toolbay_core::capability::CapabilityKind;
 use toolbay_core::fault::FaultKind;
 use toolbay_core::invoke::Failure;
 use toolbay_core::memory::MemoryReservation;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tags;
 use toolbay_core::view::{Entry, View};
+use toolbay_policy::capability::CapabilityKind;
 
 use crate::asking::{Asker, Brought};
 use crate::auth::Standing;

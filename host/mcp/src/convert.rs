@@ -9,15 +9,16 @@ use rmcp::model::{
     Tool, ToolAnnotations,
 };
 use serde_json::{Number, Value, json};
-use toolbay_core::budget::Truncation;
 use toolbay_core::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::Delivered;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::untrusted::Mark;
 use toolbay_core::view::Entry;
 use toolbay_core::{budget, call};
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::output::Truncation;
 
 use crate::client::mirror;
 use crate::{base64, changes, legacy, outputs, raw, shelf};

@@ -41,15 +41,15 @@ mod threads;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use crate::auth::MAX_KEYS_BYTES;
+
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::Serve;
+use toolbay_policy::serve::Serve;
 
-pub use crate::auth::MAX_KEYS_BYTES;
 use crate::auth::{Auth, FetchKeys};
 use crate::server::Server;
-
 use clients::Clients;
 use connections::Connections;
 use endpoints::Endpoints;

@@ -13,10 +13,11 @@ use rmcp::RoleServer;
 use rmcp::model::RequestId;
 use rmcp::service::RequestContext;
 use tokio_util::bytes::Bytes;
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::memory::{MemoryBudget, MemoryReservation};
 use toolbay_core::pipeline::Pipeline;
-use toolbay_core::quantity;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::quantity;
 
 use crate::raw;
 

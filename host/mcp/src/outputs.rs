@@ -1,10 +1,10 @@
 //! What was cut from the results of a connection, as resources of it: `toolbay://output/ID`.
 
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents};
-use toolbay_core::budget::Truncation;
 use toolbay_core::session::Session;
 use toolbay_core::spool::{Spool, SpoolId, Spooled};
 use toolbay_core::untrusted::Mark;
+use toolbay_policy::output::Truncation;
 
 /// What the URIs of kept texts begin with; the id follows.
 const PREFIX: &str = "toolbay://output/";

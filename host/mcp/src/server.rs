@@ -14,12 +14,12 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::discovery;
-use toolbay_core::permission::{Action, DEFAULT_ASK_TIMEOUT};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::{Catalog, Entry, Registry};
 use toolbay_core::session::Session;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_core::view::{Filter, View};
+use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
 
 use crate::calls::Caller;
 use crate::client::Bridge;

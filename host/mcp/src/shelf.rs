@@ -11,8 +11,8 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use toolbay_core::dialog::{Ask, AskKind};
 use toolbay_core::offer::{self, Argument, Content, FillError, Offers, Speaker};
-use toolbay_core::text::one_line;
 use toolbay_core::view::View;
+use toolbay_policy::text::one_line;
 
 /// Longest name or address that an error repeats, in characters.
 const MAX_NAME: usize = 200;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use crate::document::Document;
 use crate::schema::{MAX_DESCRIPTION, Schemas, plain};

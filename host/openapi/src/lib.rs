@@ -5,7 +5,7 @@
 //! no file and never sees the value of a secret.
 //!
 //! ```
-//! use toolbay_core::name::PluginId;
+//! use toolbay_policy::name::PluginId;
 //! use toolbay_openapi::{Document, Options, import};
 //!
 //! let document = Document::parse(

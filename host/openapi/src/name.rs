@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
-use toolbay_core::name::{MAX_TOOL, PluginId, SEAM};
-use toolbay_core::policy::MAX_OPENAPI_QUALIFIED;
+use toolbay_policy::MAX_OPENAPI_QUALIFIED;
+use toolbay_policy::name::{MAX_TOOL, PluginId, SEAM};
 
 /// Digits of a hash that tell two names apart, at first.
 const DIGITS: usize = 6;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use toolbay_core::name::PluginId;
-use toolbay_core::net::NetRule;
-use toolbay_core::text::one_line;
 use toolbay_core::tool::ToolDef;
+use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 
 use crate::document::{Document, DocumentError};
 use crate::name::{self, Named};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use crate::document::Document;
 use crate::name;

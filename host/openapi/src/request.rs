@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::content::{ErrorCode, ToolError};
-use toolbay_core::net::is_ambiguous;
+use toolbay_policy::capability::net::is_ambiguous;
 
 use crate::body::Body;
 use crate::exchange::Request;
@@ -153,7 +153,7 @@ impl Plan {
             let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
             let named = *name != parameter.name;
             if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
-                let shown = toolbay_core::text::one_line(&name, 60);
+                let shown = toolbay_policy::text::one_line(&name, 60);
                 return Err(invalid(parameter, &format!("has `{shown}`, under which credentials are sent")));
             }
         }

@@ -7,7 +7,7 @@ use toolbay_core::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
 use toolbay_core::json;
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use crate::exchange::Response;
 

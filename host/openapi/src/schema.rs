@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 use toolbay_core::schema::Schema;
-use toolbay_core::text::seen;
+use toolbay_policy::text::seen;
 
 use crate::document::{Document, Version};
 use crate::name;

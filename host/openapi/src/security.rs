@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use crate::document::Document;
 use crate::parameter::{Fixed, Place, is_token};

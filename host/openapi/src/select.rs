@@ -42,7 +42,7 @@ impl Pattern {
             }
             _ => Err(format!(
                 "`{}` selects nothing: write `tag:NAME`, `op:ID`, `GET`, `/path/*` or `GET /path/*`",
-                toolbay_core::text::one_line(line, 80)
+                toolbay_policy::text::one_line(line, 80)
             )),
         }
     }

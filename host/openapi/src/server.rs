@@ -1,7 +1,7 @@
 //! Where a service is.
 
 use serde_json::{Map, Value};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 use url::Url;
 
 /// Longest URL of a server.

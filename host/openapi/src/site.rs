@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use toolbay_core::capability::{Capability, CapabilityKind};
-use toolbay_core::name::{PluginId, QualifiedName, ToolName};
-use toolbay_core::net::NetRule;
-use toolbay_core::rule::Rule as _;
 use toolbay_core::schema::Schema;
-use toolbay_core::text::one_line;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::text::one_line;
 
 use crate::body::Body;
 use crate::document::Document;

@@ -13,16 +13,18 @@ mod lent;
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
-use toolbay_core::invoke::onward::MAX_DEPTH;
-use toolbay_core::limits::HostLimits;
-use toolbay_core::name::PluginId;
-use toolbay_core::quantity;
-
-use self::fair::Outlook;
 pub(crate) use self::fair::{FairPermit, FairSemaphore};
 pub(crate) use self::lent::Lent;
+
+use tokio_util::sync::CancellationToken;
+use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_core::invoke::onward::MAX_DEPTH;
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity;
+
+use self::fair::Outlook;
 
 /// The places of one host.
 #[derive(Debug)]

@@ -361,7 +361,7 @@ fn all_of(permits: &FairSemaphore, plugin: &str, bound: u32) -> Vec<FairPermit> 
 
 #[tokio::test]
 async fn plugins_that_wait_leave_places_to_those_that_run_none_or_few() {
-    let bound = toolbay_core::limits::Limits::default().concurrency;
+    let bound = toolbay_policy::limits::Limits::default().concurrency;
     // With the default bound, and with a policy that undoes it.
     for (bound, few) in [(bound, 2), (64, 1)] {
         let admission = admission(64, 20_000, Duration::from_secs(60));

@@ -25,13 +25,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use reader::AuditReader;
+
 use toolbay_core::audit::{
     AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord, Line, RequestRecord,
 };
-use toolbay_core::audit_policy::AuditPolicy;
 use toolbay_core::refusals::Refusal;
-
-pub use reader::AuditReader;
+use toolbay_policy::audit_policy::AuditPolicy;
 
 use crate::consent::now;
 use shared::Shared;

@@ -1,13 +1,13 @@
-use super::shared::LOOK_EVERY;
-use super::*;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use serde_json::Value;
-use toolbay_core::consent::Authority;
 use toolbay_core::refusals::LISTED_PER_CLIENT;
+use toolbay_policy::consent::Authority;
+
+use super::shared::LOOK_EVERY;
+use super::*;
 
 fn decision(plugin: &str, event: GrantEvent) -> GrantRecord {
     GrantRecord {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::limits::{HostLimits, Limits};
-use toolbay_core::name::ToolName;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Check;
-use toolbay_core::text::one_line;
+use toolbay_policy::limits::{HostLimits, Limits};
+use toolbay_policy::name::ToolName;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::text::one_line;
 
 use crate::breaker::Breaker;
 use crate::capability::Capabilities;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use crate::admission::FairSemaphore;
 

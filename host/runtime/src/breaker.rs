@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
-use toolbay_core::limits::HostLimits;
-use toolbay_core::quantity;
+use toolbay_core::fault::{Fault, FaultKind};
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::quantity;
 
 /// Most times the pause doubles: 64 times as long.
 const MOST_DOUBLINGS: u32 = 6;

@@ -20,8 +20,8 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use toolbay_core::limits::HostLimits;
-use toolbay_core::quantity;
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::quantity;
 use wasmtime::component::Component;
 
 use crate::capability::process::cage::Confinement;

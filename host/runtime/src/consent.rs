@@ -13,11 +13,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
-use toolbay_core::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
-use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::policy::Policy;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::timestamp;
+use toolbay_policy::Policy;
+use toolbay_policy::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
+use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::refusal::Refusal;
 
 use crate::plugin::Plugin;
 use crate::private;

@@ -8,16 +8,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use shared::Descriptors;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::json;
-use toolbay_core::name::{PluginId, QualifiedName, ToolName};
 use toolbay_core::offer::Document;
 use toolbay_core::schema::Schema;
-use toolbay_core::text::{first_hidden, one_line};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::{untrusted, wording};
+use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_policy::text::{first_hidden, one_line};
 
 use crate::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
@@ -25,7 +27,6 @@ use crate::bindings::types;
 use crate::error::LoadError;
 use crate::foreign::Entry;
 use crate::offers;
-pub(crate) use shared::Descriptors;
 
 /// Most tools of one plugin.
 const MAX_TOOLS: usize = 1000;

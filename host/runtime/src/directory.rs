@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use crate::cache::{Hashed, Index};
 use crate::digest::Digest;

@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
 use toolbay_core::invoke::onward::MAX_DEPTH;
-use toolbay_core::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
 use toolbay_core::memory::MemoryBudget;
+use toolbay_policy::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 

@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolbay_core::limits::{HostLimits, MAX_MEMORY_BYTES};
 use toolbay_core::memory::MemoryBudget;
+use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 
 use crate::cache::{self, Cache};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use toolbay_core::name::{NameError, PluginId, ToolName};
 use toolbay_core::registry::Collision;
 use toolbay_core::schema::SchemaError;
+use toolbay_policy::name::{NameError, PluginId, ToolName};
 
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use toolbay_core::capability::{Capability, CapabilityKind};
-use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::net::NetRule;
-use toolbay_core::policy::{Key, LimitRow, Policy, Proposal};
-use toolbay_core::quantity;
 use toolbay_core::registry::Entry;
-use toolbay_core::rule::Rule as _;
+use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::quantity;
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::{Key, LimitRow, Policy, Proposal};
 
 use crate::loader::limits_of;
 use crate::openapi::OpenApiInfo;
@@ -100,12 +100,13 @@ pub(crate) fn undeclared(imports: &[String], declared: &[&Capability]) -> Vec<St
 
 /// What the gates of the policy make of calls of a tool.
 fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
-    let (tool, tags): (_, Vec<&str>) = (&entry.def, entry.tags().iter().map(|tag| &**tag).collect());
-    let mut lines = policy.permissions().told(tool, &tags, "the policy");
+    let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
+    let tool = entry.def.subject(&tags);
+    let mut lines = policy.permissions().told(tool, "the policy");
     if let Some(profile) = profile.and_then(|name| policy.profile(name)) {
         let rules = &profile.permissions;
         if !rules.is_open() {
-            lines.extend(rules.told(tool, &tags, &format!("[profile.{}]", profile.name())));
+            lines.extend(rules.told(tool, &format!("[profile.{}]", profile.name())));
         }
     }
     let lane = entry.serial.as_ref().map(|lane| format!("one after the other, in the lane `{lane}`"));

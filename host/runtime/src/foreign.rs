@@ -16,11 +16,14 @@ mod values;
 
 use std::fmt;
 
+pub(crate) use declare::declare;
+pub(crate) use sections::{Sections, beside, put_in};
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::content::ToolError;
 use toolbay_core::manifest::{CommandLine, Template};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{InstancePre, Val};
@@ -32,8 +35,6 @@ use crate::bindings::types::{self, ToolResult};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::state::{GuestState, TooMuch};
-pub(crate) use declare::declare;
-pub(crate) use sections::{Sections, beside, put_in};
 
 /// Most exported functions that are looked at: more than a plugin may have tools.
 const MAX_FUNCTIONS: usize = 2000;

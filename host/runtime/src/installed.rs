@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use toolbay_core::event::Event;
-use toolbay_core::name::{self, PluginId};
-use toolbay_core::policy::Policy;
 use toolbay_core::registry::{Bundle, Registry};
+use toolbay_policy::Policy;
+use toolbay_policy::name::{self, PluginId};
 
 use crate::capability::Services;
 use crate::consent::Keeper;

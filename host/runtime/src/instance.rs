@@ -9,9 +9,9 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::Failure;
-use toolbay_core::limits::{Limit, Limits, Usage};
-use toolbay_core::name::PluginId;
-use toolbay_core::text::one_line;
+use toolbay_policy::limits::{Limit, Limits, Usage};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 use wasmtime::{Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 

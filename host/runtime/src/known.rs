@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::{Finding, Known, KnownPlugin, PathKind, Policy};
 use toolbay_core::{discovery, tags};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::{Finding, Known, KnownPlugin, PathKind, Policy};
 
 use crate::error::LoadError;
 use crate::host::Host;

@@ -118,18 +118,19 @@ pub use report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange}
 pub use resident::LoadedCode;
 pub use spool::FileSpool;
 pub use switches::FileSwitches;
-pub use watch::{Watch, WatchOptions, Watched};
-pub use worker::{COMPILE_WORKER, run_compile_worker};
-
 pub use toolbay_core as core;
+pub use toolbay_core::approval::{Answer, Approver, Question};
 pub use toolbay_core::call::{ToolCall, TurnContext};
 pub use toolbay_core::call_log::{CallLog, CallQuery};
 pub use toolbay_core::intercept::{Before, Interceptor, Scope};
-pub use toolbay_core::name::PluginId;
 pub use toolbay_core::native::tool as native_tool;
-pub use toolbay_core::permission::{Answer, Approver, Question};
 pub use toolbay_core::pipeline::Delivered;
-pub use toolbay_core::policy::Policy;
 pub use toolbay_core::registry::OnCollision;
-pub use toolbay_core::session::{Session, SessionLimits};
+pub use toolbay_core::session::Session;
 pub use toolbay_core::view::{Filter, View};
+pub use toolbay_policy as policy;
+pub use toolbay_policy::Policy;
+pub use toolbay_policy::name::PluginId;
+pub use toolbay_policy::session::SessionLimits;
+pub use watch::{Watch, WatchOptions, Watched};
+pub use worker::{COMPILE_WORKER, run_compile_worker};

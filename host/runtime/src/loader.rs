@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use candidates::{Candidate, candidates, check_listing};
 
-use toolbay_core::capability::{imports_everything, undeclared};
-use toolbay_core::limits::Limits;
-use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::policy::{Grants, Policy, Reduction};
 use toolbay_core::portable;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
 use toolbay_core::tags::Effects;
 use toolbay_core::tool::ToolDef;
+use toolbay_policy::capability::{imports_everything, undeclared};
+use toolbay_policy::limits::Limits;
+use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::{Grants, Policy, Reduction};
 
 use crate::availability::Availability;
 use crate::breaker::Breaker;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 /// What is heard while plugins are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

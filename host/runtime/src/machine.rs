@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Component, Path};
 
 use rustix::process::{Resource, getrlimit};
-use toolbay_core::limits::{HostLimits, MIN_GUEST_MEMORY, MIN_RESULT_MEMORY};
+use toolbay_policy::limits::{HostLimits, MIN_GUEST_MEMORY, MIN_RESULT_MEMORY};
 
 /// Most memory for guests that is taken without a word of the policy: 32 calls that use all of the default `memory`.
 const MAX_GUEST_MEMORY: u64 = 2 << 30;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use toolbay_core::name::PluginId;
 use toolbay_core::offer::{Document, Offers, SECTION};
+use toolbay_policy::name::PluginId;
 use wasmparser::{Parser, Payload};
 
 use crate::error::LoadError;

@@ -20,12 +20,12 @@ use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore};
-use toolbay_core::floor::Keep;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::{OpenApi, Place};
 use toolbay_core::registry::{Bundle, Registry};
-use toolbay_core::text::one_line;
 use toolbay_core::tool::ToolSource;
+use toolbay_policy::capability::floor::Keep;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
+use toolbay_policy::{OpenApi, Place};
 
 use crate::capability::Services;
 use crate::capability::files::Folders;

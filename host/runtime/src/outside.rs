@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::mcp_server::{Child, Endpoint};
-use toolbay_core::name::PluginId;
 use toolbay_core::outside::{Outside, OutsideError, Request, Response, Started};
+use toolbay_policy::mcp_server::{Child, Endpoint};
+use toolbay_policy::name::PluginId;
 
 use crate::capability::process::server;
 use crate::installed::Installed;

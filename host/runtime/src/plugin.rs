@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Guard;
-use toolbay_core::name::PluginId;
 use toolbay_core::tool::ToolSource;
+use toolbay_policy::name::PluginId;
 
 use crate::admission::Admission;
 use crate::cache::Hit;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use toolbay_core::quantity::show_duration;
+use toolbay_policy::quantity::show_duration;
 
 /// How long a lock in the state directory is waited for, unless the host is told otherwise: longer than two hundred
 /// commands need that write at once on two cores.

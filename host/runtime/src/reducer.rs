@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::content::ToolResult;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::limits::{HostLimits, Limits};
 use toolbay_core::reduce::{Reduce, ReduceContext};
+use toolbay_policy::limits::{HostLimits, Limits};
 
 use crate::answer::{from_guest, to_guest};
 use crate::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;

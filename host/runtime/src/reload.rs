@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolbay_core::event::Event;
-use toolbay_core::policy::Policy;
+use toolbay_policy::Policy;
 
 use crate::cache::Index;
 use crate::directory::{Directory, Found, Look, Reading};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolbay_core::diff::ToolChange;
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use crate::error::LoadError;
 

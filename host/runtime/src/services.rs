@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolbay_core::floor::Keep;
-use toolbay_core::policy::{OpenApi, Place};
+use toolbay_policy::capability::floor::Keep;
+use toolbay_policy::{OpenApi, Place};
 
 use crate::capability::Services;
 use crate::host::Host;
 use crate::openapi::{self, OpenApiInfo, Target};
 
 impl Host {
-    /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_core::policy::Policy::openapi)) and makes
+    /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and makes
     /// tools of their operations. A source that can not be had is told and stops none of the others.
     pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
         self.openapi.load(&self.target(&|| self.installed.services()), false).await

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Policy;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::schema::Schema;
-use toolbay_core::text::one_line;
+use toolbay_policy::Policy;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::text::one_line;
 
 use crate::error::LoadError;
 

@@ -8,8 +8,8 @@ use toolbay_core::content::ToolOutput;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::onward::{MayCall, Onward, WayOn};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::limits::{Limits, Usage};
-use toolbay_core::name::ToolName;
+use toolbay_policy::limits::{Limits, Usage};
+use toolbay_policy::name::ToolName;
 use wasmtime::Store;
 
 use crate::admission::{FairPermit, Lent};

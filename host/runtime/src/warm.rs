@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::limits::HostLimits;
-use toolbay_core::name::PluginId;
 use toolbay_core::session::Session;
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::name::PluginId;
 use wasmtime::Store;
 use wasmtime::component::Instance;
 

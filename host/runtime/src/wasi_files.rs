@@ -278,7 +278,7 @@ fn two_descriptors(types: &mut Types<'_>) -> wasmtime::Result<()> {
 struct Access {
     threads: GuestThreads,
     meter: Arc<Meter>,
-    plugin: toolbay_core::name::PluginId,
+    plugin: toolbay_policy::name::PluginId,
 }
 
 impl Access {

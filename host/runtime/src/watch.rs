@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::event::Event;
-use toolbay_core::floor::Keep;
-use toolbay_core::policy::Policy;
+use toolbay_policy::Policy;
+use toolbay_policy::capability::floor::Keep;
 
 use crate::directory::{Directory, Look};
 use crate::file::{PendingChange, Stamp};

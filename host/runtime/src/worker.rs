@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use crate::capability::process::cage::{self, Confinement};
 use crate::code;

@@ -7,8 +7,8 @@ use toolbay::Delivered;
 use toolbay::core::content::{Blob, BlockBody, ContentBlock, ResourceBody, ToolError, ToolOutput};
 use toolbay::core::fault::Fault;
 use toolbay::core::invoke::Failure;
-use toolbay::core::limits::Usage;
 use toolbay::core::pipeline;
+use toolbay::policy::limits::Usage;
 
 use crate::fail;
 use crate::golden::{Golden, sha256};

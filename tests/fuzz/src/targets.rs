@@ -6,19 +6,20 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolbay::core::attachment::AttachmentRule;
-use toolbay::core::environment::EnvRule;
-use toolbay::core::invoke_rule::InvokeRule;
-use toolbay::core::kv::Scope;
+use toolbay::core::json;
 use toolbay::core::manifest::Manifest;
-use toolbay::core::name::{QualifiedName, ToolName};
-use toolbay::core::net::NetRule;
-use toolbay::core::program::ProgramRule;
-use toolbay::core::reach::Reach;
-use toolbay::core::rule::{Rule, covers, meet_all};
 use toolbay::core::schema::Schema;
-use toolbay::core::secret::SecretRule;
-use toolbay::core::{json, quantity, text};
+use toolbay::policy::capability::attachment::AttachmentRule;
+use toolbay::policy::capability::environment::EnvRule;
+use toolbay::policy::capability::invoke_rule::InvokeRule;
+use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::net::NetRule;
+use toolbay::policy::capability::program::ProgramRule;
+use toolbay::policy::capability::reach::Reach;
+use toolbay::policy::capability::secret::SecretRule;
+use toolbay::policy::name::{QualifiedName, ToolName};
+use toolbay::policy::rule::{Rule, covers, meet_all};
+use toolbay::policy::{quantity, text};
 use toolbay::{Host, PluginId, Policy};
 
 use crate::Verdict::{self, Refused, Taken};
@@ -96,7 +97,7 @@ fn policy(input: &[u8]) -> Result<Verdict, String> {
             must(first.workspace().is_absolute(), || format!("the workspace is {:?}", first.workspace()))?;
             must(first.host().check().is_ok(), || "limits that can not be had are taken".to_owned())?;
             let limits = first.limits(&PluginId::new("p").map_err(|e| e.to_string())?, None);
-            must(limits.memory_bytes <= toolbay::core::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
+            must(limits.memory_bytes <= toolbay::policy::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
             Ok(Taken)
         }
         (Err(_), Err(_)) => Ok(Refused),

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use toolbay::{Host, WatchOptions, Watched};
 use toolbay_core::event::Event;
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
 
 use super::build;
 use super::project::Project;

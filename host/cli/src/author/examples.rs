@@ -22,7 +22,7 @@ use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::registry::Entry;
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
 
 use super::project::{Component, Project};
 use crate::approval;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolbay::{Host, ToolCall, TurnContext, View};
-use toolbay_core::limits::Usage;
 use toolbay_core::pipeline::Delivered;
-use toolbay_core::quantity;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::quantity;
 
 use super::Run;
 use crate::args::BenchArgs;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use toolbay::PluginInfo;
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, GOOD, HEAD, WRONG};

@@ -124,7 +124,7 @@ impl Start {
         let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
         let text = |path: &Path| {
             let path = here.join(path);
-            let path = toolbay_core::reach::normalise(&path).unwrap_or(path);
+            let path = toolbay_policy::capability::reach::normalise(&path).unwrap_or(path);
             let text = path.to_str().map(ToOwned::to_owned);
             text.ok_or_else(|| {
                 Stop::Usage(anyhow!("`{}` is not UTF-8, and the client's file is", path.display()))

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 use toolbay_core::registry::Entry;
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output;

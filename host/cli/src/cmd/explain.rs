@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use toolbay::{Explanation, Setting, Wish};
-use toolbay_core::policy::LimitRow;
-use toolbay_core::text::{one_line, visible};
+use toolbay_policy::LimitRow;
+use toolbay_policy::text::{one_line, visible};
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};

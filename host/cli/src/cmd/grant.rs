@@ -6,11 +6,11 @@ use std::io::Write;
 use anyhow::anyhow;
 use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo, Policy};
 use toolbay_core::audit::{GrantEvent, GrantRecord};
-use toolbay_core::consent::{Authority, Change, Consent, ConsentStore};
-use toolbay_core::name::ToolName;
-use toolbay_core::policy::Proposal;
 use toolbay_core::registry::Entry;
-use toolbay_core::text::visible;
+use toolbay_policy::Proposal;
+use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay_policy::name::ToolName;
+use toolbay_policy::text::visible;
 
 use crate::args::{DecisionArgs, SetupArgs};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};

@@ -4,13 +4,13 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
-use toolbay_core::capability::Capability;
-use toolbay_core::name::ToolName;
 use toolbay_core::offer::{Document, PREFIX, Resource};
-use toolbay_core::policy::Decision;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Entry;
-use toolbay_core::text::visible;
+use toolbay_policy::Decision;
+use toolbay_policy::capability::Capability;
+use toolbay_policy::name::ToolName;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::text::visible;
 
 use crate::args::SetupArgs;
 use crate::component::Parts;

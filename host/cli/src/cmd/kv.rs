@@ -6,9 +6,10 @@ use std::path::Path;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
-use toolbay_core::kv::{Bucket, KvError, KvStore, Scope};
-use toolbay_core::rule::Rule;
-use toolbay_core::text::visible;
+use toolbay_core::kv::{Bucket, KvError, KvStore};
+use toolbay_policy::capability::kv::Scope;
+use toolbay_policy::rule::Rule;
+use toolbay_policy::text::visible;
 
 use crate::args::{EntryArgs, KvCommand, SetupArgs};
 use crate::{Stop, Verdict, output, setup};

@@ -4,8 +4,8 @@ use std::io::{BufWriter, Write};
 
 use serde_json::{Value, json};
 use toolbay_core::registry::Entry;
-use toolbay_core::search::first_sentence;
-use toolbay_core::text::visible;
+use toolbay_policy::text::first_sentence;
+use toolbay_policy::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};

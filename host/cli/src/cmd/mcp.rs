@@ -7,9 +7,9 @@ use std::io::Write;
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item};
-use toolbay_core::mcp_server::{McpServer, Place};
-use toolbay_core::text::{one_line, visible};
 use toolbay_mcp::client::{ServerState, ServerStatus};
+use toolbay_policy::mcp_server::{McpServer, Place};
+use toolbay_policy::text::{one_line, visible};
 
 use crate::args::{McpCommand, SetupArgs};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
@@ -145,7 +145,7 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict, Stop
         let style = if ready { GOOD } else { WRONG };
         writeln!(out, "{HEAD}{name}{HEAD:#}\t{style}{}{style:#}", line(&status))?;
         for entry in &tools {
-            let summary = toolbay_core::search::first_sentence(&entry.def.description);
+            let summary = toolbay_policy::text::first_sentence(&entry.def.description);
             writeln!(out, "{NAME}{}{NAME:#}\t{}", entry.def.name, visible(summary))?;
         }
         for problem in &status.problems {

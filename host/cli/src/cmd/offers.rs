@@ -5,8 +5,8 @@ use std::io::Write;
 use serde_json::{Value, json};
 use toolbay::View;
 use toolbay_core::offer::{Argument, Prompt, Resource, Template};
-use toolbay_core::search::first_sentence;
-use toolbay_core::text::visible;
+use toolbay_policy::text::first_sentence;
+use toolbay_policy::text::visible;
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use toml_edit::{Array, InlineTable, Item, Table, value};
 use toolbay::{OpenApiInfo, Policy};
-use toolbay_core::policy::{OpenApi, Place};
-use toolbay_core::text::visible;
+use toolbay_policy::text::visible;
+use toolbay_policy::{OpenApi, Place};
 
 use crate::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde_json::json;
 use toolbay::core::spool::question::{self, Pattern, Question};
 use toolbay::core::spool::{Quota, Spool, SpoolId, Spooled};
-use toolbay::core::text::visible;
+use toolbay::policy::text::visible;
 use toolbay::{FileSpool, Session};
 
 use crate::args::{OutputArgs, SetupArgs};

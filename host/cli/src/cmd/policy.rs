@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::json;
-use toolbay_core::policy::Checked;
+use toolbay_policy::Checked;
 
 use crate::args::{PolicyCommand, SetupArgs};
 use crate::findings::{self, FileFindings, read_policy};

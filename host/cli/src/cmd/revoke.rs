@@ -6,8 +6,8 @@ use std::io::Write;
 use anyhow::anyhow;
 use toolbay::PluginId;
 use toolbay_core::audit::{GrantEvent, GrantRecord};
-use toolbay_core::consent::{Authority, Change, Consent, ConsentStore};
-use toolbay_core::text::visible;
+use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay_policy::text::visible;
 
 use crate::args::{DecisionArgs, SetupArgs};
 use crate::output::{self, HEAD, WRONG};

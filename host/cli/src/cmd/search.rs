@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::anyhow;
 use toolbay_core::discovery;
-use toolbay_core::search::first_sentence;
-use toolbay_core::text::{one_line, visible};
+use toolbay_policy::text::first_sentence;
+use toolbay_policy::text::{one_line, visible};
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME};

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use toolbay::LoadedCode;
-use toolbay_core::name::{self, ToolName};
-use toolbay_core::policy::Policy;
-use toolbay_core::quantity;
 use toolbay_core::registry::{Flags, ToolStatus};
-use toolbay_core::text::{one_line, visible};
 use toolbay_core::tool::ToolSource;
 use toolbay_mcp::client::ServerState;
+use toolbay_policy::Policy;
+use toolbay_policy::name::{self, ToolName};
+use toolbay_policy::quantity;
+use toolbay_policy::text::{one_line, visible};
 
 use crate::args::SetupArgs;
 use crate::output::{self, DIM, NAME, WRONG};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use toolbay::Host;
 use toolbay_core::registry::{Catalog, Tags, Unknown};
-use toolbay_core::search::{did_you_mean, similar};
-use toolbay_core::text::one_line;
+use toolbay_policy::similar::{did_you_mean, similar};
+use toolbay_policy::text::one_line;
 
 use crate::args::{SetupArgs, SwitchArgs};
 use crate::setup::{self, Purpose, Tell};

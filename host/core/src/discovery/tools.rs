@@ -5,17 +5,18 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{QualifiedName, ToolName};
+use toolbay_policy::similar::same_name;
+use toolbay_policy::text::first_sentence;
+use toolbay_policy::text::one_line;
 
 use super::{Hit, search};
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke, Target};
-use crate::limits::Usage;
-use crate::name::{QualifiedName, ToolName};
 use crate::registry::{Bundle, Entry};
 use crate::schema::Schema;
-use crate::search::{first_sentence, same_name};
-use crate::text::one_line;
 use crate::tool::{ToolDef, ToolSource, ToolTraits};
 use crate::view::View;
 

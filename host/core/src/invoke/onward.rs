@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_policy::refusal::Refusal;
+
 use super::{BoxFuture, Failure};
 use crate::call::ToolCall;
 use crate::content::ToolOutput;
-use crate::refusal::Refusal;
 
 /// How deep calls may lie in one another below the one that a model makes.
 pub const MAX_DEPTH: usize = 2;

@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolbay_policy::wildcard::text_matches;
 
 use super::{Argument, Run, may_be_left_out};
 use crate::content::{ErrorCode, ToolError};
-use crate::wildcard::text_matches;
 
 /// Most parts of a command line in the file, and most arguments that one becomes.
 const MAX_ARGUMENTS: usize = 4096;

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use toolbay_policy::name::ToolName;
+use toolbay_policy::text::{first_hidden, one_line};
+
 use super::fill::{gaps, is_name};
 use super::{
     ALL_TOOLS, Argument, Content, Document, Icon, MAX_DESCRIPTION, MAX_ICON_BYTES, MAX_LABEL, MAX_PARTS,
     MAX_PATH, MAX_PROMPTS, MAX_RESOURCES, MAX_TEMPLATES, MAX_VALUE, MAX_VALUES, PathPattern, Prompt,
     Resource, Template, VERSION,
 };
-use crate::name::ToolName;
-use crate::text::{first_hidden, one_line};
 
 /// Kinds of pictures that run nothing: SVG may hold a script.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use toolbay_policy::text::one_line;
+
 use super::{Content, MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, Message, Prompt, Template};
-use crate::text::one_line;
 
 /// Longest name of an argument, in bytes.
 const MAX_NAME: usize = 64;

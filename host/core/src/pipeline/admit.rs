@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use toolbay_policy::quantity;
 
 use super::Batch;
 use super::way::Way;
@@ -10,7 +11,6 @@ use crate::call::Admitted;
 use crate::canonical;
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::json;
-use crate::quantity;
 use crate::reason;
 use crate::view::Entry;
 

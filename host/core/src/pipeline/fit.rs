@@ -4,16 +4,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use toolbay_policy::output::Truncation;
+use toolbay_policy::text;
+
 use super::Batch;
 use super::way::Way;
 use crate::blobs;
-use crate::budget::{self, Truncation};
+use crate::budget;
 use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
 use crate::delivery::Rules;
 use crate::invoke::Failure;
 use crate::read_output;
 use crate::spool::{Spool, Spooled, SpooledText};
-use crate::text;
 use crate::tool::ToolSource;
 use crate::untrusted::{self, Mark};
 use crate::view::View;

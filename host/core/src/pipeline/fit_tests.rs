@@ -3,15 +3,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use toolbay_policy::limits::Usage;
+use toolbay_policy::output::Delivery;
+use toolbay_policy::output::Truncation;
 
 use crate::audit::MemoryAudit;
-use crate::budget::Truncation;
 use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
 use crate::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
-use crate::delivery::Delivery;
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::limits::Usage;
 use crate::pipeline::{Delivered, Pipeline};
 use crate::read_output;
 use crate::registry::{Bundle, Entry, ReducerEntry, Registry};

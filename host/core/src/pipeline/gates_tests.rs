@@ -5,8 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use toolbay_policy::permission::{Action, Permissions};
+use toolbay_policy::session::SessionLimits;
+use toolbay_policy::wildcard::text_matches;
+use toolbay_policy::{Policy, Profile};
+
 use super::stage::{Person, Stage, calls, limited, ruled, stage, text};
 use super::{BATCH_TASKS, Delivered, Gates, cost_usd, outcome};
+use crate::approval::{Answer, Approver, Question};
 use crate::attachment::MemoryAttachments;
 use crate::call::{Admitted, CallContext, Identity, Progress, ProgressSink, ToolCall, TurnContext};
 use crate::call_log::{CallLog, CallQuery};
@@ -15,11 +21,8 @@ use crate::event::Event;
 use crate::fault::FaultKind;
 use crate::intercept::{Before, Interceptor, Interceptors, Scope};
 use crate::invoke::{BoxFuture, Failure};
-use crate::permission::{Action, Answer, Approver, Permissions, Question};
-use crate::policy::{Policy, Profile};
-use crate::session::{Session, SessionLimits};
+use crate::session::Session;
 use crate::view::Entry;
-use crate::wildcard::text_matches;
 
 fn session() -> Arc<Session> {
     Arc::default()

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::Value;
+use toolbay_policy::permission::{Action, Permissions, Verdict};
+use toolbay_policy::quantity;
+use toolbay_policy::refusal;
 
 use super::Batch;
 use super::way::Way;
+use crate::approval::{Answer, Approver, Decision, Question};
 use crate::audit;
 use crate::call::{Admitted, CallContext};
 use crate::content::{ErrorCode, ToolError};
@@ -16,9 +20,6 @@ use crate::dialog::INPUT_REQUIRED;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind};
 use crate::invoke::Failure;
-use crate::permission::{Action, Answer, Approver, Decision, Permissions, Question, Verdict};
-use crate::quantity;
-use crate::refusal;
 use crate::session::Approval;
 use crate::tool::ToolDef;
 use crate::view::Held;
@@ -159,7 +160,7 @@ fn rule<'a>(batch: Batch<'a>, held: Held<'a>, call: &Admitted) -> Ruling<'a> {
     let entry = held.entry();
     let tool = &*entry.def;
     let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
-    let decide = |permissions: &'a Permissions| permissions.decide(tool, &tags, &call.parsed);
+    let decide = |permissions: &'a Permissions| permissions.decide(tool.subject(&tags), &call.parsed);
     let policy = decide(&batch.gates.permissions);
     match held.profile().map(|profile| decide(&profile.permissions)) {
         Some(verdict) if verdict.action > policy.action => {

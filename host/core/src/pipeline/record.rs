@@ -5,11 +5,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use toolbay_policy::audit_policy::StartLines;
 
 use super::way::Way;
 use super::{Batch, outcome};
 use crate::audit::{self, AuditRecord, CallStart, StartId};
-use crate::audit_policy::StartLines;
 use crate::call::{CallContext, OnBegin};
 use crate::call_log::CallEntry;
 use crate::content::ToolOutput;

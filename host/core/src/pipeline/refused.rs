@@ -1,9 +1,10 @@
 //! What a call was refused, for its two readers: hints for the operator, words for the model.
 
+use toolbay_policy::refusal;
+
 use crate::call::CallContext;
 use crate::content::{BlockBody, ContentBlock, ToolOutput};
 use crate::invoke::Failure;
-use crate::refusal;
 
 type Outcome = Result<ToolOutput, Failure>;
 

@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
+use toolbay_policy::quantity;
 
 use super::Batch;
 use super::way::Way;
 use crate::call::CallContext;
 use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
-use crate::fault::{Fault, FaultKind, LimitHit};
+use crate::fault::{Fault, FaultKind};
 use crate::invoke::Failure;
-use crate::limits::{DEFAULT_RESULT_BYTES, HostLimits};
 use crate::memory::{MemoryBudget, MemoryReservation};
-use crate::quantity;
 use crate::tool::ToolSource;
 use crate::view::Entry;
 

@@ -4,16 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use toolbay_policy::limits::Usage;
+use toolbay_policy::permission::Permissions;
+use toolbay_policy::session::SessionLimits;
+
 use super::{Delivered, Pipeline};
+use crate::approval::{Answer, Approver, Question};
 use crate::audit::MemoryAudit;
 use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
 use crate::content::{ErrorCode, ToolError, ToolOutput};
 use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::limits::Usage;
-use crate::permission::{Answer, Approver, Permissions, Question};
 use crate::pipeline::Gates;
 use crate::registry::{Bundle, Registry};
-use crate::session::{Session, SessionLimits};
+use crate::session::Session;
 use crate::testing::plugin_tool;
 use crate::view::{Entry, Filter, View};
 
@@ -112,7 +115,7 @@ pub(super) fn limited(session: SessionLimits) -> Gates {
 pub(super) fn ruled(rules: &str) -> Gates {
     #[derive(serde::Deserialize)]
     struct File {
-        rule: Vec<crate::permission::Rule>,
+        rule: Vec<toolbay_policy::permission::Rule>,
     }
     let rules = toml::from_str::<File>(rules).unwrap().rule;
     Gates { permissions: Permissions { rules, ..Permissions::default() }, ..Gates::default() }

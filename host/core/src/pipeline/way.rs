@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use toolbay_policy::limits::Usage;
+use toolbay_policy::output::Delivery;
+
 use super::Batch;
 use super::admit::{dry_run, matching};
 use super::fit::Outgoing;
 use super::inner::Onto;
 use super::refused;
 use super::results::Reserved;
+use crate::approval::Decision;
 use crate::audit::StartId;
 use crate::budget;
 use crate::call::CallContext;
 use crate::canonical::Digest;
 use crate::content::{ToolOutput, ToolResult};
-use crate::delivery::{Delivery, Rules};
+use crate::delivery::Rules;
 use crate::invoke::Failure;
 use crate::invoke::onward;
-use crate::limits::Usage;
-use crate::permission::Decision;
 use crate::redact::Redactor;
 use crate::spool::Spooled;
 use crate::tool::ToolSource;
@@ -157,7 +159,7 @@ impl Way {
         }
         // From here on something may have happened.
         self.began = true;
-        self.rules = Some(entry.delivery.or(self.delivery).rules(&entry.def));
+        self.rules = Some(Rules::of(entry.delivery.or(self.delivery), &entry.def));
         self.onto = Onto::of(entry, ctx);
         let intercepted = !batch.pipeline.interceptors.is_empty();
         let (call, answer) =

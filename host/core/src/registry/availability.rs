@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
+use toolbay_policy::refusal::Refusal;
 
 use super::Registry;
 use super::catalog::Catalog;
@@ -17,7 +18,6 @@ use super::entry::{Bundle, Entry};
 use super::settings::reason;
 use crate::event::Event;
 use crate::invoke::BoxFuture;
-use crate::refusal::Refusal;
 
 /// How long an answer holds.
 pub const ANSWER_AGE: Duration = Duration::from_secs(30);

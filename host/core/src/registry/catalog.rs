@@ -4,10 +4,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use toolbay_policy::Profile;
+
 use super::entry::{Bundle, Entry, ReducerEntry};
 use super::settings::Settings;
 use super::update::Profiles;
-use crate::policy::Profile;
 use crate::search::Index;
 
 /// What a filter lists of a catalog, worked out once.
@@ -83,7 +84,7 @@ impl Catalog {
     /// The tools of one source or of several, in the order of their names; see
     /// [`ToolSource::matches`](crate::tool::ToolSource::matches).
     pub fn from_source(&self, pattern: &str) -> impl Iterator<Item = &Arc<Entry>> {
-        self.tools().filter(move |entry| entry.def.source.matches(pattern))
+        self.tools().filter(move |entry| entry.def.source.as_label().matches(pattern))
     }
 
     /// The tools of a namespace, in the order of their names; see

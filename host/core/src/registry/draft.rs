@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use toolbay_policy::name::PluginId;
+
 use super::Registered;
 use super::catalog::Catalog;
 use super::entry::{Bundle, Collision, Entry, OnCollision, ReducerEntry};
 use super::settings::Settings;
 use crate::event::Event;
-use crate::name::PluginId;
 
 pub(super) struct Draft {
     pub(super) catalog: Catalog,

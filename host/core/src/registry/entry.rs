@@ -9,15 +9,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
+use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, Limits};
+use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
+use toolbay_policy::output::Delivery;
+use toolbay_policy::refusal::Refusal;
 
-use crate::delivery::Delivery;
 use crate::invoke::Invoke;
-use crate::limits::{DEFAULT_RESULT_BYTES, Limits};
-use crate::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::offer::Offers;
 use crate::reason;
 use crate::reduce::Reduce;
-use crate::refusal::Refusal;
 use crate::registry::availability::{Answer, Check};
 use crate::registry::settings::Metadata;
 use crate::schema::Schema;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use toolbay_policy::text::one_line;
 
 use super::entry::Entry;
-use crate::text::one_line;
 
 /// Longest reason that is kept, in characters.
 pub const MAX_REASON: usize = 500;

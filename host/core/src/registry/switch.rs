@@ -9,7 +9,7 @@ use super::settings::{self, Metadata, Settings, Switches};
 
 /// A name that nothing has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {what} `{}`", crate::text::one_line(name, 100))]
+#[error("there is no {what} `{}`", toolbay_policy::text::one_line(name, 100))]
 pub struct Unknown {
     /// `tool`, `namespace` or `tag`.
     pub what: &'static str,

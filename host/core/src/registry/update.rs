@@ -8,14 +8,15 @@ use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use toolbay_policy::Profile;
+use toolbay_policy::name::{PluginId, SEAM};
+
 use super::Registry;
 use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, Collision, Entry, ReducerEntry};
 use crate::diff::SourceDiff;
 use crate::event::Event;
-use crate::name::{PluginId, SEAM};
-use crate::policy::Profile;
 
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;

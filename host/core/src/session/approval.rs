@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use toolbay_policy::permission::Rule;
+
 use super::{Session, lock};
-use crate::permission::Rule;
 use crate::tool::{ToolDef, ToolSource};
 
 /// Most answers that are kept; a later one counts once.

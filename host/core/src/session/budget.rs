@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Session, SessionLimits, lock};
+use toolbay_policy::refusal;
+use toolbay_policy::session::SessionLimits;
+
+use super::{Session, lock};
 use crate::canonical::Digest;
 use crate::content::{ErrorCode, ToolError};
-use crate::refusal;
 
 /// Different calls that are counted; the count of the oldest is forgotten for one more.
 const MAX_DIFFERENT: usize = 4096;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use toolbay_policy::session::SessionLimits;
 
-use super::{Session, SessionLimits, lock};
+use super::{Session, lock};
 use crate::canonical::Digest;
 use crate::content::{BlockBody, ResourceBody, ToolOutput};
 use crate::tool::ToolDef;

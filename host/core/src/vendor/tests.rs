@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use toolbay_policy::limits::Usage;
 
 use super::*;
 use crate::call::ToolCall;
@@ -6,7 +7,6 @@ use crate::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
 use crate::invoke::Failure;
-use crate::limits::Usage;
 use crate::pipeline::Delivered;
 use crate::schema::Schema;
 use crate::testing::plugin_tool;

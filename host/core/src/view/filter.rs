@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::policy::Profile;
-use crate::refusal::Refusal;
+use toolbay_policy::Profile;
+use toolbay_policy::refusal::Refusal;
+
 use crate::registry::{Catalog, Entry};
 use crate::tool::ToolSource;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use toolbay_policy::Policy;
 
 use super::*;
-use crate::policy::Policy;
 use crate::registry::{Flags, Registry};
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::{Algorithm, OAuth, Serve};
+use toolbay_policy::serve::{Algorithm, OAuth, Serve};
 
 use super::keys::{FetchKeys, Key, Keys, Missing};
 use super::{Caller, Reach};

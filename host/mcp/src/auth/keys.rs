@@ -18,7 +18,7 @@ use ring::signature::{
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::{Algorithm, OAuth};
+use toolbay_policy::serve::{Algorithm, OAuth};
 
 use crate::regular::open_regular;
 

@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use toml::Spanned;
-use toolbay_core::policy::{Finding, Policy, Severity};
+use toolbay_policy::{Finding, Policy, Severity};
 
 use super::{Caller, Reach};
 use crate::regular::open_regular;

@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use toolbay_core::text::first_hidden;
 use toolbay_core::untrusted;
+use toolbay_policy::text::first_hidden;
 
 /// What all such addresses begin with; the server's name follows.
 const PREFIX: &str = "toolbay://mcp/";

@@ -8,8 +8,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::json;
-use toolbay_core::quantity;
-use toolbay_core::text::one_line;
+use toolbay_policy::quantity;
+use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_HEARD;
 

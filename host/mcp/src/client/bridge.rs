@@ -11,13 +11,13 @@ use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use toolbay_core::mcp_server::McpServer;
-use toolbay_core::name::MCP;
 use toolbay_core::outside::Outside;
-use toolbay_core::policy::Policy;
 use toolbay_core::registry::Registry;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_core::view::View;
+use toolbay_policy::Policy;
+use toolbay_policy::mcp_server::McpServer;
+use toolbay_policy::name::MCP;
 
 use super::address::Address;
 use super::elicit::Elicit;

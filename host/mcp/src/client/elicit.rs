@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolbay_core::invoke::BoxFuture;
 use toolbay_core::outside::Outside;
-use toolbay_core::text::visible;
 use toolbay_core::wording;
+use toolbay_policy::text::visible;
 
 use super::bounded;
 use super::bounds::{MAX_DESCRIPTION, MAX_QUESTION};

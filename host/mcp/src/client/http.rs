@@ -9,9 +9,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::mcp_server::Endpoint;
 use toolbay_core::outside::{Body, Outside, Request, Response};
-use toolbay_core::quantity;
+use toolbay_policy::mcp_server::Endpoint;
+use toolbay_policy::quantity;
 
 use super::bounds::{
     FAREWELL, MAX_ERROR_BODY, MAX_HELD, MAX_IN_FLIGHT, MAX_MESSAGE, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE,

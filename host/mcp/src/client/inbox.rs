@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use toolbay_core::call::{Audience, CallContext};
-use toolbay_core::name::PluginId;
 use toolbay_core::outside::Outside;
-use toolbay_core::text::one_line;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 
 use super::bounds::{
     FLOOD_WINDOW, HUNG_AFTER, LINE_WEIGHT, MAX_GARBAGE, MAX_HELD, MAX_LOG_LINE, MAX_LOG_LINES,
@@ -312,13 +312,11 @@ impl Drop for Following {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::borrow::Cow;
-
-    use toolbay_core::invoke::BoxFuture;
-    use toolbay_core::mcp_server::{Child, Endpoint};
-    use toolbay_core::outside::{OutsideError, Request, Response, Started};
-
     use super::*;
+    use std::borrow::Cow;
+    use toolbay_core::invoke::BoxFuture;
+    use toolbay_core::outside::{OutsideError, Request, Response, Started};
+    use toolbay_policy::mcp_server::{Child, Endpoint};
 
     /// Leads nowhere, and knows one secret.
     #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use toolbay_core::call::CallContext;
 use toolbay_core::outside::OutsideError;
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_HEARD;
 use super::http::Web;

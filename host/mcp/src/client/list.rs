@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
-use toolbay_core::quantity;
+use toolbay_policy::quantity;
 
 use super::bounded::First;
 use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_RESOURCES, MAX_TOOLS};

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolbay_core::canonical;
-use toolbay_core::mcp_server::McpServer;
 use toolbay_core::outside::Outside;
+use toolbay_policy::mcp_server::McpServer;
 
 use super::bounded::First;
 use super::bounds::{MAX_KEPT_LIST, MAX_LABEL, MAX_TOOLS, RECALL_WAIT};
@@ -69,14 +69,12 @@ pub(super) async fn recall(server: &McpServer, outside: &dyn Outside) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
-    use toolbay_core::mcp_server::{Endpoint, Place, Protocol, ToolRules};
-    use toolbay_core::name::PluginId;
-
     use super::super::inbox::tests::Nowhere;
     use super::*;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+    use toolbay_policy::mcp_server::{Endpoint, Place, Protocol, ToolRules};
+    use toolbay_policy::name::PluginId;
 
     fn server(url: &str) -> McpServer {
         let endpoint =

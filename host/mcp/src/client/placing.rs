@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use toolbay_core::json;
 use toolbay_core::registry::{Bundle, Entry, ReducerEntry};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_HEARD, MAX_LIST_VALUES, MAX_PROBLEMS};
 use super::link::LinkError;

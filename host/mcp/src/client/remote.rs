@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::content::{ErrorCode, ToolError, ToolOutput};
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::limits::Usage;
-use toolbay_core::quantity;
-use toolbay_core::refusal::Refusal;
-use toolbay_core::text::one_line;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::quantity;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
 use super::elicit;

@@ -8,7 +8,7 @@ use toolbay_core::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput,
 };
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use super::bounded::{self, Entries, First};
 use super::bounds::{MAX_HEARD, MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};

@@ -1,7 +1,7 @@
 //! What is known of a server, for whoever asks.
 
 use serde::Serialize;
-use toolbay_core::mcp_server::McpServer;
+use toolbay_policy::mcp_server::McpServer;
 
 /// Where a server stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::outside::{Input, Life, Output, Started};
-use toolbay_core::quantity;
+use toolbay_policy::quantity;
 
 use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};
 use super::inbox::{Flood, Inbox};
@@ -349,7 +349,7 @@ fn say(line: &mut Vec<u8>, shared: &Arc<Shared>) {
         return;
     }
     shared.inbox.log("stderr", &text);
-    let clean = toolbay_core::text::one_line(&shared.inbox.outside.redacted(&text), MAX_LOG_LINE);
+    let clean = toolbay_policy::text::one_line(&shared.inbox.outside.redacted(&text), MAX_LOG_LINE);
     shared.last_words.lock().unwrap_or_else(PoisonError::into_inner).take(clean);
 }
 

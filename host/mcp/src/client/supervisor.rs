@@ -11,15 +11,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::content::{ErrorCode, ToolError};
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::Failure;
-use toolbay_core::mcp_server::{McpServer, Place, Protocol};
 use toolbay_core::outside::Outside;
-use toolbay_core::quantity;
 use toolbay_core::reduce::Reduce;
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::Registry;
 use toolbay_core::wording;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::mcp_server::{McpServer, Place, Protocol};
+use toolbay_policy::quantity;
+use toolbay_policy::refusal::Refusal;
 
 use super::bounds::{
     BREAK_AFTER, BREAK_PAUSE, MAX_LABEL, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, MAX_SAID, REFRESH_PAUSE,

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use toolbay_core::delivery::Delivery;
-use toolbay_core::limits::DEFAULT_RESULT_BYTES;
-use toolbay_core::mcp_server::{McpServer, Place, ToolRules};
-use toolbay_core::name::QualifiedName;
 use toolbay_core::outside::Outside;
 use toolbay_core::registry::Entry;
 use toolbay_core::schema::{MAX_SCHEMA_BYTES, Schema};
 use toolbay_core::tags::Effects;
-use toolbay_core::text::one_line;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::wording;
+use toolbay_policy::limits::DEFAULT_RESULT_BYTES;
+use toolbay_policy::mcp_server::{McpServer, Place, ToolRules};
+use toolbay_policy::name::QualifiedName;
+use toolbay_policy::output::Delivery;
+use toolbay_policy::text::one_line;
 
 use super::bounded;
 use super::bounds::{MAX_CLAIMS, MAX_DESCRIPTION, MAX_HEARD, MAX_LABEL, MAX_TOOL_BYTES};
@@ -225,8 +225,8 @@ pub(super) fn dress(entry: Entry, rules: &ToolRules) -> Entry {
 mod tests {
     use super::super::inbox::tests::Nowhere;
     use super::*;
-    use toolbay_core::mcp_server::{Endpoint, Protocol};
-    use toolbay_core::name::PluginId;
+    use toolbay_policy::mcp_server::{Endpoint, Protocol};
+    use toolbay_policy::name::PluginId;
 
     fn server() -> McpServer {
         let endpoint = Endpoint {

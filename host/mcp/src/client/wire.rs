@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use super::bounded::First;
 use super::bounds::{MAX_BATCH, MAX_HEARD};

@@ -9,8 +9,8 @@ use rmcp::model::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use toolbay_core::text::one_line;
 use toolbay_core::view::View;
+use toolbay_policy::text::one_line;
 
 use super::{Connection, millis};
 use crate::changes::{self, Kind};

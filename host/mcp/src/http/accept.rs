@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolbay_core::refusals;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 use super::State;
 use super::connections::{Place, network};

@@ -12,7 +12,7 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::json;
-use toolbay_core::serve::OAuth;
+use toolbay_policy::serve::OAuth;
 
 use super::clients::Full;
 use super::refused::because;

@@ -15,8 +15,8 @@ use http_body_util::BodyExt;
 use rmcp::model::{ErrorCode, RequestId};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use toolbay_core::quantity;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::quantity;
+use toolbay_policy::serve::ServeLimits;
 
 use super::answer;
 use super::clients::Share;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 use crate::outbox::{Outbox, OutboxSettings};
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 /// How long a connection on which nothing is worked may stay when the server ends: what was answered goes out first.
 const SETTLING: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 /// As many wrong tokens as are allowed in this time may come at once.
 const BURST: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolbay_core::serve::Serve;
+use toolbay_policy::serve::Serve;
 
 use super::Http;
 

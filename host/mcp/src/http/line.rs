@@ -13,7 +13,7 @@ use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 use super::clients::Share;
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
-use toolbay_core::serve::Serve;
-use toolbay_core::text;
+use toolbay_policy::serve::Serve;
+use toolbay_policy::text;
 
 /// Longest name that an answer repeats, in characters.
 const MAX_SHOWN: usize = 100;

@@ -8,7 +8,7 @@ use axum::http::header::HOST;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use toolbay_core::audit::{self, AuditSink, RefusedRecord, RequestRecord};
 use toolbay_core::refusals::{Refusal, RefusalCounter};
-use toolbay_core::text;
+use toolbay_policy::text;
 
 /// Why a request was refused, for the audit. Rides on the response.
 #[derive(Debug, Clone, Copy)]

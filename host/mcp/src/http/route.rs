@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::header::ALLOW;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use toolbay_core::serve::Serve;
+use toolbay_policy::serve::Serve;
 
 use super::State;
 use super::connections::{Connection, network};

@@ -16,8 +16,8 @@ use rmcp::transport::streamable_http_server::SessionManager;
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::ServeLimits;
 use toolbay_core::session::Session;
+use toolbay_policy::serve::ServeLimits;
 
 use super::clients::{Client, Full, Kind, Share};
 use super::line::{Line, place};

@@ -181,7 +181,7 @@ mod tests {
     use std::future::poll_fn;
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-    use toolbay_core::serve::ServeLimits;
+    use toolbay_policy::serve::ServeLimits;
 
     const PATIENCE: Patience =
         Patience { idle: Duration::from_secs(60), write: Duration::from_secs(30), lingers: false };

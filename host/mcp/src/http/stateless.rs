@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
-use toolbay_core::serve::ServeLimits;
 use toolbay_core::session::Session;
+use toolbay_policy::serve::ServeLimits;
 
 use super::clients::{Client, Share};
 

@@ -13,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::OriginatingRequestId;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::serve::ServeLimits;
+use toolbay_policy::serve::ServeLimits;
 
 use super::clients::{Clients, Kind};
 use super::line::{Kept, Line, place};

@@ -1,10 +1,10 @@
 //! Whether a call may happen, and what native tools want to know: asked of the client.
 
 use serde_json::{Value, json};
-use toolbay_core::permission::{Action, Permissions};
 use toolbay_core::pipeline::Gates;
-use toolbay_core::session::SessionLimits;
 use toolbay_mcp::Options;
+use toolbay_policy::permission::{Action, Permissions};
+use toolbay_policy::session::SessionLimits;
 
 use crate::client::{BOTH, Client, Era};
 

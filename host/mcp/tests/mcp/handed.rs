@@ -1,10 +1,10 @@
 //! Files that tools hand back.
 
 use serde_json::{Value, json};
-use toolbay_core::capability::{Capability, CapabilityKind};
 use toolbay_core::registry::Bundle;
 use toolbay_core::tool::ToolTraits;
 use toolbay_mcp::Options;
+use toolbay_policy::capability::{Capability, CapabilityKind};
 
 use crate::client::{BOTH, Client, Era};
 use crate::puppet;

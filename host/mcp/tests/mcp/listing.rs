@@ -141,7 +141,7 @@ async fn long_lists_come_in_pages() {
     assert!(names.is_sorted() && names.len() == 13, "{names:?}");
 
     let first = client.ask("tools/list", json!({})).await["result"]["nextCursor"].clone();
-    client.registry.remove(&toolbay_core::name::PluginId::new("p").unwrap());
+    client.registry.remove(&toolbay_policy::name::PluginId::new("p").unwrap());
     let rest = client.ask("tools/list", json!({ "cursor": first })).await;
     assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty when the list has changed");
     for bad in ["", "x", "after:", "after:a b", "after:\u{e9}"] {

@@ -13,15 +13,16 @@ use toolbay_core::content::{
     Role, ToolError, ToolOutput,
 };
 use toolbay_core::dialog::{Ask, AskKind, LogLevel};
-use toolbay_core::fault::{Fault, FaultKind, LimitHit};
+use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::limits::Usage;
-use toolbay_core::name::{PluginId, QualifiedName, ToolName};
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_core::view::Entry;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_policy::refusal::Refusal;
 
 /// What a hostile guest would print to be taken for the server.
 pub(crate) const FORGED: &str =

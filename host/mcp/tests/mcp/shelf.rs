@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolbay_core::name::PluginId;
 use toolbay_core::offer::{Document, Offers};
 use toolbay_core::pipeline::Gates;
 use toolbay_core::registry::Bundle;
 use toolbay_core::tool::ToolTraits;
 use toolbay_core::view::{Entry, Filter};
 use toolbay_mcp::Options;
+use toolbay_policy::name::PluginId;
 
 use crate::client::{BOTH, Client, Era};
 use crate::puppet;

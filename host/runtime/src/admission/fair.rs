@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 /// Shortest and longest time after which a refused caller is told to try again.
 const RETRY_LEAST: Duration = Duration::from_millis(10);

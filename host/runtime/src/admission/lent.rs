@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use super::fair::{FairPermit, State, Verdict, Waiter, lock, release};
 

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use toolbay_core::attachment::{self, Access, Attachments, check_name, media_type};
-use toolbay_core::limits::Limit;
-use toolbay_core::policy::Key;
+use toolbay_core::attachment::{self, Attachments, check_name};
+use toolbay_policy::Key;
+use toolbay_policy::capability::attachment::{Access, media_type};
+use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
 use crate::bindings::host::attachments::{Attachment, AttachmentError, Host};

@@ -1,7 +1,7 @@
 //! `context`: progress, cancellation, and what the running call may know. Sealed entries know nothing.
 
 use toolbay_core::call::{Audience, Identity};
-use toolbay_core::limits::Limits;
+use toolbay_policy::limits::Limits;
 
 use super::rate::Rate;
 use super::{Capabilities, RunningCall};

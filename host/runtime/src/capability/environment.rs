@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand_core::TryRng;
-use toolbay_core::policy::Grants;
+use toolbay_policy::Grants;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
 use super::Capabilities;
@@ -35,7 +35,7 @@ pub(crate) struct Environment {
 impl Environment {
     /// Joins the grants with the host's variables, as they are now.
     pub(crate) fn new(grants: &Grants, given: &TimeAndChance) -> Self {
-        let value = |rule: &toolbay_core::environment::EnvRule| match &rule.value {
+        let value = |rule: &toolbay_policy::capability::environment::EnvRule| match &rule.value {
             Some(fixed) => Some(fixed.clone()),
             // A variable that is not set, or is no text, is not there for the guest either.
             None => std::env::var(&rule.name).ok(),

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::policy::Advice;
-use toolbay_core::reach;
-use toolbay_core::refusal::not_permitted;
+use toolbay_policy::Advice;
+use toolbay_policy::capability::reach;
+use toolbay_policy::refusal::not_permitted;
 
 use super::Capabilities;
 use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};

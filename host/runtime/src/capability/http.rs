@@ -24,12 +24,13 @@ pub(crate) mod wasi;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub(crate) use session::{Meter, NetError};
+
 use ipnet::IpNet;
-use toolbay_core::policy::{Key, Policy};
+use toolbay_policy::{Key, Policy};
 
 use super::Capabilities;
 use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
-pub(crate) use session::{Meter, NetError};
 
 /// The one client of a host.
 #[derive(Debug)]

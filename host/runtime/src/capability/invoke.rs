@@ -9,11 +9,11 @@ use toolbay_core::call::ToolCall;
 use toolbay_core::content::{ErrorCode, ToolError};
 use toolbay_core::invoke::Failure;
 use toolbay_core::invoke::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
-use toolbay_core::limits::Limit;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Key;
-use toolbay_core::reach;
-use toolbay_core::refusal::Refusal;
+use toolbay_policy::Key;
+use toolbay_policy::capability::reach;
+use toolbay_policy::limits::Limit;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::Refusal;
 
 use super::Capabilities;
 use crate::admission::Lent;

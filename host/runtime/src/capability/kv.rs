@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use toolbay_core::call::Identity;
 use toolbay_core::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
-use toolbay_core::limits::Limit;
-use toolbay_core::policy::Key;
+use toolbay_policy::Key;
+use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
 use crate::bindings::host::kv::{Host, KvError, Scope};

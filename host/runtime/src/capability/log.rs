@@ -1,6 +1,6 @@
 //! `log`: a guest's lines in the host's log, target `toolbay::guest`; counted, cut, escaped.
 
-use toolbay_core::limits::Limits;
+use toolbay_policy::limits::Limits;
 
 use super::Capabilities;
 use super::rate::Rate;

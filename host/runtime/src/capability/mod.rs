@@ -27,13 +27,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::name::{PluginId, ToolName};
-use toolbay_core::policy::{self, Advice, Grants, Key, Policy};
-use toolbay_core::reach;
 use toolbay_core::redact::Redactor;
-use toolbay_core::refusal::{Refusal, not_permitted, raisable};
-use toolbay_core::text::one_line;
+use toolbay_policy::capability::reach;
+use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::refusal::{Refusal, not_permitted, raisable};
+use toolbay_policy::text::one_line;
+use toolbay_policy::{self as policy, Advice, Grants, Key, Policy};
 use wasmtime::component::{HasData, Linker};
 
 use crate::bindings::callers::toolbay::plugin as callers;

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use toolbay_core::limits::Limit;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::{Key, Policy};
-use toolbay_core::reach;
-use toolbay_core::refusal::Refusal;
+use toolbay_policy::capability::reach;
+use toolbay_policy::limits::Limit;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::{Key, Policy};
 
 use super::Capabilities;
 use super::files::Kept;

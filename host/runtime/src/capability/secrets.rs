@@ -10,20 +10,20 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub(crate) use exchange::{Scrubber, Tokens};
+
 use secrecy::{ExposeSecret, SecretString};
-use toolbay_core::capability::CapabilityKind;
-use toolbay_core::net::Target;
-use toolbay_core::policy::{Grants, Key, Policy};
 use toolbay_core::redact::{self, Redactor};
-use toolbay_core::refusal::Refusal;
-use toolbay_core::rule::Rule as _;
-use toolbay_core::secret::{self, SecretRule, Spot};
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::capability::net::Target;
+use toolbay_policy::capability::secret::{self, SecretRule, Spot};
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::{Grants, Key, Policy};
 use url::Url;
 
 use super::Capabilities;
 use crate::bindings::host::secrets::{Host, Secret, SecretError};
-
-pub(crate) use exchange::{Scrubber, Tokens};
 use key_ring::KeyRing;
 
 /// Most secrets of one policy.
@@ -204,7 +204,7 @@ impl Capabilities {
     /// One text for names that were not declared, not granted, not known or are none, so that a guest does not learn
     /// which secrets there are.
     fn no_secret(&self, name: &str) -> SecretError {
-        let shown = toolbay_core::reach::shown(name);
+        let shown = toolbay_policy::capability::reach::shown(name);
         self.note(Key::Secrets, &shown, false);
         let plugin = &self.plugin;
         SecretError::Denied(match &self.granted {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::capability::CapabilityKind;
-use toolbay_core::policy::Decision;
-use toolbay_core::refusal::not_permitted;
+use toolbay_policy::Decision;
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::refusal::not_permitted;
 
 use super::{Capabilities, Granted};
 

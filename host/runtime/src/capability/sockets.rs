@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use toolbay_core::net::Scheme;
+use toolbay_policy::capability::net::Scheme;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress, Network};

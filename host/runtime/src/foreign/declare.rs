@@ -1,8 +1,8 @@
 //! What a foreign component would have answered, had it been asked what it is.
 
-use toolbay_core::capability::CapabilityKind;
 use toolbay_core::manifest::{Manifest, Need, ToolManifest};
-use toolbay_core::text::one_line;
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::text::one_line;
 use wasmtime::component::types::Type;
 
 use super::{Entry, Export, Foreign, Function, Sections, functions, names, schema};

@@ -237,7 +237,7 @@ impl Seen {
 
 /// The beginning of a name, for a message.
 fn short(name: &str) -> String {
-    toolbay_core::text::one_line(name, 80)
+    toolbay_policy::text::one_line(name, 80)
 }
 
 fn integer(least: impl Into<Value>, most: impl Into<Value>) -> Value {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use toolbay_core::diff::{SourceDiff, ToolChange};
 use toolbay_core::event::Event;
-use toolbay_core::name::PluginId;
 use toolbay_core::registry::Catalog;
+use toolbay_policy::name::PluginId;
 
 use super::Loaded;
 use crate::error::LoadError;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolbay_core::name::PluginId;
 use toolbay_core::registry::{Choice, Collision, Placed, Step};
+use toolbay_policy::name::PluginId;
 
 use super::{Found, Loaded, Ready, Running, Slot, Why};
 use crate::error::LoadError;

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Policy;
+use toolbay_policy::Policy;
+use toolbay_policy::name::PluginId;
 
 use crate::error::{HostError, LoadError};
 use crate::foreign;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::limits::Limits;
-use toolbay_core::name::ToolName;
-use toolbay_core::net::NetRule;
-use toolbay_core::policy::{Grants, OpenApi, Place};
-use toolbay_core::rule::Rule as _;
+use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::limits::Limits;
+use toolbay_policy::name::ToolName;
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::{Grants, OpenApi, Place};
 use url::Url;
 
 use crate::capability::environment::Environment;

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use toolbay_core::capability::{Capability, CapabilityKind};
-use toolbay_core::limits::Limits;
-use toolbay_core::name::ToolName;
-use toolbay_core::net::{NetRule, Target};
-use toolbay_core::policy::{Grants, Header, OpenApi};
-use toolbay_core::refusal::Refusal;
 use toolbay_core::registry::{Bundle, Entry};
-use toolbay_core::rule::Rule as _;
 use toolbay_core::schema::Schema;
-use toolbay_core::secret::{DEFAULT_HEADER, Spot};
 use toolbay_core::tags::Effects;
 use toolbay_core::wording;
 use toolbay_openapi::{
     Credential, Document, Exchange, Import, Operation, Options, Placement, Problem, Routes, import,
 };
+use toolbay_policy::capability::net::{NetRule, Target};
+use toolbay_policy::capability::secret::{DEFAULT_HEADER, Spot};
+use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::limits::Limits;
+use toolbay_policy::name::ToolName;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::{Grants, Header, OpenApi};
 use url::Url;
 
 use super::wire::Wire;
@@ -137,7 +137,7 @@ fn bundle(section: &Arc<OpenApi>, services: &Arc<Services>, came: Import) -> Res
     let reached = origins(&came);
     let names: Vec<ToolName> = section.tools.keys().cloned().collect();
     let of_tools = names.iter().map(|name| {
-        let qualified = format!("{}{}{name}", section.name, toolbay_core::name::SEAM);
+        let qualified = format!("{}{}{name}", section.name, toolbay_policy::name::SEAM);
         (qualified, Arc::new(policy.openapi_limits(section, Some(name))))
     });
     let limits = policy.openapi_limits(section, None);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use toolbay_core::attachment::Access;
 use toolbay_core::call::CallContext;
 use toolbay_core::fault::{Fault, FaultKind};
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::policy::OpenApi;
 use toolbay_openapi::{Exchange, ExchangeError, Request, Response};
+use toolbay_policy::OpenApi;
+use toolbay_policy::capability::attachment::Access;
+use toolbay_policy::limits::{Limit, Limits};
 
 use crate::capability::http::NetError;
 use crate::capability::http::service::{Sender, ServiceRequest};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::Value;
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 
 use super::{UNFINISHED, text};
 use crate::output::{self, DIM, GOOD, NAME, WRONG};

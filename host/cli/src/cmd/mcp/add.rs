@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
-use toolbay_core::name::PluginId;
-use toolbay_core::text::one_line;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 
 use crate::args::{AddArgs, SetupArgs};
 use crate::output;
@@ -216,6 +216,7 @@ fn absolute(path: &str) -> Result<String> {
         return Ok(path.to_owned());
     }
     let here = std::env::current_dir().context("the current directory is gone")?;
-    let full = toolbay_core::reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
+    let full =
+        toolbay_policy::capability::reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
     full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))
 }

@@ -8,7 +8,7 @@ use listenfd::ListenFd;
 use tokio::net::TcpListener;
 use toolbay::Host;
 use toolbay::core::event::Event;
-use toolbay::core::serve::Serve;
+use toolbay::policy::serve::Serve;
 use toolbay_mcp::http::{self, Ends, Http};
 use toolbay_mcp::{FetchKeys, Server};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::reach;
+use toolbay_policy::capability::reach;
 
 use super::beneath::{self, Target};
 use super::grants::{self, Access, Areas, Need, Root};

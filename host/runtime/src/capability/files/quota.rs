@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::name::PluginId;
+use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::name::PluginId;
 
 /// What one call has written and made so far. What was begun counts, whether or not it came to an end.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::StreamReader;
-use toolbay_core::limits::Limit;
+use toolbay_policy::limits::Limit;
 
 use super::connect::{Connection, Key, Pool};
 use super::seam;
@@ -241,7 +241,7 @@ pub(super) fn cause(session: &Session, error: &(dyn std::error::Error + 'static)
     while let Some(source) = last.source() {
         last = source;
     }
-    toolbay_core::text::one_line(&seam::text(session, last.to_string()), 300)
+    toolbay_policy::text::one_line(&seam::text(session, last.to_string()), 300)
 }
 
 async fn read(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {

@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-use toolbay_core::name::PluginId;
-use toolbay_core::net::Scheme;
+use toolbay_policy::capability::net::Scheme;
+use toolbay_policy::name::PluginId;
 
 use super::headers;
 use super::places::Place;
@@ -406,7 +406,7 @@ mod tests {
     use crate::capability::http::places::Places;
     use std::net::TcpListener;
     use std::sync::mpsc;
-    use toolbay_core::limits::HostLimits;
+    use toolbay_policy::limits::HostLimits;
 
     #[test]
     fn what_is_put_back_when_the_runtime_has_ended_keeps_nobody_waiting() {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::{self, Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
-use toolbay_core::name::PluginId;
-use toolbay_core::net::{Scheme, Target};
+use toolbay_policy::capability::net::{Scheme, Target};
+use toolbay_policy::name::PluginId;
 use url::{Position, Url};
 
 use super::Client;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{HeaderMap, Response, StatusCode};
-use toolbay_core::net::Target;
+use toolbay_policy::capability::net::Target;
 use url::Url;
 
 use super::body::{self, Inbound};
@@ -67,7 +67,7 @@ pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<Htt
 
 /// Reads a URL, or one relative to `base`. What is behind a `#` never leaves the host.
 fn parse(base: Option<&Url>, text: &str) -> Result<Url, String> {
-    let shown = || toolbay_core::text::one_line(text, 200);
+    let shown = || toolbay_policy::text::one_line(text, 200);
     if text.len() > MAX_URL {
         return Err(format!("a URL can have at most {MAX_URL} bytes"));
     }
@@ -120,7 +120,7 @@ impl Hop {
             _ => false,
         };
         let target = Target::request(if as_get { "GET" } else { method }, &url).map_err(|why| {
-            let to = toolbay_core::text::one_line(url.scheme(), 40);
+            let to = toolbay_policy::text::one_line(url.scheme(), 40);
             NetError::Denied(format!(
                 "`{}` redirects to a URL of `{to}` that is not followed: {why}",
                 self.target.host()

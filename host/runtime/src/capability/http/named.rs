@@ -5,8 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use toolbay_core::net::Target;
-use toolbay_core::net::address::{self, NotPublic};
+use toolbay_policy::capability::net::Target;
+use toolbay_policy::capability::net::address::{self, NotPublic};
 
 use super::resolve::literal;
 use super::session::NetError;

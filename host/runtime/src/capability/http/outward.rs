@@ -15,11 +15,11 @@ use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use ipnet::IpNet;
-use toolbay_core::mcp_server::{Endpoint, SecretHeader};
-use toolbay_core::name::PluginId;
-use toolbay_core::net::Target;
 use toolbay_core::outside::{self, OutsideError};
-use toolbay_core::text::one_line;
+use toolbay_policy::capability::net::Target;
+use toolbay_policy::mcp_server::{Endpoint, SecretHeader};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 use url::Url;
 use zeroize::Zeroizing;
 

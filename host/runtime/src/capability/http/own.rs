@@ -10,8 +10,8 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Response, StatusCode};
 use ipnet::IpNet;
-use toolbay_core::name::PluginId;
-use toolbay_core::net::Target;
+use toolbay_policy::capability::net::Target;
+use toolbay_policy::name::PluginId;
 use url::Url;
 
 use super::Client;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use toolbay_core::limits::HostLimits;
+use toolbay_policy::limits::HostLimits;
 
 use super::connect::{Pool, User};
 use super::session::NetError;
@@ -217,9 +217,8 @@ async fn wait(places: &Arc<Semaphore>, until: Instant, clear: impl Fn()) -> Opti
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use toolbay_core::name::PluginId;
-
     use super::*;
+    use toolbay_policy::name::PluginId;
 
     const SOON: Duration = Duration::from_millis(40);
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http_body_util::{BodyExt as _, Empty};
 use ipnet::IpNet;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use toolbay_core::net::address;
-use toolbay_core::policy::Policy;
+use toolbay_policy::Policy;
+use toolbay_policy::capability::net::address;
 
 use super::super::connect::User;
 use super::super::resolve::Resolver;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use toolbay_core::net::{Allowed, Target};
+use toolbay_policy::capability::net::{Allowed, Target};
 use url::Url;
 
 use super::body::Inbound;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use super::session::NetError;
 use crate::admission::FairSemaphore;

@@ -11,11 +11,11 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use toolbay_core::call::CallContext;
-use toolbay_core::limits::Limits;
-use toolbay_core::net::{self, Allowed, NetRule, Target};
-use toolbay_core::policy::{Key, OpenApi};
-use toolbay_core::refusal::not_permitted;
 use toolbay_openapi::{Credential, Placement, Routes};
+use toolbay_policy::capability::net::{self, Allowed, NetRule, Target};
+use toolbay_policy::limits::Limits;
+use toolbay_policy::refusal::not_permitted;
+use toolbay_policy::{Key, OpenApi};
 use url::Url;
 
 use super::exchange;

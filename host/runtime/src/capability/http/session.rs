@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use toolbay_core::call::CallContext;
-use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::name::PluginId;
-use toolbay_core::net::address::{self, NotPublic};
-use toolbay_core::net::{self, Allowed, Target};
-use toolbay_core::policy::Key;
-use toolbay_core::reach;
 use toolbay_core::redact::Redactor;
-use toolbay_core::refusal::{Refusal, not_permitted, raisable};
+use toolbay_policy::Key;
+use toolbay_policy::capability::net::address::{self, NotPublic};
+use toolbay_policy::capability::net::{self, Allowed, Target};
+use toolbay_policy::capability::reach;
+use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::{Refusal, not_permitted, raisable};
 use url::Url;
 
 use super::Client;

@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
-use toolbay_core::net::Target;
+use toolbay_policy::capability::net::Target;
 use url::Url;
 use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks,

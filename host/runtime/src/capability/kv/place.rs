@@ -1,6 +1,7 @@
 //! How buckets, keys and times are written in the tables; see [`super::tables`].
 
-use toolbay_core::kv::{Bucket, Scope};
+use toolbay_core::kv::Bucket;
+use toolbay_policy::capability::kv::Scope;
 
 use super::tables::Now;
 

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use redb::{Error, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
 use toolbay_core::kv::{Bucket, KvError, KvStore, Quota};
-use toolbay_core::name::PluginId;
+use toolbay_policy::name::PluginId;
 
 use super::backup;
 use super::open::{Open, Problem};

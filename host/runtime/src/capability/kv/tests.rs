@@ -2,8 +2,9 @@
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase};
-use toolbay_core::kv::{Bucket, Quota, Scope};
-use toolbay_core::name::PluginId;
+use toolbay_core::kv::{Bucket, Quota};
+use toolbay_policy::capability::kv::Scope;
+use toolbay_policy::name::PluginId;
 
 use super::place::EntryKey;
 use super::read;

@@ -14,7 +14,7 @@ mod seccomp;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
-use toolbay_core::program::Program;
+use toolbay_policy::capability::program::Program;
 
 use super::request::Folder;
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
-use toolbay_core::program::Sandbox;
+use toolbay_policy::capability::program::Sandbox;
 
 use super::cage::{self, Cage, Confinement};
 use super::guard;

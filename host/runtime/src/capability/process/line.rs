@@ -13,7 +13,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use toolbay_core::program::Program;
+use toolbay_policy::capability::program::Program;
 
 use crate::regular::open_regular;
 
@@ -146,13 +146,13 @@ fn looks_around(kind: &str, args: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::environment::EnvRule;
-    use toolbay_core::rule::Rule as _;
+    use toolbay_policy::capability::environment::EnvRule;
+    use toolbay_policy::rule::Rule as _;
 
     fn program(path: &str, cwd: &Path, env: &[&str]) -> Program {
         let policy =
             format!("version = 1\n[programs.x]\npath = {path:?}\ncwd = {:?}", cwd.display().to_string());
-        let policy = toolbay_core::policy::Policy::parse(&policy, cwd, None).unwrap();
+        let policy = toolbay_policy::Policy::parse(&policy, cwd, None).unwrap();
         let mut program = policy.program("x").unwrap().clone();
         program.env = env.iter().map(|text| EnvRule::parse(text, cwd).unwrap()).collect();
         program

@@ -11,11 +11,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolbay_core::mcp_server::Place;
-use toolbay_core::name::PluginId;
-use toolbay_core::policy::Policy;
-use toolbay_core::program::Program;
-use toolbay_core::reach::Reach;
+use toolbay_policy::Policy;
+use toolbay_policy::capability::program::Program;
+use toolbay_policy::capability::reach::Reach;
+use toolbay_policy::mcp_server::Place;
+use toolbay_policy::name::PluginId;
 
 use super::line::{self, Runs};
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use toolbay_core::environment::EnvRule;
-use toolbay_core::limits::{Limit, Limits};
-use toolbay_core::policy::Key;
-use toolbay_core::program::{Program, ProgramRule};
-use toolbay_core::reach;
-use toolbay_core::refusal::{Refusal, to_allow};
-use toolbay_core::rule::Rule;
+use toolbay_policy::Key;
+use toolbay_policy::capability::environment::EnvRule;
+use toolbay_policy::capability::program::{Program, ProgramRule};
+use toolbay_policy::capability::reach;
+use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::refusal::{Refusal, to_allow};
+use toolbay_policy::rule::Rule;
 
 use super::cage::Cage;
 use super::keeper::Plan;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::invoke::BoxFuture;
-use toolbay_core::mcp_server::{Child, Place};
-use toolbay_core::name::PluginId;
 use toolbay_core::outside::{Life, OutsideError, Started};
+use toolbay_policy::mcp_server::{Child, Place};
+use toolbay_policy::name::PluginId;
 
 use super::Broker;
 use super::cage::Cage;

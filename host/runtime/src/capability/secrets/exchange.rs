@@ -12,12 +12,12 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
-use toolbay_core::net::Target;
 use toolbay_core::redact::{self, Redactor};
-use toolbay_core::refusal::Refusal;
-use toolbay_core::rule::Rule as _;
-use toolbay_core::secret::to_add;
-use toolbay_core::text::one_line;
+use toolbay_policy::capability::net::Target;
+use toolbay_policy::capability::secret::to_add;
+use toolbay_policy::refusal::Refusal;
+use toolbay_policy::rule::Rule as _;
+use toolbay_policy::text::one_line;
 use url::Url;
 use zeroize::Zeroizing;
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use secrecy::SecretString;
-use toolbay_core::net::{Allowed, HostPattern, NetRule, Scheme};
-use toolbay_core::secret::{Secret, SecretSource};
+use toolbay_policy::capability::net::{Allowed, HostPattern, NetRule, Scheme};
+use toolbay_policy::capability::secret::{Secret, SecretSource};
 
 use super::*;
 

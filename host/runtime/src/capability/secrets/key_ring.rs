@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use keyring_core::{CredentialStore, Error};
-use toolbay_core::text::one_line;
+use toolbay_policy::text::one_line;
 use zeroize::Zeroizing;
 
 /// Under which service values are kept there.

@@ -8,8 +8,8 @@ use std::time::Instant;
 use keyring_core::Entry;
 use keyring_core::mock::{Cred, Store};
 use secrecy::ExposeSecret as _;
-use toolbay_core::policy::Policy;
-use toolbay_core::secret::SecretSource;
+use toolbay_policy::Policy;
+use toolbay_policy::capability::secret::SecretSource;
 
 use super::super::{Vault, source};
 use super::*;

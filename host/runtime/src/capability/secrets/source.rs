@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use secrecy::SecretString;
-use toolbay_core::secret::SecretSource;
+use toolbay_policy::capability::secret::SecretSource;
 use zeroize::Zeroizing;
 
 use super::key_ring::KeyRing;

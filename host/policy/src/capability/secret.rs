@@ -1,0 +1,280 @@
+//! Which credentials may be used, and what the operator says about each. Their values are never here.
+//!
+//! | rule | means |
+//! |---|---|
+//! | `GITHUB_TOKEN` | this credential |
+//! | `providers/exa/*` | every one below `providers/exa`, at least one segment deeper; not `providers/exa` itself |
+//!
+//! A name has segments between `/`, of ASCII letters, digits and `_ - . : @ +`. `*` stands for "below" at the end of a
+//! rule and nowhere else: `*` alone, `/*` and `a/*/b` are refused, so that a slip of the pen is not a grant of all.
+
+use std::path::{Path, PathBuf};
+
+use crate::capability::net::{self, Allowed, HostPattern, NetRule, Scheme, Target};
+use crate::refusal::{Refusal, to_allow};
+use crate::rule::Rule;
+use crate::text::one_line;
+
+/// Longest name of a credential, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Longest name that an error repeats, in characters.
+const MAX_SHOWN: usize = 64;
+/// The header that carries a credential unless the operator says otherwise.
+pub const DEFAULT_HEADER: &str = "authorization";
+
+/// Headers that frame a request or say where it goes: what a guest puts there must be the host's own (RFC 9110,
+/// sections 7.2 and 7.6.1; RFC 9112, section 6).
+const FRAMING: [&str; 14] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "origin",
+    "range",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// One line of a `secrets` list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SecretRule {
+    /// This one.
+    Named(String),
+    /// Every one below this name, at least one segment deeper.
+    Below(String),
+}
+
+/// Checks the name of a credential.
+///
+/// # Errors
+/// Says what a name looks like.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.:@+".contains(c);
+    let segment = |s: &str| !s.is_empty() && s != "." && s != ".." && s.chars().all(allowed);
+    if name.len() <= MAX_NAME_BYTES && name.split('/').all(segment) {
+        return Ok(());
+    }
+    Err(format!(
+        "`{}`: write the name of a secret, at most {MAX_NAME_BYTES} letters, digits and `_ - . : @ +`, with `/` \
+         between segments, or `NAME/*` for all below it",
+        one_line(name, MAX_SHOWN)
+    ))
+}
+
+impl SecretRule {
+    /// Whether a credential is meant. A name that is none is never meant, whatever the rule.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        check_name(name).is_ok()
+            && match self {
+                Self::Named(own) => own == name,
+                Self::Below(parent) => is_below(name, parent),
+            }
+    }
+}
+
+/// Whether `name` has all segments of `parent` and at least one more.
+fn is_below(name: &str, parent: &str) -> bool {
+    name.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl Rule for SecretRule {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let (name, rule): (_, fn(String) -> Self) = match text.strip_suffix("/*") {
+            Some(parent) => (parent, Self::Below),
+            None => (text, Self::Named),
+        };
+        check_name(name)?;
+        Ok(rule(name.to_owned()))
+    }
+
+    fn meet(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Named(name), rule) | (rule, Self::Named(name)) => {
+                rule.matches(name).then(|| Self::Named(name.clone()))
+            }
+            (Self::Below(a), Self::Below(b)) if a == b || is_below(a, b) => Some(self.clone()),
+            (Self::Below(a), Self::Below(b)) => is_below(b, a).then(|| other.clone()),
+        }
+    }
+
+    fn show(&self, _: &Path) -> String {
+        match self {
+            Self::Named(name) => name.clone(),
+            Self::Below(name) => format!("{name}/*"),
+        }
+    }
+}
+
+/// A credential that the operator put on the list (`[secrets.NAME]`). Its value is not here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// Where the value comes from.
+    pub from: SecretSource,
+    /// Where it may be sent to.
+    pub origins: Vec<NetRule>,
+    /// The request headers it may be put into, in lower case; never empty.
+    pub headers: Vec<String>,
+    /// The parameters of a query that it may be put into, for services of OpenAPI documents. No plugin can do that: an
+    /// address is kept in logs.
+    pub query: Vec<String>,
+    /// Whether a plugin gets the value itself; otherwise it gets a stand-in.
+    pub reveal: bool,
+}
+
+/// Where in a request a value stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spot<'a> {
+    /// In this header.
+    Header(&'a str),
+    /// In this parameter of the query.
+    Query(&'a str),
+}
+
+impl Secret {
+    /// Puts a section together; `headers` may be empty for the default.
+    ///
+    /// # Errors
+    /// Names the key at fault.
+    pub fn new(
+        from: SecretSource,
+        origins: Vec<NetRule>,
+        headers: &[String],
+        reveal: bool,
+    ) -> Result<Self, String> {
+        if origins.is_empty() && !reveal {
+            return Err("`origins` is missing: write where it may be sent to, `origins = [\"https://api.example.com\"]`, \
+                 or hand the value itself to plugins with `reveal = true`"
+                .to_owned());
+        }
+        origins.iter().try_for_each(check_origin)?;
+        let mut names = headers.iter().map(|header| header_name(header)).collect::<Result<Vec<_>, _>>()?;
+        if names.is_empty() {
+            names.push(DEFAULT_HEADER.to_owned());
+        }
+        Ok(Self { from, origins, headers: names, query: Vec::new(), reveal })
+    }
+
+    /// The same, with the parameters of a query that it may be put into.
+    ///
+    /// # Errors
+    /// One of them is no name.
+    pub fn with_query(self, query: Vec<String>) -> Result<Self, String> {
+        let sound = |name: &String| {
+            !name.is_empty()
+                && name.len() <= MAX_NAME_BYTES
+                && name.bytes().all(|b| (0x21..0x7f).contains(&b))
+        };
+        match query.iter().find(|name| !sound(name)) {
+            Some(name) => {
+                Err(format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN)))
+            }
+            None => Ok(Self { query, ..self }),
+        }
+    }
+
+    /// Why the value may not be put into a request of a service; `None`: it may. `name` is the secret's.
+    #[must_use]
+    pub fn refusal(&self, name: &str, target: &Target, spot: Spot<'_>) -> Option<Refusal> {
+        let (list, known, wish, what) = match spot {
+            Spot::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
+            Spot::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
+        };
+        if !known.contains(&wish) {
+            let shown = one_line(&wish, MAX_SHOWN);
+            let text = format!("the secret `{name}` may not be put into {what} `{shown}`");
+            return Some(Refusal::new(text, to_add(name, list, known, &wish)));
+        }
+        if self.goes_to(target) {
+            return None;
+        }
+        let origin = target.origin();
+        let text = format!("the secret `{name}` may not be sent to `{origin}`");
+        let known: Vec<String> = self.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
+        Some(Refusal::new(text, to_add(name, "origins", &known, &origin)))
+    }
+
+    /// Whether the value may be sent there.
+    #[must_use]
+    pub fn goes_to(&self, target: &Target) -> bool {
+        net::judge(&self.origins, target).is_ok()
+    }
+}
+
+/// The line of a secret's section that would let its value go somewhere: the whole list, with `wish` behind it.
+#[must_use]
+pub fn to_add(name: &str, list: &str, known: &[String], wish: &str) -> String {
+    let all: Vec<&str> = known.iter().map(String::as_str).chain([wish]).collect();
+    to_allow(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
+}
+
+/// An origin is a scheme, a host and a port (RFC 6454); a method or a path would promise a bound that the one who reads
+/// the header does not have.
+fn check_origin(rule: &NetRule) -> Result<(), String> {
+    let bad = |what: &str| Err(format!("`origins`: {what}; write an origin, `https://api.example.com`"));
+    match rule {
+        NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
+        NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
+        NetRule { addresses: Allowed::Public, .. } => bad("an origin says nothing of addresses: `net` does"),
+        NetRule { port: None, .. } => bad("an origin has one port"),
+        NetRule { methods: Some(_), .. } => bad("an origin has no method"),
+        NetRule { path: Some(_), .. } => bad("an origin has no path"),
+        NetRule { scheme: Scheme::Https | Scheme::Http, .. } => Ok(()),
+    }
+}
+
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
+    let name = text.to_ascii_lowercase();
+    // RFC 9110, section 5.6.2: a token.
+    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(token) {
+        return Err(format!("`headers`: `{}` is not the name of a header", one_line(text, MAX_SHOWN)));
+    }
+    let of_browsers_or_proxies =
+        ["sec-", "proxy-", "access-control-"].iter().any(|prefix| name.starts_with(prefix));
+    if FRAMING.contains(&name.as_str()) || of_browsers_or_proxies {
+        return Err(format!(
+            "`headers`: `{name}` says what a request is and where it goes, it carries no secret"
+        ));
+    }
+    Ok(name)
+}
+
+/// Where the value of a secret comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// An environment variable of the host.
+    Env(String),
+    /// A file, readable by its owner alone.
+    File(PathBuf),
+    /// The key ring of the system.
+    Keyring(String),
+}
+
+impl SecretSource {
+    /// Reads `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
+    ///
+    /// # Errors
+    /// Says which forms there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let plain = |name: &str| !name.is_empty() && !name.contains(['=', '\0']) && name.len() <= 255;
+        match text.split_once(':') {
+            Some(("env", name)) if plain(name) => Ok(Self::Env(name.to_owned())),
+            Some(("file", path)) if path.starts_with('/') && !path.contains('\0') => {
+                Ok(Self::File(path.into()))
+            }
+            Some(("keyring", name)) if plain(name) => Ok(Self::Keyring(name.to_owned())),
+            _ => Err("`from`: write `env:NAME`, `file:/absolute/path` or `keyring:NAME`".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "secret_tests.rs"]
+mod tests;

@@ -1,0 +1,28 @@
+//! What an operator writes: policies, grants, limits and consent, parsed and checked.
+//!
+//! This crate does no I/O and knows neither tools nor calls. [`Policy`] is a parsed policy file, [`capability`] has
+//! the rules of each kind of capability, [`limits`] the limits, [`consent`] what an operator agreed to.
+
+pub mod audit_policy;
+pub mod capability;
+pub mod consent;
+pub mod limits;
+pub mod mcp_server;
+pub mod name;
+pub mod output;
+pub mod permission;
+mod policy;
+pub mod quantity;
+pub mod refusal;
+pub mod rule;
+pub mod serve;
+pub mod session;
+pub mod similar;
+pub mod text;
+pub mod wildcard;
+
+pub use policy::{
+    Advice, AdvisedList, Approve, Checked, Decision, Finding, Grants, Header, Key, Known, KnownPlugin,
+    LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE, OpenApi, OpenApiTool,
+    PathKind, Place, Policy, PolicyError, Profile, Proposal, Reduction, Severity, Use, unusable_target,
+};

@@ -1,0 +1,317 @@
+//! Names that can not be wrong: a plugin's id, a tool's name, and the two joined.
+//!
+//! | name | rule | why |
+//! |---|---|---|
+//! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end, not `mcp` | the first `__` of a joined name always is the seam, and no source can form the names of an MCP server's tools |
+//! | tool name | `[A-Za-z0-9_-]{1,48}` | the contract (`types.wit`, `tool-def.name`) |
+//! | qualified | `<plugin>__<tool>`, `mcp__<server>__<tool>`, at most 64 | the narrowest of the clients and vendors that read it |
+//!
+//! The plugin id is the operator's choice (a key in the policy, or the file's stem), never the plugin's claim.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::text;
+
+/// Longest qualified name, in characters: OpenAI's and Claude Desktop's `^[a-zA-Z0-9_-]{1,64}$`.
+pub const MAX_QUALIFIED: usize = 64;
+/// Longest tool name, in characters (`types.wit`).
+pub const MAX_TOOL: usize = 48;
+/// Joins plugin id and tool name.
+pub const SEAM: &str = "__";
+/// Stands before the name of an MCP server.
+pub const MCP: &str = "mcp__";
+/// The id that nothing can have, in any case of its letters: joined with a tool's name it would be the name of another
+/// source's tool.
+const RESERVED: &str = "mcp";
+
+/// Longest name that another MCP server may give a tool, in bytes: twice what the protocol recommends.
+pub const MAX_FOREIGN: usize = 256;
+
+/// The first eight digits of a text's SHA-256.
+fn mark_of(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is wrong with a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} `{name}` {problem}")]
+pub struct NameError {
+    what: &'static str,
+    name: String,
+    problem: &'static str,
+}
+
+fn refuse(what: &'static str, name: &str, problem: &'static str) -> NameError {
+    // The name is shown escaped and cut: it may come from a guest.
+    NameError { what, name: text::one_line(name, MAX_QUALIFIED), problem }
+}
+
+fn legal(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// The id under which the operator knows a plugin.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PluginId(Arc<str>);
+
+impl PluginId {
+    /// Parses an id.
+    ///
+    /// # Errors
+    /// Names the rule that the text breaks.
+    pub fn new(id: &str) -> Result<Self, NameError> {
+        const WHAT: &str = "plugin id";
+        let problem = if id.is_empty() {
+            "is empty"
+        } else if id.len() > MAX_QUALIFIED - SEAM.len() - 1 {
+            "is longer than 61 characters"
+        } else if !legal(id) {
+            "has a character outside A-Z a-z 0-9 _ -"
+        } else if !id.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            "does not start with a letter or digit"
+        } else if id.contains(SEAM) {
+            "contains `__`, which separates plugin and tool"
+        } else if id.ends_with('_') {
+            "ends with `_`, which would blur the `__` before the tool"
+        } else if id.eq_ignore_ascii_case(RESERVED) {
+            "is reserved: the names of all tools of MCP servers begin with `mcp__`"
+        } else {
+            return Ok(Self(id.into()));
+        };
+        Err(refuse(WHAT, id, problem))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A tool's name inside its plugin.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolName(Arc<str>);
+
+impl ToolName {
+    /// Parses a tool name.
+    ///
+    /// # Errors
+    /// Names the rule that the text breaks.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        const WHAT: &str = "tool name";
+        let problem = if name.is_empty() {
+            "is empty"
+        } else if !legal(name) {
+            "has a character outside A-Z a-z 0-9 _ -"
+        } else if name.len() > MAX_TOOL {
+            "is longer than 48 characters"
+        } else {
+            return Ok(Self(name.into()));
+        };
+        Err(refuse(WHAT, name, problem))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name by which a model calls a tool.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QualifiedName(Arc<str>);
+
+impl QualifiedName {
+    /// Joins a plugin's id and a tool's name.
+    ///
+    /// # Errors
+    /// When the joined name is longer than [`MAX_QUALIFIED`].
+    pub fn join(plugin: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
+        let joined = format!("{plugin}{SEAM}{tool}");
+        if joined.len() > MAX_QUALIFIED {
+            return Err(refuse(
+                "qualified name",
+                &joined,
+                "is longer than 64 characters: shorten the plugin's id",
+            ));
+        }
+        Ok(Self(joined.into()))
+    }
+
+    /// `mcp__SERVER__TOOL`. A server's name follows the rules of a plugin's id.
+    ///
+    /// # Errors
+    /// When the joined name is longer than [`MAX_QUALIFIED`].
+    pub fn mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
+        let joined = format!("{MCP}{server}{SEAM}{tool}");
+        if joined.len() > MAX_QUALIFIED {
+            return Err(refuse(
+                "qualified name",
+                &joined,
+                "is longer than 64 characters: shorten the server's name",
+            ));
+        }
+        Ok(Self(joined.into()))
+    }
+
+    /// `mcp__SERVER__TOOL` for whatever a server calls its tool: as it is where that is a tool's name and fits; else its
+    /// legal characters, cut, with the beginning of its SHA-256, so that the same name always comes to the same, and
+    /// two that differ do not.
+    ///
+    /// # Errors
+    /// When the name is empty or longer than [`MAX_FOREIGN`] bytes, or the server's leaves no room.
+    pub fn of_mcp(server: &PluginId, tool: &str) -> Result<Self, NameError> {
+        if tool.is_empty() || tool.len() > MAX_FOREIGN {
+            return Err(refuse("tool name", tool, "is empty or longer than 256 bytes"));
+        }
+        if let Some(name) = ToolName::new(tool).ok().and_then(|tool| Self::mcp(server, &tool).ok()) {
+            return Ok(name);
+        }
+        let mark = mark_of(tool);
+        let taken = MCP.len() + server.as_str().len() + SEAM.len() + 1 + mark.len();
+        let room = MAX_QUALIFIED.saturating_sub(taken).min(MAX_TOOL - 1 - mark.len());
+        let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+        let start: String = tool.chars().map(legal).take(room).collect();
+        Self::mcp(server, &ToolName::new(&format!("{start}_{mark}"))?)
+    }
+
+    /// The name of a tool that belongs to no plugin.
+    #[must_use]
+    pub fn native(tool: &ToolName) -> Self {
+        Self(Arc::clone(&tool.0))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name, shared.
+    pub fn shared(&self) -> &Arc<str> {
+        &self.0
+    }
+
+    /// The part behind the plugin or the MCP server, or all of it.
+    #[must_use]
+    pub fn bare(&self) -> &str {
+        split(&self.0).map_or(&self.0, |(_, tool)| tool)
+    }
+}
+
+/// Splits a qualified name into what stands before the tool's own name, `PLUGIN` or `mcp__SERVER`, and that name; `None`:
+/// nothing stands before it. This is the only place that takes a qualified name apart.
+#[must_use]
+pub fn split(qualified: &str) -> Option<(&str, &str)> {
+    let of_server = qualified.strip_prefix(MCP).and_then(|rest| rest.split_once(SEAM));
+    let split = match of_server {
+        Some((server, tool)) => (qualified.get(..MCP.len() + server.len())?, tool),
+        None => qualified.split_once(SEAM)?,
+    };
+    (!split.0.is_empty()).then_some(split)
+}
+
+macro_rules! text_name {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    )*};
+}
+text_name!(PluginId, ToolName, QualifiedName);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugin_ids_follow_the_table() {
+        for good in ["a", "text", "read-file-reducer", "A1_b-c", "0"] {
+            assert!(PluginId::new(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", "_a", "-a", "a__b", "a_", "a b", "a.b", "ä", "a\n", "mcp", "MCP", "Mcp", &"x".repeat(62)]
+        {
+            assert!(PluginId::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn tool_names_follow_the_table() {
+        for good in ["a", "_b", "word_count", "a__b", &"x".repeat(48)] {
+            assert!(ToolName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a.b", "a/b", "name\nwith newline", &"x".repeat(49)] {
+            assert!(ToolName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_seam_is_never_ambiguous() {
+        let join = |p: &str, t: &str| {
+            QualifiedName::join(&PluginId::new(p).unwrap(), &ToolName::new(t).unwrap()).unwrap()
+        };
+        assert_eq!(join("a", "_b").bare(), "_b");
+        assert_eq!(join("gh", "a__b").bare(), "a__b");
+        assert!(PluginId::new("a_").is_err(), "`a_` and `b` would join to the same name as `a` and `_b`");
+        for (name, parts) in [
+            ("mcp__gh__a__b", Some(("mcp__gh", "a__b"))),
+            ("p__a__b", Some(("p", "a__b"))),
+            ("mcp__gh", Some(("mcp", "gh"))),
+            ("__a", None),
+            ("a", None),
+        ] {
+            assert_eq!(split(name), parts, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_joined_name_is_at_most_64_long() {
+        let plugin = PluginId::new(&"p".repeat(40)).unwrap();
+        assert!(QualifiedName::join(&plugin, &ToolName::new(&"t".repeat(22)).unwrap()).is_ok());
+        assert!(QualifiedName::join(&plugin, &ToolName::new(&"t".repeat(23)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_server_calls_its_tool_always_comes_to_a_name() {
+        let server = PluginId::new("github").unwrap();
+        let name = |tool: &str| QualifiedName::of_mcp(&server, tool).unwrap().as_str().to_owned();
+        assert_eq!(name("search_issues"), "mcp__github__search_issues");
+        assert_eq!(name("repos.list/all"), name("repos.list/all"));
+        assert!(name("repos.list/all").starts_with("mcp__github__repos_list_all_"));
+        let long = "x".repeat(100);
+        let odd = ["a.b", "a b", "a/b", "ä", "\u{1b}[31m", &long, &format!("{long}y"), "a__b", "_"];
+        let all: std::collections::BTreeSet<String> = odd.iter().map(|tool| name(tool)).collect();
+        assert_eq!(all.len(), odd.len(), "names that differ stay apart: {all:?}");
+        assert!(all.iter().all(|name| name.len() <= MAX_QUALIFIED && legal(name)), "{all:?}");
+        let longest = PluginId::new(&"s".repeat(32)).unwrap();
+        assert!(QualifiedName::of_mcp(&longest, &long).is_ok());
+        for bad in ["", &"x".repeat(257)] {
+            assert!(QualifiedName::of_mcp(&server, bad).is_err());
+        }
+    }
+
+    #[test]
+    fn a_guests_name_is_escaped_in_the_error() {
+        let error = ToolName::new("a\u{1b}[31m\n").unwrap_err().to_string();
+        assert!(!error.contains('\u{1b}') && !error.contains('\n'), "{error}");
+    }
+}

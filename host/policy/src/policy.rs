@@ -1,0 +1,432 @@
+//! What the operator allows (`toolbay.toml`), and the one function that turns a declaration and a policy into grants.
+//!
+//! A plugin without a section can only compute. What is granted is what the tool declares, cut down to the plugin's
+//! grant, cut down to the tool's own section, cut down to the profile of the call. An empty list grants nothing. A
+//! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
+
+mod advice;
+mod check;
+mod document;
+mod explain;
+mod fairness;
+mod file;
+mod grant;
+mod names;
+mod openapi;
+mod problem;
+mod rules;
+mod servers;
+mod warnings;
+mod wish;
+
+pub use advice::{Advice, AdvisedList, Use};
+pub use check::{Checked, Finding, MAX_FINDINGS, Severity};
+pub(crate) use explain::lines_beyond;
+pub use explain::{LimitRow, Proposal};
+pub use grant::{Decision, Grants};
+pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
+pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
+pub use rules::Key;
+pub use warnings::{Known, KnownPlugin, PathKind};
+pub use wish::unusable_target;
+
+use check::Source;
+use problem::Problem;
+use rules::Rules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::audit_policy::AuditPolicy;
+use crate::capability::program::Program;
+use crate::capability::reach::Reach;
+use crate::capability::secret::Secret;
+use crate::limits::{HostLimits, Limits, LimitsPatch};
+use crate::mcp_server::McpServer;
+use crate::name::{self, PluginId, ToolName};
+use crate::output::Delivery;
+use crate::permission::Permissions;
+use crate::serve::Serve;
+use crate::session::SessionLimits;
+
+/// Most calls that one instance may be told to answer: what it leaks is then bounded in time, too.
+pub const MAX_REUSE: u32 = 10_000;
+
+/// Longest name that a message repeats, in characters.
+const MAX_SHOWN: usize = 100;
+
+/// The operator's policy, read and checked. Cheap look-ups, no I/O.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    workspace: PathBuf,
+    host: HostLimits,
+    limits: LimitsPatch,
+    permissions: Permissions,
+    session: SessionLimits,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    serve: Serve,
+    audit: AuditPolicy,
+    programs: BTreeMap<String, Program>,
+    secrets: BTreeMap<String, Secret>,
+    profiles: BTreeMap<String, Arc<Profile>>,
+    plugins: BTreeMap<PluginId, PluginPolicy>,
+    servers: BTreeMap<PluginId, Arc<McpServer>>,
+    openapi: BTreeMap<PluginId, Arc<OpenApi>>,
+    source: Source,
+}
+
+/// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reduction {
+    /// The tool's qualified name.
+    pub tool: String,
+    /// The reducer's name; the tool's own, without its plugin, unless the operator wrote another.
+    pub reducer: String,
+}
+
+impl std::fmt::Display for Reduction {
+    /// As the policy would write it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match name::split(&self.tool) {
+            Some((_, bare)) if bare == self.reducer => f.write_str(&self.tool),
+            _ => write!(f, "{} = {}", self.tool, self.reducer),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct PluginPolicy {
+    file: Option<String>,
+    sha256: Option<String>,
+    always_include: bool,
+    config: BTreeMap<String, serde_json::Value>,
+    limits: LimitsPatch,
+    serial: bool,
+    reuse: u32,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+    rules: Rules,
+    reduce: Vec<Reduction>,
+    tools: BTreeMap<ToolName, ToolPolicy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct ToolPolicy {
+    rules: Rules,
+    limits: LimitsPatch,
+    serial: Option<bool>,
+    cache: Option<Duration>,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+}
+
+/// A profile: who sees which tools, and how far they reach for them. Only a policy makes one, so that what is seen
+/// under a name and what is granted under it are written in one place.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    name: Arc<str>,
+    rules: Rules,
+    /// Which calls happen under it; only makes the policy's own rules stricter.
+    pub permissions: Permissions,
+    /// Plugins whose tools it sees; `None`: all.
+    pub plugins: Option<BTreeSet<String>>,
+    /// Toolsets it sees; `None`: all.
+    pub toolsets: Option<BTreeSet<String>>,
+    /// Qualified names of tools it sees; `None`: all.
+    pub tools: Option<BTreeSet<String>>,
+    /// MCP servers whose tools it sees; `None`: all.
+    pub mcp_servers: Option<BTreeSet<String>>,
+    /// For an MCP server the tools that it sees, by their names without prefix; a server that is not in it: all.
+    pub mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
+    /// Qualified names of tools it does not see, whatever lets them in.
+    pub exclude_tools: BTreeSet<String>,
+    /// It lists only what is always included; the rest is found by search.
+    pub lazy: bool,
+}
+
+impl Profile {
+    /// The name under which the policy has it.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+/// Why a policy was refused: all its mistakes, each with its line and column. What is shown of it is the first.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct PolicyError(Vec<Finding>);
+
+impl Policy {
+    /// The policy of a host without a policy file: everything at its default, nothing granted.
+    #[must_use]
+    pub fn deny_all(workspace: &Path) -> Self {
+        Self {
+            workspace: workspace.to_path_buf(),
+            host: HostLimits::default(),
+            limits: LimitsPatch::default(),
+            permissions: Permissions::default(),
+            session: SessionLimits::default(),
+            results: Delivery::default(),
+            toolcall_reason: None,
+            serve: Serve::default(),
+            audit: AuditPolicy::default(),
+            programs: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            plugins: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            openapi: BTreeMap::new(),
+            source: Source::default(),
+        }
+    }
+
+    /// Reads a policy. `base` is the absolute folder that a relative `workspace` is meant against; `workspace`
+    /// overrides what the file says.
+    ///
+    /// # Errors
+    /// Names all mistakes, with line and column.
+    pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
+        match Self::check(text, base, workspace) {
+            Checked { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),
+            Checked { errors, .. } => Err(PolicyError::new(errors)),
+        }
+    }
+
+    /// A policy that grants nothing, under which plugin files get the same ids: to look at what there is.
+    #[must_use]
+    pub fn of_names(&self) -> Self {
+        let named = self.plugins.iter().filter(|(_, plugin)| plugin.file.is_some());
+        let only_file =
+            |plugin: &PluginPolicy| PluginPolicy { file: plugin.file.clone(), ..Default::default() };
+        let plugins = named.map(|(id, plugin)| (id.clone(), only_file(plugin))).collect();
+        Self { plugins, ..Self::deny_all(&self.workspace) }
+    }
+
+    /// The section of another source that has taken a plugin's id, whatever the case of its letters: `[mcp.github]`. What
+    /// the operator says of that source must not be said of a file that somebody named after it.
+    #[must_use]
+    pub fn source_named(&self, id: &PluginId) -> Option<String> {
+        let servers = self.servers.keys().map(|name| ("mcp", name));
+        let services = self.openapi.keys().map(|name| ("openapi", name));
+        servers
+            .chain(services)
+            .find(|(_, name)| name.as_str().eq_ignore_ascii_case(id.as_str()))
+            .map(|(kind, name)| format!("[{kind}.{name}]"))
+    }
+
+    /// Who may use the tools over HTTP, and how much of the server each may take.
+    #[must_use]
+    pub fn serve(&self) -> &Serve {
+        &self.serve
+    }
+
+    /// Whether calls need the audit, and how much of it is kept.
+    #[must_use]
+    pub fn audit(&self) -> &AuditPolicy {
+        &self.audit
+    }
+
+    /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// Bounds of the whole host.
+    #[must_use]
+    pub fn host(&self) -> &HostLimits {
+        &self.host
+    }
+
+    /// Which calls happen, and who is asked.
+    #[must_use]
+    pub fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+
+    /// What one session may use up.
+    #[must_use]
+    pub fn session(&self) -> &SessionLimits {
+        &self.session
+    }
+
+    /// The lane of a tool whose calls run one after the other: its own, or its plugin's; `None`: it has none.
+    #[must_use]
+    pub fn lane(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
+        let section = self.plugins.get(plugin)?;
+        match section.tools.get(tool).and_then(|tool| tool.serial) {
+            None if section.serial => Some(plugin.as_str().into()),
+            Some(true) => Some(format!("{plugin}{}{tool}", name::SEAM).into()),
+            None | Some(false) => None,
+        }
+    }
+
+    /// For how long a session may look a tool's results up instead of running it.
+    #[must_use]
+    pub fn cache(&self, plugin: &PluginId, tool: &ToolName) -> Option<Duration> {
+        self.plugins.get(plugin)?.tools.get(tool)?.cache
+    }
+
+    /// A program by the name under which plugins know it.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.programs.get(name)
+    }
+
+    /// All programs by name.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Program)> {
+        self.programs.iter().map(|(name, program)| (name.as_str(), program))
+    }
+
+    /// The folders that some plugin may write, each with the plugin.
+    pub fn written(&self) -> impl Iterator<Item = (&PluginId, &Reach)> {
+        self.plugins
+            .iter()
+            .flat_map(|(id, plugin)| plugin.rules.fs_write.iter().flatten().map(move |r| (id, r)))
+    }
+
+    /// All secrets by name; their values are elsewhere.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
+        self.secrets.iter().map(|(name, secret)| (name.as_str(), secret))
+    }
+
+    /// A profile by name.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&Arc<Profile>> {
+        self.profiles.get(name)
+    }
+
+    /// All profiles by name, as the registry wants them.
+    #[must_use]
+    pub fn all_profiles(&self) -> Arc<BTreeMap<Arc<str>, Arc<Profile>>> {
+        let all = self.profiles.iter();
+        Arc::new(all.map(|(name, profile)| (name.as_str().into(), Arc::clone(profile))).collect())
+    }
+
+    /// The names of all profiles.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.profiles.keys().map(String::as_str)
+    }
+
+    /// The plugins that have a section, with the file each names.
+    pub fn plugins(&self) -> impl Iterator<Item = (&PluginId, Option<&str>)> {
+        self.plugins.iter().map(|(id, plugin)| (id, plugin.file.as_deref()))
+    }
+
+    /// The tools of a plugin that have a section.
+    pub fn tool_sections(&self, plugin: &PluginId) -> impl Iterator<Item = &ToolName> {
+        self.plugins.get(plugin).into_iter().flat_map(|section| section.tools.keys())
+    }
+
+    /// The SHA-256 to which the operator pinned a plugin, in lower-case hex.
+    #[must_use]
+    pub fn pinned_sha256(&self, plugin: &PluginId) -> Option<&str> {
+        self.plugins.get(plugin)?.sha256.as_deref()
+    }
+
+    /// Whether tools of a plugin that ask for it pass the lists of toolsets.
+    #[must_use]
+    pub fn always_include(&self, plugin: &PluginId) -> bool {
+        self.plugins.get(plugin).is_some_and(|plugin| plugin.always_include)
+    }
+
+    /// How many calls an instance of a plugin may answer, if the plugin declares that safe: the next one of the same session
+    /// to the same tool gets it as the last call left it. 0 and 1: each call has an instance of its own.
+    #[must_use]
+    pub fn reuse(&self, plugin: &PluginId) -> u32 {
+        self.plugins.get(plugin).map_or(0, |plugin| plugin.reuse)
+    }
+
+    /// The operator's settings for a plugin.
+    #[must_use]
+    pub fn config(&self, plugin: &PluginId) -> Option<&BTreeMap<String, serde_json::Value>> {
+        self.plugins.get(plugin).map(|p| &p.config)
+    }
+
+    /// The line of the policy, from 1, on which one of these settings stands.
+    #[must_use]
+    pub fn config_line(&self, plugin: &PluginId, key: &str) -> Option<usize> {
+        let path = ["plugins", plugin.as_str(), "config", key];
+        self.source.line(&Problem::at(path, String::new()))
+    }
+
+    /// The limits of a plugin as a whole (metadata queries, reductions), or of one of its tools.
+    #[must_use]
+    pub fn limits(&self, plugin: &PluginId, tool: Option<&ToolName>) -> Limits {
+        let limits = self.limits.apply(Limits::default());
+        let Some(section) = self.plugins.get(plugin) else { return limits };
+        let limits = section.limits.apply(limits);
+        match tool.and_then(|tool| section.tools.get_key_value(tool)) {
+            Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
+            None => limits,
+        }
+    }
+
+    /// Whether the work of guests is counted where no section says otherwise.
+    #[must_use]
+    pub fn counts_fuel(&self) -> bool {
+        self.limits.apply(Limits::default()).fuel.is_some()
+    }
+
+    /// The largest arguments that any tool takes.
+    #[must_use]
+    pub fn largest_args_bytes(&self) -> u64 {
+        let all = self.limits.apply(Limits::default());
+        let sections = self.plugins.values().flat_map(|plugin| {
+            let of_plugin = plugin.limits.apply(all.clone());
+            let of_tools = plugin.tools.values().map({
+                let of_plugin = of_plugin.clone();
+                move |tool| tool.limits.apply(of_plugin.clone()).args_bytes
+            });
+            of_tools.chain([of_plugin.args_bytes]).collect::<Vec<_>>()
+        });
+        sections.chain([all.args_bytes]).max().unwrap_or(all.args_bytes)
+    }
+
+    /// How the results of all tools are given out, where nothing narrower says otherwise.
+    #[must_use]
+    pub fn results(&self) -> Delivery {
+        self.results
+    }
+
+    /// How the results of one tool are given out: what its section says, and its plugin's where that says nothing.
+    #[must_use]
+    pub fn results_of(&self, plugin: &PluginId, tool: &ToolName) -> Delivery {
+        let Some(section) = self.plugins.get(plugin) else { return Delivery::default() };
+        let narrow = section.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
+        narrow.or(section.results)
+    }
+
+    /// Whether the callers of a tool are asked for their reason; of a native one without a plugin.
+    #[must_use]
+    pub fn asks_reason(&self, tool: Option<(&PluginId, &ToolName)>) -> bool {
+        let section = tool.and_then(|(plugin, tool)| Some((self.plugins.get(plugin)?, tool)));
+        let own = section.and_then(|(plugin, tool)| {
+            plugin.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(plugin.toolcall_reason)
+        });
+        own.or(self.toolcall_reason).unwrap_or(false)
+    }
+
+    /// The other plugins' tools whose results a plugin's reducers may see.
+    #[must_use]
+    pub fn reduces(&self, plugin: &PluginId) -> &[Reduction] {
+        self.plugins.get(plugin).map_or(&[], |p| &p.reduce)
+    }
+
+    fn rules(&self, plugin: &PluginId) -> Option<&Rules> {
+        self.plugins.get(plugin).map(|p| &p.rules)
+    }
+
+    fn narrower(&self, plugin: &PluginId, tool: &ToolName) -> Option<&Rules> {
+        self.plugins.get(plugin)?.tools.get(tool).map(|tool| &tool.rules)
+    }
+}
+
+#[cfg(test)]
+mod profile_tests;
+
+#[cfg(test)]
+mod policy_tests;

@@ -1,0 +1,287 @@
+//! What an operator would have to write so that a policy permits one use, and nothing beside it.
+//!
+//! Advice is checked before it is given: each list it names is put together and read as the policy reads it, and must
+//! then cover the use. Where no line would help, the advice says why instead: the tool does not declare it, an
+//! exclusion is in the way, a program has no file, a profile does not exist.
+
+use std::fmt;
+use std::path::Path;
+
+use super::openapi::OpenApi;
+use super::{Key, Policy};
+use crate::capability::Capability;
+use crate::capability::environment::EnvRule;
+use crate::capability::program::ProgramRule;
+use crate::capability::reach::{self, Reach};
+use crate::capability::secret::SecretRule;
+use crate::name::{PluginId, ToolName};
+use crate::refusal;
+use crate::rule::{self, Rule};
+
+/// A declaration's target that means: as far as the profile of the call reaches.
+const FROM_PROFILE: &str = "from-profile";
+
+/// One list of the policy as it would have to be: what stands there now, and one line more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdvisedList {
+    /// The table, with its brackets: `[plugins.files.grant]`.
+    pub table: String,
+    /// The list in it.
+    pub key: Key,
+    /// Its lines; empty for a switch, which has to be `true`.
+    pub lines: Vec<String>,
+}
+
+impl fmt::Display for AdvisedList {
+    /// As the policy would write it: two lines of TOML.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, key) = (&self.table, self.key.name());
+        if self.key.is_switch() {
+            return write!(f, "{table}\n{key} = true");
+        }
+        let lines: Vec<String> =
+            self.lines.iter().map(|line| serde_json::Value::from(line.as_str()).to_string()).collect();
+        write!(f, "{table}\n{key} = [{}]", lines.join(", "))
+    }
+}
+
+/// What would permit a use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advice {
+    /// These lists, all of them.
+    Write {
+        /// What has to be written before, as a sentence: the file of a program, the source of a secret.
+        first: Option<String>,
+        /// The lists.
+        lists: Vec<AdvisedList>,
+    },
+    /// Nothing in the way stands in the lists of the policy.
+    Granted,
+    /// No line alone would: why, as a sentence.
+    Nothing(String),
+}
+
+impl Advice {
+    /// The hint of a refusal.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Write { first, lists } => {
+                let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
+                let hint = refusal::to_allow(&lists.join("\n"));
+                first.as_ref().map_or_else(|| hint.clone(), |first| format!("{first} {hint}"))
+            }
+            Self::Granted => "The policy grants it already.".to_owned(),
+            Self::Nothing(why) => why.clone(),
+        }
+    }
+}
+
+/// What one list has to say of a use.
+enum Step {
+    Covers,
+    Needs(Vec<String>),
+    /// A line of the list excludes the use.
+    Excludes,
+}
+
+/// The use that a policy is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Use<'a> {
+    /// The plugin.
+    pub plugin: &'a PluginId,
+    /// Its tool.
+    pub tool: &'a ToolName,
+    /// The profile of the call.
+    pub profile: Option<&'a str>,
+    /// The list that would grant it.
+    pub key: Key,
+    /// What is used, as a line of that list.
+    pub wish: &'a str,
+}
+
+impl Policy {
+    /// The narrowest change of the policy that permits a use of a tool which declares `declared`.
+    #[must_use]
+    pub fn advise<'c>(&self, of: Use<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Advice {
+        let Use { plugin, tool, profile, key, wish } = of;
+        if let Some(why) = self.obstacle(&of, declared) {
+            return Advice::Nothing(why);
+        }
+        let shown = |rules: &super::Rules| rules.shown(key, &self.workspace);
+        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
+        let levels = [
+            // Without a list, a plugin is granted nothing, and the others narrow nothing.
+            Some((
+                format!("[plugins.{plugin}.grant]"),
+                self.rules(plugin).and_then(shown).unwrap_or_default(),
+            )),
+            self.narrower(plugin, tool)
+                .and_then(shown)
+                .map(|list| (format!("[plugins.{plugin}.tools.{tool}]"), list)),
+            of_profile
+                .and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
+        ];
+        self.steps(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
+    }
+
+    /// The same for a service of an OpenAPI document.
+    #[must_use]
+    pub fn advise_openapi(&self, service: &OpenApi, profile: Option<&str>, key: Key, wish: &str) -> Advice {
+        let own = match key {
+            Key::Net => Rule::show_list(&service.net, &self.workspace),
+            Key::NetPrivate => Rule::show_list(&service.net_private, &self.workspace),
+            _ => return Advice::Nothing("A service is granted what its section says.".to_owned()),
+        };
+        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
+        let of_profile = of_profile.and_then(|(name, rules)| {
+            Some((format!("[profile.{}]", table_name(name)), rules.shown(key, &self.workspace)?))
+        });
+        let own = (format!("[openapi.{}]", service.name), own);
+        self.steps(std::iter::once(own).chain(of_profile), key, wish, None)
+    }
+
+    /// What each level, a table with its list, needs for a use.
+    fn steps(
+        &self,
+        levels: impl IntoIterator<Item = (String, Vec<String>)>,
+        key: Key,
+        wish: &str,
+        first: Option<String>,
+    ) -> Advice {
+        let mut lists = Vec::new();
+        for (table, list) in levels {
+            match step(key, &list, wish, &self.workspace) {
+                Ok(Step::Covers) => {}
+                Ok(Step::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
+                Ok(Step::Excludes) => {
+                    let (wish, key) = (reach::shown(wish), key.name());
+                    return Advice::Nothing(format!(
+                        "An exclusion (`!…`) in `{key}` of {table} keeps `{wish}` out: no further line would help."
+                    ));
+                }
+                Err(problem) => {
+                    return Advice::Nothing(format!("No line of the policy can name it: {problem}."));
+                }
+            }
+        }
+        if lists.is_empty() { Advice::Granted } else { Advice::Write { first, lists } }
+    }
+
+    /// Why no line of a list would help, if that is so.
+    fn obstacle<'c>(
+        &self,
+        of: &Use<'_>,
+        declared: impl IntoIterator<Item = &'c Capability>,
+    ) -> Option<String> {
+        let Use { plugin, tool, profile, key, wish } = *of;
+        if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
+            return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
+        }
+        let mut declared = declared.into_iter();
+        let asks = |one: &Capability| asks_for(one, key, wish, &self.workspace);
+        // Networks are not declared: they narrow `net`.
+        if key != Key::NetPrivate && !declared.any(asks) {
+            let (shown, key) = (reach::shown(wish), key.name());
+            return Some(format!(
+                "The tool `{tool}` does not declare `{key}` of `{shown}`, so no line of the policy would grant it: its \
+                 author has to declare it."
+            ));
+        }
+        if key == Key::Process
+            && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*")
+        {
+            return Some(format!(
+                "Write which programs it may run: [plugins.{plugin}.grant] process = [\"NAME ARGUMENTS\"], and \
+                 [programs.NAME] with `path`."
+            ));
+        }
+        // A variable that holds a secret is granted to nobody.
+        let rule = if key == Key::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
+        rule.and_then(|rule| self.check_variable(&rule).err())
+            .map(|problem| format!("No line would help: {}", problem.message))
+    }
+
+    /// What a line would name that the policy does not have yet.
+    fn missing_definition(&self, key: Key, wish: &str) -> Option<String> {
+        let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
+        match key {
+            Key::Process => match program()?.as_str() {
+                name if self.program(name).is_none() => Some(format!(
+                    "The policy does not say which file `{name}` is: write [programs.{name}] with `path`."
+                )),
+                _ => None,
+            },
+            Key::Secrets => match SecretRule::parse(wish, &self.workspace) {
+                Ok(SecretRule::Named(name)) if !self.secrets.contains_key(&name) => {
+                    Some(format!("The policy has no such secret: write [secrets.{name:?}] with `from`."))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// A name as a part of a table's name.
+fn table_name(name: &str) -> String {
+    let bare =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    if bare { name.to_owned() } else { serde_json::Value::from(name).to_string() }
+}
+
+/// Whether a declaration asks for the use.
+fn asks_for(declared: &Capability, key: Key, wish: &str, workspace: &Path) -> bool {
+    fn covers<R: Rule>(target: &str, wish: &str, workspace: &Path) -> bool {
+        let rules = (R::parse_wish(target, workspace), R::parse(wish, workspace));
+        matches!(rules, (Ok(target), Ok(wish)) if rule::covers(&target, &wish))
+    }
+    if Key::of(&declared.kind) != Some(key) {
+        return false;
+    }
+    let target = declared.target.as_str();
+    target == FROM_PROFILE || super::explain::by_kind!(key, covers(target, wish, workspace), switch: true)
+}
+
+/// What a list has to say of a use, by reading it as the policy does.
+fn step(key: Key, list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+    fn of<R: Rule>(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+        let rule = R::parse(wish, workspace)?;
+        let covered = |list: &[String]| {
+            R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| rule::covers(one, &rule)))
+        };
+        if covered(list) {
+            return Ok(Step::Covers);
+        }
+        let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
+        Ok(if covered(&more) { Step::Needs(more) } else { Step::Excludes })
+    }
+    let switch = || match list {
+        [on] if on == "true" => Step::Covers,
+        _ => Step::Needs(Vec::new()),
+    };
+    match key {
+        Key::FsRead | Key::FsWrite => of_files(list, wish, workspace),
+        _ => super::explain::by_kind!(key, of(list, wish, workspace), switch: Ok(switch())),
+    }
+}
+
+/// The same for a path, of which nothing but the path itself has to be reached: an exclusion below it is not in its way.
+fn of_files(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+    let rule = Reach::parse(wish, workspace)?;
+    let reached = |one: &Reach| match rule.is_whole() {
+        true => one.allows(rule.folder()),
+        false => one.grants(&rule),
+    };
+    let covered =
+        |list: &[String]| Reach::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(reached));
+    if covered(list) {
+        return Ok(Step::Covers);
+    }
+    let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
+    Ok(if covered(&more) { Step::Needs(more) } else { Step::Excludes })
+}
+
+#[cfg(test)]
+#[path = "advice_tests.rs"]
+mod tests;

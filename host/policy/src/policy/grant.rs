@@ -1,0 +1,325 @@
+//! From what a tool declares and what the operator allows to what the tool gets: one pure function.
+
+use ipnet::IpNet;
+
+use super::openapi::OpenApi;
+use super::{Key, Policy, Rules, Use};
+use crate::capability::attachment::AttachmentRule;
+use crate::capability::environment::EnvRule;
+use crate::capability::invoke_rule::InvokeRule;
+use crate::capability::kv::Scope;
+use crate::capability::net::NetRule;
+use crate::capability::program::ProgramRule;
+use crate::capability::reach::{self, Reach};
+use crate::capability::secret::SecretRule;
+use crate::capability::{Capability, CapabilityKind};
+use crate::name::{PluginId, ToolName};
+use crate::refusal::Refusal;
+use crate::rule::{self, Rule, meet_all};
+
+/// A declaration's target that means: as far as the profile of the call reaches.
+pub(super) const FROM_PROFILE: &str = "from-profile";
+
+/// Most rules of one kind that several wishes of one tool come to; each is asked about each use. What one wish alone
+/// comes to, the policy bounds.
+const MAX_RULES: usize = 256;
+
+/// What one tool may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// Files it may read.
+    pub fs_read: Vec<Reach>,
+    /// Files it may write. Write reach gives no read reach.
+    pub fs_write: Vec<Reach>,
+    /// Requests and connections it may make.
+    pub net: Vec<NetRule>,
+    /// Private networks it may connect to; without them public addresses only.
+    pub net_private: Vec<IpNet>,
+    /// Programs it may run.
+    pub process: Vec<ProgramRule>,
+    /// Credentials it may use.
+    pub secrets: Vec<SecretRule>,
+    /// Scopes in which it may keep state.
+    pub kv: Vec<Scope>,
+    /// Environment variables it sees.
+    pub env: Vec<EnvRule>,
+    /// Attachments it may read and make.
+    pub attachments: Vec<AttachmentRule>,
+    /// Whether it reads the real clock.
+    pub clock: bool,
+    /// Whether it gets unpredictable bytes.
+    pub random: bool,
+    /// Tools it may call.
+    pub invoke: Vec<InvokeRule>,
+    /// What became of each declared capability, in the order of the declarations.
+    pub decisions: Vec<Decision>,
+}
+
+/// What became of one declared capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The wish.
+    pub capability: Capability,
+    /// What of it is granted, as a policy would write it; empty: nothing.
+    pub granted: Vec<String>,
+    /// Why nothing is granted: the policy lines that would grant it, or why none can.
+    pub hint: Option<String>,
+}
+
+impl Grants {
+    /// What was declared and is not granted at all.
+    pub fn missing(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(|decision| decision.hint.is_some())
+    }
+
+    /// Why the tool can not run at all: a capability that is not optional is missing.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<Refusal> {
+        let missing = self.missing().find(|decision| !decision.capability.optional)?;
+        let Capability { kind, target, .. } = &missing.capability;
+        let text =
+            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), reach::shown(target));
+        Some(Refusal { text, hint: missing.hint.clone() })
+    }
+}
+
+/// The rules that hold for one tool in one profile.
+pub(super) struct Levels<'a> {
+    policy: &'a Policy,
+    plugin: &'a PluginId,
+    tool: &'a ToolName,
+    of_plugin: Option<&'a Rules>,
+    of_tool: Option<&'a Rules>,
+    profile: Option<(&'a str, &'a Rules)>,
+    /// The service it belongs to, if that is no plugin.
+    service: Option<&'a OpenApi>,
+}
+
+impl Policy {
+    /// What a tool gets: its declarations, cut down to the plugin's grant, to the tool's section and to the profile.
+    /// A profile that is not in the policy grants nothing.
+    #[must_use]
+    pub fn grant(
+        &self,
+        plugin: &PluginId,
+        tool: &ToolName,
+        declared: &[Capability],
+        profile: Option<&str>,
+    ) -> Grants {
+        let levels = Levels {
+            policy: self,
+            plugin,
+            tool,
+            of_plugin: self.rules(plugin),
+            of_tool: self.narrower(plugin, tool),
+            profile: None,
+            service: None,
+        };
+        levels.grant(declared, profile)
+    }
+}
+
+impl Rules {
+    fn deny_all() -> Self {
+        Self {
+            fs_read: Some(Vec::new()),
+            fs_write: Some(Vec::new()),
+            net: Some(Vec::new()),
+            net_private: Some(Vec::new()),
+            process: Some(Vec::new()),
+            secrets: Some(Vec::new()),
+            kv: Some(Vec::new()),
+            env: Some(Vec::new()),
+            attachments: Some(Vec::new()),
+            clock: Some(false),
+            random: Some(false),
+            invoke: Some(Vec::new()),
+        }
+    }
+}
+
+impl<'a> Levels<'a> {
+    /// Those of a tool of a service, whose section says all that it may.
+    pub(super) fn of_section(
+        policy: &'a Policy,
+        service: &'a OpenApi,
+        tool: &'a ToolName,
+        rules: &'a Rules,
+    ) -> Self {
+        let (plugin, of_plugin, service) = (&service.name, Some(rules), Some(service));
+        Self { policy, plugin, tool, of_plugin, of_tool: None, profile: None, service }
+    }
+
+    /// What the declarations come to under a profile. One that is not in the policy grants nothing.
+    pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
+        let unknown = Rules::deny_all();
+        let profile =
+            profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
+        let levels = Levels { profile, ..self };
+        let mut grants = Grants::default();
+        for wish in declared {
+            let decided = levels.decide(wish, &mut grants);
+            let (granted, hint) = match decided {
+                Ok(granted) => (granted, None),
+                Err(hint) => (Vec::new(), Some(hint)),
+            };
+            grants.decisions.push(Decision { capability: wish.clone(), granted, hint });
+        }
+        if !grants.net.is_empty() {
+            grants.net_private = levels.private();
+        }
+        grants
+    }
+}
+
+impl Levels<'_> {
+    fn decide(&self, wish: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
+        match &wish.kind {
+            CapabilityKind::FsRead => {
+                self.cut(wish, Key::FsRead, |r| r.fs_read.as_deref(), &mut grants.fs_read)
+            }
+            CapabilityKind::FsWrite => {
+                self.cut(wish, Key::FsWrite, |r| r.fs_write.as_deref(), &mut grants.fs_write)
+            }
+            CapabilityKind::Net => self.cut(wish, Key::Net, |r| r.net.as_deref(), &mut grants.net),
+            CapabilityKind::Process => {
+                self.cut(wish, Key::Process, |r| r.process.as_deref(), &mut grants.process)
+            }
+            CapabilityKind::Secret => {
+                self.cut(wish, Key::Secrets, |r| r.secrets.as_deref(), &mut grants.secrets)
+            }
+            CapabilityKind::Kv => self.cut(wish, Key::Kv, |r| r.kv.as_deref(), &mut grants.kv),
+            CapabilityKind::Env => self.cut(wish, Key::Env, |r| r.env.as_deref(), &mut grants.env),
+            CapabilityKind::Attachments => {
+                self.cut(wish, Key::Attachments, |r| r.attachments.as_deref(), &mut grants.attachments)
+            }
+            CapabilityKind::Clock => self.switch(wish, Key::Clock, |r| r.clock, &mut grants.clock),
+            CapabilityKind::Random => self.switch(wish, Key::Random, |r| r.random, &mut grants.random),
+            CapabilityKind::Invoke => {
+                self.cut(wish, Key::Invoke, |r| r.invoke.as_deref(), &mut grants.invoke)
+            }
+            CapabilityKind::Unknown(_) => Err("The host does not know this kind of capability.".to_owned()),
+        }
+    }
+
+    /// Cuts one wish down and adds what is left of it to `granted`.
+    fn cut<R: Rule>(
+        &self,
+        wish: &Capability,
+        key: Key,
+        list: impl Fn(&Rules) -> Option<&[R]>,
+        granted: &mut Vec<R>,
+    ) -> Result<Vec<String>, String> {
+        let workspace = &self.policy.workspace;
+        let of_profile = self.profile.and_then(|(_, rules)| list(rules));
+        let wanted = if wish.target == FROM_PROFILE {
+            let reach = of_profile.ok_or_else(|| self.no_profile(key))?;
+            reach.to_vec()
+        } else {
+            let wanted = R::parse_wish(&wish.target, workspace);
+            vec![wanted.map_err(|e| format!("Its author wrote a target the host can not read: {e}."))?]
+        };
+        let mut found = meet_all(&wanted, self.of_plugin.and_then(&list).unwrap_or_default());
+        if let Some(narrow) = self.of_tool.and_then(&list) {
+            found = meet_all(&found, narrow);
+        }
+        let before = found.clone();
+        if let Some(narrow) = of_profile {
+            found = meet_all(&found, narrow);
+        }
+        if found.is_empty() {
+            let line = wanted.first().map_or_else(String::new, |wanted| wanted.ask_for(workspace));
+            return Err(if before.is_empty() {
+                self.hint(wish, key, &line)
+            } else {
+                self.beyond_profile(key)
+            });
+        }
+        let shown = R::show_list(&found, workspace);
+        if join(granted, found) { Ok(shown) } else { Err(too_many(key)) }
+    }
+
+    fn switch(
+        &self,
+        wish: &Capability,
+        key: Key,
+        switch: impl Fn(&Rules) -> Option<bool>,
+        granted: &mut bool,
+    ) -> Result<Vec<String>, String> {
+        if self.of_plugin.and_then(&switch) != Some(true) || self.of_tool.and_then(&switch) == Some(false) {
+            return Err(self.hint(wish, key, "true"));
+        }
+        if self.profile.and_then(|(_, rules)| switch(rules)) == Some(false) {
+            return Err(self.beyond_profile(key));
+        }
+        *granted = true;
+        Ok(vec!["true".to_owned()])
+    }
+
+    fn private(&self) -> Vec<IpNet> {
+        let list = |rules: &Rules| rules.net_private.clone();
+        let mut found = self.of_plugin.and_then(list).unwrap_or_default();
+        let narrower = [self.of_tool.and_then(list), self.profile.and_then(|(_, rules)| list(rules))];
+        for narrow in narrower.into_iter().flatten() {
+            found = meet_all(&found, &narrow);
+        }
+        found
+    }
+
+    /// What would grant a declared wish, as far as an operator is asked for it: `line` is that.
+    fn hint(&self, wish: &Capability, key: Key, line: &str) -> String {
+        let advice = match self.service {
+            Some(service) => self.policy.advise_openapi(service, None, key, line),
+            None => {
+                let of = Use { plugin: self.plugin, tool: self.tool, profile: None, key, wish: line };
+                self.policy.advise(of, std::iter::once(wish))
+            }
+        };
+        advice.hint()
+    }
+
+    fn beyond_profile(&self, key: Key) -> String {
+        let name = self.profile.map_or("", |(name, _)| name);
+        format!("The profile `{name}` does not reach so far: see `{}` in [profile.{name}].", key.name())
+    }
+
+    fn no_profile(&self, key: Key) -> String {
+        match self.profile {
+            None => {
+                "It asks for what the profile of the call reaches, and the call has no profile.".to_owned()
+            }
+            Some((name, _)) => {
+                format!("It asks for what the profile reaches, and [profile.{name}] has no `{}`.", key.name())
+            }
+        }
+    }
+}
+
+/// Adds what one wish came to, without what is there already; returns whether it was not too much. Each rule is compared
+/// with each that is there and never with those of its own wish, among which none covers another.
+fn join<R: Rule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
+    let is_new = |new: &R| !granted.iter().any(|old| rule::covers(old, new));
+    let new: Vec<R> = found.into_iter().filter(is_new).collect();
+    if !granted.is_empty() && !new.is_empty() && granted.len() + new.len() > MAX_RULES {
+        return false;
+    }
+    granted.retain(|old| !new.iter().any(|new| rule::covers(new, old)));
+    granted.extend(new);
+    true
+}
+
+fn too_many(key: Key) -> String {
+    format!(
+        "With the tool's other wishes it meets more than {MAX_RULES} lines of `{}`: its author should ask for less, or \
+         you write fewer and wider lines.",
+        key.name()
+    )
+}
+
+#[cfg(test)]
+#[path = "grant_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "grant_work_tests.rs"]
+mod work_tests;

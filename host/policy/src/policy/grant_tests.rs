@@ -1,0 +1,97 @@
+//! How far a tool gets on the network: no further than the policy lets it, however its author declares it.
+
+use std::path::Path;
+
+use super::*;
+use crate::capability::net::{Allowed, Target, judge};
+use crate::consent::Authority;
+
+const FILE: &str = r#"
+    version = 1
+    [plugins.web.grant]
+    net = ["https://*", "https://wiki.corp.example", "tcp://*:*"]
+    net_private = ["10.0.0.0/8"]
+    [plugins.web.tools.narrow]
+    net = ["https://*"]
+    [plugins.all.grant]
+    net = ["https://*"]
+    [profile.public]
+    net = ["https://*"]
+"#;
+
+fn policy() -> Policy {
+    Policy::parse(FILE, Path::new("/w"), None).unwrap()
+}
+
+fn net(target: &str) -> Capability {
+    Capability { kind: CapabilityKind::Net, target: target.to_owned(), optional: true, reason: None }
+}
+
+fn far(grants: &Grants, target: &str) -> Option<Allowed> {
+    let url = url::Url::parse(target).unwrap();
+    let target = match url.scheme() {
+        "tcp" => {
+            Target::raw(crate::capability::net::Scheme::Tcp, url.host_str().unwrap(), url.port().unwrap())
+        }
+        _ => Target::request("GET", &url),
+    };
+    judge(&grants.net, &target.unwrap()).ok()
+}
+
+#[test]
+fn a_declaration_does_not_turn_every_public_host_into_a_named_one() {
+    let (policy, web) = (policy(), PluginId::new("web").unwrap());
+    let (public, named) = (Some(Allowed::Public), Some(Allowed::Named));
+    for (declared, profile, tool, target, expect) in [
+        ("https://vault.corp.example", None, "fetch", "https://vault.corp.example", public),
+        ("https://*.corp.example", None, "fetch", "https://vault.corp.example", public),
+        ("https://10.0.0.7", None, "fetch", "https://10.0.0.7", public),
+        ("tcp://10.0.0.7:22", None, "fetch", "tcp://10.0.0.7:22", public),
+        ("https://wiki.corp.example", None, "fetch", "https://wiki.corp.example", named),
+        ("https://*:*", None, "fetch", "https://wiki.corp.example", named),
+        ("https://*:*", None, "fetch", "https://vault.corp.example", public),
+        ("https://* public", None, "fetch", "https://wiki.corp.example", public),
+        ("https://wiki.corp.example public", None, "fetch", "https://wiki.corp.example", public),
+        ("https://*:*", Some("public"), "fetch", "https://wiki.corp.example", public),
+        ("https://wiki.corp.example", Some("public"), "fetch", "https://wiki.corp.example", public),
+        ("from-profile", Some("public"), "fetch", "https://wiki.corp.example", public),
+        ("https://wiki.corp.example", None, "narrow", "https://wiki.corp.example", public),
+        ("http://wiki.corp.example", None, "fetch", "http://wiki.corp.example", None),
+    ] {
+        let tool = ToolName::new(tool).unwrap();
+        let grants = policy.grant(&web, &tool, &[net(declared)], profile);
+        assert_eq!(far(&grants, target), expect, "{declared} {profile:?} {tool} {target}: {grants:?}");
+    }
+}
+
+#[test]
+fn a_named_host_stands_beside_every_host() {
+    let (policy, web) = (policy(), PluginId::new("web").unwrap());
+    let grants = policy.grant(&web, &ToolName::new("fetch").unwrap(), &[net("https://*:*")], None);
+    assert_eq!(grants.decisions[0].granted, ["https://*", "https://wiki.corp.example"]);
+    let asked = [net("https://wiki.corp.example"), net("https://a.org"), net("https://*.a.org")];
+    let grants = policy.grant(&web, &ToolName::new("fetch").unwrap(), &asked, None);
+    let shown: Vec<_> = grants.decisions.iter().flat_map(|one| one.granted.clone()).collect();
+    assert_eq!(shown, ["https://wiki.corp.example", "https://a.org public", "https://*.a.org public"]);
+}
+
+#[test]
+fn an_update_that_names_a_host_instead_of_all_is_judged_by_how_far_it_gets() {
+    let (policy, web) = (policy(), PluginId::new("web").unwrap());
+    let tool = ToolName::new("fetch").unwrap();
+    let of = |plugin: &PluginId, target: &str| {
+        Authority::of(&policy, plugin, [(&tool, &[net(target)][..])].into_iter())
+    };
+    let before = of(&PluginId::new("all").unwrap(), "https://*");
+    let beyond = |target: &str, known: &Authority| of(&web, target).beyond(known, Path::new("/w"));
+    let private = "fetch: net_private 10.0.0.0/8";
+    // One of all, and no further: no more than was agreed to.
+    assert_eq!(beyond("https://vault.corp", &before), [private]);
+    assert_eq!(
+        beyond("https://wiki.corp.example", &before),
+        ["fetch: net https://wiki.corp.example", private]
+    );
+    // Records from before a line could say `public` hold the host itself, which is the wider of both.
+    let old = of(&web, "https://wiki.corp.example");
+    assert_eq!(beyond("https://wiki.corp.example public", &old), [""; 0]);
+}

@@ -1,0 +1,352 @@
+//! `[openapi.NAME]`: services that an OpenAPI document describes, as tools, and what the operator says of each.
+//!
+//! Where such tools reach is not granted in lists: it is the service that the section, or a document the operator pinned or
+//! holds, names, and of it the operations that are included. What a section lists beside that (`net`, `net_private`) is for
+//! where the service leads to. A profile narrows all of it, as it narrows grants.
+
+mod written;
+
+pub(super) use written::{Section, resolve_all};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use url::Url;
+
+use super::grant::Levels;
+use super::problem::{Problem, within};
+use super::{Grants, Policy, Rules};
+use crate::capability::Capability;
+use crate::capability::attachment::{Access, AttachmentRule};
+use crate::capability::net::NetRule;
+use crate::capability::secret;
+use crate::limits::table::{self, LimitRow};
+use crate::limits::{self, Limits, LimitsPatch};
+use crate::name::{PluginId, SEAM, ToolName};
+use crate::output::Delivery;
+use crate::permission::{self, Action};
+use crate::text::one_line;
+
+/// Longest name of a section, in characters: with `__` it stands before the names of all tools, and some clients take 45
+/// characters together.
+pub const MAX_NAME: usize = 24;
+/// Longest qualified name of such a tool, in characters: what every client and vendor takes.
+pub const MAX_QUALIFIED: usize = 45;
+/// How long a fetched document is used before its server is asked for a newer one, unless the section says otherwise.
+const DEFAULT_REFRESH: Duration = Duration::from_secs(3600);
+
+/// One section.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenApi {
+    /// What the operator calls it; stands before the names of its tools.
+    pub name: PluginId,
+    /// Where its document is.
+    pub document: Place,
+    /// The only content of the document that is taken, SHA-256 in lower-case hex.
+    pub sha256: Option<String>,
+    /// How long a fetched document is used before its server is asked for a newer one.
+    pub refresh: Duration,
+    /// The base of all requests, instead of what the document says.
+    pub server: Option<String>,
+    /// Values for the variables of the document's server.
+    pub variables: BTreeMap<String, String>,
+    /// Which operations become tools; empty: all.
+    pub include: Vec<String>,
+    /// Which of them do not.
+    pub exclude: Vec<String>,
+    /// Names of secrets by the document's security schemes.
+    pub secrets: BTreeMap<String, String>,
+    /// What is sent with each request.
+    pub headers: BTreeMap<String, Header>,
+    /// Which calls want to be approved.
+    pub approve: Approve,
+    /// The built-in reducer for results; `None`: none.
+    pub reduce: Option<String>,
+    /// Further places that the service may redirect to.
+    pub net: Vec<NetRule>,
+    /// Private networks that the service, and its document, may be in.
+    pub net_private: Vec<IpNet>,
+    /// Tools with a section of their own.
+    pub tools: BTreeMap<ToolName, OpenApiTool>,
+    encoded_slashes: bool,
+    limits: LimitsPatch,
+    serial: bool,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+}
+
+/// What is said of one tool of a service.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OpenApiTool {
+    /// Makes the rules of the policy stricter for it.
+    pub permission: Option<Action>,
+    /// Whether its calls want to be approved.
+    pub approve: Option<bool>,
+    /// For how long a session may look its results up.
+    pub cache: Option<Duration>,
+    /// The built-in reducer for its results; `none` for none.
+    pub reduce: Option<String>,
+    encoded_slashes: Option<bool>,
+    limits: LimitsPatch,
+    serial: Option<bool>,
+    results: Delivery,
+    toolcall_reason: Option<bool>,
+}
+
+/// Where a document is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a file.
+    File(PathBuf),
+    /// On a server.
+    Url(Url),
+}
+
+impl Place {
+    /// Reads a path, relative to `base`, or a URL.
+    ///
+    /// # Errors
+    /// It is a URL that is not fetched.
+    pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        if !text.contains("://") {
+            return Ok(Self::File(base.join(text)));
+        }
+        let url = Url::parse(text).map_err(|e| format!("`{}` is no URL: {e}", one_line(text, 200)))?;
+        match url.scheme() {
+            "https" | "http" if url.username().is_empty() && url.password().is_none() => Ok(Self::Url(url)),
+            "https" | "http" => Err("a user name or password has no place in a URL".to_owned()),
+            _ => Err("write a path, or a URL of `https`".to_owned()),
+        }
+    }
+
+    /// The URL, if it is one.
+    #[must_use]
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::File(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Url(url) => url.fmt(f),
+        }
+    }
+}
+
+/// The value of a header that is sent with each request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Header {
+    /// This text.
+    Plain(String),
+    /// The value of a secret, behind a text.
+    Secret {
+        /// Its name.
+        secret: String,
+        /// What stands before the value, `Bearer ` for instance.
+        prefix: String,
+    },
+}
+
+/// Which calls of a service want to be approved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approve {
+    /// None, unless a rule says so.
+    #[default]
+    None,
+    /// Those that can change something: all but `GET` and `HEAD`.
+    Writes,
+    /// All.
+    All,
+}
+
+impl OpenApi {
+    /// The file of its document, if that is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match &self.document {
+            Place::File(path) => Some(path),
+            Place::Url(_) => None,
+        }
+    }
+
+    /// The names of all secrets that it names.
+    pub fn named_secrets(&self) -> impl Iterator<Item = &str> {
+        let of_headers = self.headers.values().filter_map(|header| match header {
+            Header::Secret { secret, .. } => Some(secret.as_str()),
+            Header::Plain(_) => None,
+        });
+        self.secrets.values().map(String::as_str).chain(of_headers)
+    }
+
+    /// Whether calls of a tool want to be approved.
+    #[must_use]
+    pub fn needs_approval(&self, tool: &ToolName, changes: bool) -> bool {
+        let own = self.tools.get(tool).and_then(|tool| tool.approve);
+        own.unwrap_or(match self.approve {
+            Approve::None => false,
+            Approve::Writes => changes,
+            Approve::All => true,
+        })
+    }
+
+    /// The built-in reducer for results of a tool.
+    #[must_use]
+    pub fn reducer(&self, tool: &ToolName) -> Option<&str> {
+        let own = self.tools.get(tool).and_then(|tool| tool.reduce.as_deref());
+        own.or(self.reduce.as_deref()).filter(|name| *name != "none")
+    }
+
+    /// Whether values in the paths of a tool's requests may have slashes in them.
+    #[must_use]
+    pub fn encoded_slashes(&self, tool: &ToolName) -> bool {
+        self.tools.get(tool).and_then(|tool| tool.encoded_slashes).unwrap_or(self.encoded_slashes)
+    }
+
+    /// The lane of a tool whose calls run one after the other.
+    #[must_use]
+    pub fn lane(&self, tool: &ToolName) -> Option<Arc<str>> {
+        match self.tools.get(tool).and_then(|tool| tool.serial) {
+            None if self.serial => Some(format!("openapi:{}", self.name).into()),
+            Some(true) => Some(format!("openapi:{}:{tool}", self.name).into()),
+            None | Some(false) => None,
+        }
+    }
+
+    /// For how long a session may look a tool's results up.
+    #[must_use]
+    pub fn cache(&self, tool: &ToolName) -> Option<Duration> {
+        self.tools.get(tool)?.cache
+    }
+
+    /// How a tool's results are given out; they are always marked as what others wrote.
+    #[must_use]
+    pub fn results(&self, tool: &ToolName) -> Delivery {
+        let own = self.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
+        Delivery { untrusted: Some(true), ..own.or(self.results) }
+    }
+
+    /// Whether callers of a tool are asked for their reason; `None`: the policy decides.
+    #[must_use]
+    pub fn asks_reason(&self, tool: &ToolName) -> Option<bool> {
+        self.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(self.toolcall_reason)
+    }
+
+    fn table(&self) -> String {
+        format!("openapi.{}", self.name)
+    }
+}
+
+impl Policy {
+    /// The services that an OpenAPI document describes, by name.
+    pub fn openapi(&self) -> impl Iterator<Item = &Arc<OpenApi>> {
+        self.openapi.values()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn openapi_named(&self, name: &str) -> Option<&Arc<OpenApi>> {
+        self.openapi.get(name)
+    }
+
+    /// The limits of a service as a whole, or of one of its tools.
+    #[must_use]
+    pub fn openapi_limits(&self, service: &OpenApi, tool: Option<&ToolName>) -> Limits {
+        let limits = service.limits.apply(self.limits.apply(Limits::default()));
+        let limits = Limits { table: Some(service.table().into()), ..limits };
+        match tool.and_then(|tool| service.tools.get_key_value(tool)) {
+            Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
+            None => limits,
+        }
+    }
+
+    /// The same with where each was set.
+    #[must_use]
+    pub fn openapi_limit_rows(&self, service: &OpenApi, tool: &ToolName) -> Vec<LimitRow> {
+        let limits = self.openapi_limits(service, Some(tool));
+        let name = &service.name;
+        let mut layers = vec![
+            (&self.limits, "[limits]".to_owned()),
+            (&service.limits, format!("[openapi.{name}.limits]")),
+        ];
+        let of_tool = service.tools.get(tool).map(|tool| &tool.limits);
+        layers.extend(of_tool.map(|patch| (patch, format!("[openapi.{name}.tools.{tool}.limits]"))));
+        let rows = table::of_call(&limits, &layers, None);
+        rows.into_iter().filter(|row| limits::SERVICE_KEYS.contains(&row.key)).collect()
+    }
+
+    /// What tools of a service get: `reached`, which is what their operations come to, and what the section lists, cut
+    /// down to a profile. `declared` says what a tool asks for of it.
+    #[must_use]
+    pub fn openapi_grant(
+        &self,
+        service: &OpenApi,
+        tool: &ToolName,
+        declared: &[Capability],
+        reached: &[NetRule],
+        profile: Option<&str>,
+    ) -> Grants {
+        let secrets: BTreeSet<&str> = service.named_secrets().collect();
+        let rules = Rules {
+            net: Some(reached.iter().chain(&service.net).cloned().collect()),
+            net_private: Some(service.net_private.clone()),
+            attachments: Some(vec![AttachmentRule { access: Access::Create, media: "*/*".to_owned() }]),
+            secrets: Some(
+                secrets.into_iter().map(|name| secret::SecretRule::Named(name.to_owned())).collect(),
+            ),
+            ..Rules::default()
+        };
+        Levels::of_section(self, service, tool, &rules).grant(declared, profile)
+    }
+
+    /// What sections of single tools say of permission.
+    pub(super) fn openapi_permissions(&self) -> Vec<permission::Rule> {
+        let sections = self.openapi.values().flat_map(|service| {
+            let name = &service.name;
+            service.tools.iter().filter_map(move |(tool, section)| {
+                Some(permission::Rule {
+                    tool: Some(format!("{name}{SEAM}{tool}")),
+                    tag: None,
+                    source: Some(format!("openapi:{name}")),
+                    args: BTreeMap::new(),
+                    action: section.permission?,
+                    reason: Some(format!("`permission` of [openapi.{name}.tools.{tool}]")),
+                })
+            })
+        });
+        sections.collect()
+    }
+
+    /// A section that names a secret that nobody defined would never work.
+    pub(super) fn check_openapi(&self) -> Result<(), Problem> {
+        for service in self.openapi.values() {
+            let table = ["openapi", service.name.as_str()];
+            for (scheme, name) in &service.secrets {
+                let checked = self.secret_of("secrets", name).map_err(|problem| problem.below(scheme));
+                checked.map_err(within(table))?;
+            }
+            for (header, value) in &service.headers {
+                let Header::Secret { secret, .. } = value else { continue };
+                let checked = self.secret_of("headers", secret).map_err(|problem| problem.below(header));
+                checked.map_err(within(table))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "openapi_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+//! A profile never widens a grant: whatever is written in it and in the policy, and whatever is declared.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::capability::{Capability, CapabilityKind};
+use crate::rule::covers_all;
+
+const W: &str = "/w";
+
+/// Lists for a section: some absent, some empty.
+fn lists() -> impl Strategy<Value = String> {
+    let some = |key: &'static str, lines: &'static [&'static str]| {
+        let lines = prop::sample::subsequence(lines, 0..=lines.len());
+        prop::option::of(lines).prop_map(move |lines| match lines {
+            Some(lines) => format!("{key} = {}\n", serde_json::to_string(&lines).unwrap()),
+            None => String::new(),
+        })
+    };
+    let switch = |key: &'static str| {
+        prop::option::of(any::<bool>())
+            .prop_map(move |on| on.map_or_else(String::new, |on| format!("{key} = {on}\n")))
+    };
+    (
+        some("fs_read", &["$workspace", "$workspace/in", "$workspace/in/deep", "/srv", "**"]),
+        some("fs_write", &["$workspace/out", "/srv/x", "**"]),
+        some("kv", &["tool", "plugin", "session", "agent"]),
+        some("env", &["TZ", "TZ=UTC", "LANG"]),
+        some("attachments", &["read", "read image/*", "read image/png", "create"]),
+        switch("clock"),
+        switch("random"),
+    )
+        .prop_map(|(a, b, c, d, e, f, g)| a + &b + &c + &d + &e + &f + &g)
+}
+
+fn declared() -> impl Strategy<Value = Vec<Capability>> {
+    let wish = prop::sample::select(vec![
+        ("fs-read", "**"),
+        ("fs-read", "$workspace/in"),
+        ("fs-write", "**"),
+        ("fs-write", "/srv"),
+        ("kv", "tool"),
+        ("kv", "agent"),
+        ("env", "TZ"),
+        ("attachments", "read"),
+        ("attachments", "create image/png"),
+        ("clock", ""),
+        ("random", ""),
+        ("fs-read", "from-profile"),
+        ("kv", "from-profile"),
+        ("env", "from-profile"),
+    ]);
+    let wish = wish.prop_map(|(kind, target)| Capability {
+        kind: CapabilityKind::parse(kind),
+        target: target.to_owned(),
+        optional: true,
+        reason: None,
+    });
+    prop::collection::vec(wish, 0..6)
+}
+
+/// Whether all of `inner` lies in `outer`.
+fn within(inner: &Grants, outer: &Grants) -> bool {
+    covers_all(&outer.fs_read, &inner.fs_read)
+        && covers_all(&outer.fs_write, &inner.fs_write)
+        && covers_all(&outer.net, &inner.net)
+        && covers_all(&outer.process, &inner.process)
+        && covers_all(&outer.secrets, &inner.secrets)
+        && covers_all(&outer.kv, &inner.kv)
+        && covers_all(&outer.env, &inner.env)
+        && covers_all(&outer.attachments, &inner.attachments)
+        && (outer.clock || !inner.clock)
+        && (outer.random || !inner.random)
+}
+
+/// All that a section's lists hold, as if a tool had declared everything.
+fn whole(rules: &Rules) -> Grants {
+    Grants {
+        fs_read: rules.fs_read.clone().unwrap_or_default(),
+        fs_write: rules.fs_write.clone().unwrap_or_default(),
+        kv: rules.kv.clone().unwrap_or_default(),
+        env: rules.env.clone().unwrap_or_default(),
+        attachments: rules.attachments.clone().unwrap_or_default(),
+        clock: rules.clock == Some(true),
+        random: rules.random == Some(true),
+        ..Grants::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_profile_never_widens_a_grant(plugin in lists(), tool in lists(), profile in lists(), declared in declared()) {
+        let text = format!(
+            "version = 1\n[plugins.p.grant]\n{plugin}[plugins.p.tools.t]\n{tool}[profile.x]\n{profile}"
+        );
+        let policy = Policy::parse(&text, Path::new(W), None).unwrap();
+        let (id, name) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
+        let under = policy.grant(&id, &name, &declared, Some("x"));
+        prop_assert!(within(&under, &whole(policy.rules(&id).unwrap())), "beyond the plugin: {under:?}");
+        // What asks for the profile's reach gets nothing without one; all else gets no more than without.
+        let (asks_profile, plain): (Vec<_>, Vec<_>) =
+            declared.iter().cloned().partition(|wish| wish.target == "from-profile");
+        let without = policy.grant(&id, &name, &plain, None);
+        prop_assert!(within(&policy.grant(&id, &name, &plain, Some("x")), &without));
+        prop_assert!(within(&policy.grant(&id, &name, &asks_profile, None), &Grants::default()));
+        prop_assert!(within(&policy.grant(&id, &name, &declared, Some("unknown")), &Grants::default()));
+    }
+}

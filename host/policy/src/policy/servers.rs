@@ -1,0 +1,421 @@
+//! `[mcp.NAME]` as it is written, and how it is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use url::Url;
+
+use super::problem::{Problem, within};
+use super::{MAX_SHOWN, Policy};
+use crate::capability::environment::EnvRule;
+use crate::capability::net::Target;
+use crate::capability::program::{self, Program, Sandbox};
+use crate::capability::reach::{self, Reach};
+use crate::capability::secret;
+use crate::limits::{MAX_TIMEOUT, read_bytes_option};
+use crate::mcp_server::{
+    Child, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, Endpoint, MAX_SERVER_NAME, McpServer, Place, Protocol,
+    SecretHeader, ToolRules,
+};
+use crate::name::PluginId;
+use crate::output::Delivery;
+use crate::permission::Action;
+use crate::quantity;
+use crate::rule::Rule;
+use crate::text::one_line;
+
+/// Most arguments, variables, headers and names of tools that a section may have, each.
+const MAX_LINES: usize = 256;
+
+/// A section.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerSection {
+    command: Option<Vec<String>>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    env_secrets: BTreeMap<String, String>,
+    cwd: Option<String>,
+    #[serde(default)]
+    fs_read: Vec<String>,
+    #[serde(default)]
+    fs_write: Vec<String>,
+    #[serde(default)]
+    execute: Vec<String>,
+    network: Option<bool>,
+    memory: Option<String>,
+    processes: Option<u64>,
+    sandbox: Option<CageSection>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    header_secrets: BTreeMap<String, String>,
+    bearer: Option<String>,
+    #[serde(default)]
+    net_private: Vec<String>,
+    #[serde(default)]
+    protocol: Protocol,
+    tools: Option<BTreeSet<String>>,
+    #[serde(default)]
+    exclude: BTreeSet<String>,
+    resources: Option<BTreeSet<String>>,
+    timeout: Option<String>,
+    start_timeout: Option<String>,
+    permission: Option<Action>,
+    max_result_chars: Option<u64>,
+    #[serde(default, deserialize_with = "read_bytes_option")]
+    max_result_bytes: Option<u64>,
+    #[serde(default)]
+    results: Delivery,
+    reduce: Option<String>,
+    #[serde(default)]
+    tool: BTreeMap<String, ToolSection>,
+}
+
+/// What is said of one tool.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolSection {
+    permission: Option<Action>,
+    timeout: Option<String>,
+    max_result_chars: Option<u64>,
+    #[serde(default, deserialize_with = "read_bytes_option")]
+    max_result_bytes: Option<u64>,
+    #[serde(default)]
+    results: Delivery,
+    reduce: Option<String>,
+}
+
+/// What holds a server that is started.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CageSection {
+    Required,
+    BestEffort,
+    None,
+}
+
+impl ServerSection {
+    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, Problem> {
+        let id = PluginId::new(name).map_err(|e| e.to_string().replacen("plugin id", "name", 1))?;
+        if name.len() > MAX_SERVER_NAME {
+            return Err(format!(
+                "the name is longer than {MAX_SERVER_NAME} characters: with it, its tools' names would not fit"
+            )
+            .into());
+        }
+        self.check_sizes()?;
+        let place = match (&self.command, &self.url) {
+            (Some(_), None) => Place::Child(Box::new(self.child(workspace)?)),
+            (None, Some(url)) => Place::Http(Box::new(self.endpoint(url, workspace)?)),
+            (Some(_), Some(_)) => {
+                let message = "`url` beside `command`: write one of them, a server is reached in one way";
+                return Err(message.to_owned().into());
+            }
+            (None, None) => {
+                return Err(
+                    "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
+                            `url = \"https://…\"`"
+                        .to_owned()
+                        .into(),
+                );
+            }
+        };
+        let read = |text: Option<&String>, default: Duration, key: &str| {
+            text.map_or(Ok(default), |text| time(text).map_err(|e| format!("`{key}`: {e}")))
+        };
+        let of_tools = self.tool.iter().map(|(tool, section)| {
+            let rules = section.rules().map_err(within(["tool", tool.as_str()]))?;
+            Ok::<_, Problem>((tool.clone(), rules))
+        });
+        Ok(McpServer {
+            place,
+            protocol: self.protocol,
+            timeout: read(self.timeout.as_ref(), DEFAULT_TIMEOUT, "timeout")?,
+            start_timeout: read(self.start_timeout.as_ref(), DEFAULT_START_TIMEOUT, "start_timeout")?,
+            of_tools: of_tools.collect::<Result<_, _>>()?,
+            rules: ToolRules {
+                permission: self.permission,
+                timeout: None,
+                max_result_chars: self.max_result_chars,
+                max_result_bytes: self.max_result_bytes,
+                results: self.results,
+                reduce: self.reduce,
+            },
+            tools: self.tools,
+            exclude: self.exclude,
+            resources: self.resources,
+            name: id,
+        })
+    }
+
+    fn check_sizes(&self) -> Result<(), String> {
+        let lists = [
+            ("args", self.args.len()),
+            ("command", self.command.as_ref().map_or(0, Vec::len)),
+            ("env", self.env.len() + self.env_secrets.len()),
+            ("headers", self.headers.len() + self.header_secrets.len()),
+            ("tools", self.tools.as_ref().map_or(0, BTreeSet::len)),
+            ("exclude", self.exclude.len()),
+            ("resources", self.resources.as_ref().map_or(0, BTreeSet::len)),
+            ("tool", self.tool.len()),
+        ];
+        match lists.iter().find(|(_, lines)| *lines > MAX_LINES) {
+            Some((key, _)) => Err(format!("`{key}` has more than {MAX_LINES} lines")),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a key that would say something of the other kind of server, and be obeyed by nobody.
+    fn refuse(kind: &str, keys: &[(&str, bool)]) -> Result<(), String> {
+        match keys.iter().find(|(_, written)| *written) {
+            Some((key, _)) => Err(format!("`{key}` means nothing for a server with `{kind}`: take it out")),
+            None => Ok(()),
+        }
+    }
+
+    fn child(&self, workspace: &Path) -> Result<Child, String> {
+        Self::refuse(
+            "command",
+            &[
+                ("headers", !self.headers.is_empty()),
+                ("header_secrets", !self.header_secrets.is_empty()),
+                ("bearer", self.bearer.is_some()),
+                ("net_private", !self.net_private.is_empty()),
+            ],
+        )?;
+        let mut command = self.command.iter().flatten();
+        let file = command.next().ok_or("`command` is empty: name the program, an absolute path")?;
+        let path = Path::new(file);
+        let Some(path) = reach::normalise(path).filter(|_| path.is_absolute()) else {
+            return Err(format!(
+                "`command` begins with `{}`: write an absolute path, `which {}` shows it; a program is not looked for \
+                 anywhere",
+                one_line(file, MAX_SHOWN),
+                one_line(file, MAX_SHOWN)
+            ));
+        };
+        let args: Vec<String> = command.chain(&self.args).cloned().collect();
+        if args.iter().any(|arg| arg.contains('\0')) {
+            return Err("an argument has no zero byte".to_owned());
+        }
+        let caged = self.sandbox != Some(CageSection::None);
+        if !caged {
+            Self::refuse(
+                "sandbox = \"none\"",
+                &[
+                    ("fs_read", !self.fs_read.is_empty()),
+                    ("fs_write", !self.fs_write.is_empty()),
+                    ("execute", !self.execute.is_empty()),
+                    ("network", self.network == Some(false)),
+                ],
+            )?;
+        }
+        let env: Vec<EnvRule> = Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?;
+        for variable in self.env_secrets.keys() {
+            let parsed = EnvRule::parse(variable, workspace).map_err(|e| format!("`env_secrets`: {e}"))?;
+            if parsed.value.is_some() || env.iter().any(|rule| rule.name == parsed.name) {
+                return Err(format!("`env_secrets`: `{}` is set twice", one_line(variable, MAX_SHOWN)));
+            }
+        }
+        let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
+        let memory = self.memory.as_deref().map(quantity::bytes).transpose();
+        Ok(Child {
+            program: Program {
+                path,
+                env,
+                guest_env: BTreeSet::new(),
+                network: self.network.unwrap_or(false),
+                cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
+                timeout: None,
+                memory_bytes: memory.map_err(|e| format!("`memory`: {e}"))?,
+                processes: program::processes(self.processes)?,
+                read: folders("fs_read", &self.fs_read, workspace)?,
+                write: folders("fs_write", &self.fs_write, workspace)?,
+                execute: folders("execute", &self.execute, workspace)?,
+                chmod: false,
+                sandbox: match self.sandbox {
+                    Some(CageSection::BestEffort) => Sandbox::BestEffort,
+                    Some(CageSection::Required | CageSection::None) | None => Sandbox::Required,
+                },
+            },
+            args,
+            env_secrets: self.env_secrets.clone(),
+            caged,
+        })
+    }
+
+    fn endpoint(&self, url: &str, workspace: &Path) -> Result<Endpoint, String> {
+        Self::refuse(
+            "url",
+            &[
+                ("args", !self.args.is_empty()),
+                ("env", !self.env.is_empty()),
+                ("env_secrets", !self.env_secrets.is_empty()),
+                ("cwd", self.cwd.is_some()),
+                ("fs_read", !self.fs_read.is_empty()),
+                ("fs_write", !self.fs_write.is_empty()),
+                ("execute", !self.execute.is_empty()),
+                ("network", self.network.is_some()),
+                ("memory", self.memory.is_some()),
+                ("processes", self.processes.is_some()),
+                ("sandbox", self.sandbox.is_some()),
+            ],
+        )?;
+        let parsed = read_url(url)?;
+        let mut headers = BTreeMap::new();
+        for (name, value) in &self.headers {
+            let name = secret::header_name(name)?;
+            if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+                return Err(format!("`headers`: the value of `{name}` is not plain ASCII"));
+            }
+            if is_ours(&name) {
+                return Err(format!("`headers`: `{name}` is the host's to write"));
+            }
+            headers.insert(name, value.clone());
+        }
+        let mut secrets = Vec::new();
+        for (name, of) in &self.header_secrets {
+            let header = secret::header_name(name)?;
+            if is_ours(&header) || headers.contains_key(&header) {
+                return Err(format!("`header_secrets`: `{header}` is written already"));
+            }
+            secrets.push(SecretHeader { header, prefix: "", secret: of.clone() });
+        }
+        if let Some(of) = &self.bearer {
+            let header = secret::DEFAULT_HEADER.to_owned();
+            if headers.contains_key(&header) || secrets.iter().any(|one| one.header == header) {
+                return Err("`bearer`: there is an `authorization` header already".to_owned());
+            }
+            secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
+        }
+        let net_private: Vec<IpNet> =
+            Rule::parse_list(&self.net_private, workspace).map_err(|e| format!("`net_private`: {e}"))?;
+        Ok(Endpoint { url: parsed.into(), headers, secrets, net_private })
+    }
+}
+
+impl ToolSection {
+    fn rules(&self) -> Result<ToolRules, String> {
+        let timeout = self.timeout.as_deref().map(time).transpose();
+        Ok(ToolRules {
+            permission: self.permission,
+            timeout: timeout.map_err(|e| format!("`timeout`: {e}"))?,
+            max_result_chars: self.max_result_chars,
+            max_result_bytes: self.max_result_bytes,
+            results: self.results,
+            reduce: self.reduce.clone(),
+        })
+    }
+}
+
+/// Headers that the protocol writes itself.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("mcp-") || matches!(name, "accept" | "accept-encoding" | "last-event-id" | "user-agent")
+}
+
+fn read_url(url: &str) -> Result<Url, String> {
+    let shown = one_line(url, MAX_SHOWN);
+    let mut parsed = Url::parse(url).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("`url`: a password has no place here; write `bearer` or `header_secrets`".to_owned());
+    }
+    parsed.set_fragment(None);
+    Target::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
+    Ok(parsed)
+}
+
+fn folders(key: &str, texts: &[String], workspace: &Path) -> Result<Vec<Reach>, String> {
+    let folders: Vec<Reach> = Rule::parse_list(texts, workspace).map_err(|e| format!("`{key}`: {e}"))?;
+    match folders.iter().find(|reach| !reach.is_whole()) {
+        Some(reach) => Err(format!(
+            "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
+            reach.show(workspace)
+        )),
+        None => Ok(folders),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = quantity::duration(text)?;
+    if time.is_zero() || time > MAX_TIMEOUT {
+        return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
+    }
+    Ok(time)
+}
+
+impl Policy {
+    /// The other MCP servers, in the order of their names.
+    pub fn mcp_servers(&self) -> impl Iterator<Item = &std::sync::Arc<McpServer>> {
+        self.servers.values()
+    }
+
+    /// Another MCP server by its name.
+    #[must_use]
+    pub fn mcp_server(&self, name: &str) -> Option<&std::sync::Arc<McpServer>> {
+        self.servers.get(name)
+    }
+
+    /// A server that names a secret which nobody defined, or which may not go there, would never work.
+    pub(super) fn check_servers(&self) -> Result<(), Problem> {
+        for server in self.servers.values() {
+            let checked = match &server.place {
+                Place::Child(child) => self.check_child(child),
+                Place::Http(endpoint) => self.check_endpoint(endpoint),
+            };
+            checked.map_err(within(["mcp", server.name.as_str()]))?;
+        }
+        Ok(())
+    }
+
+    fn check_child(&self, child: &Child) -> Result<(), Problem> {
+        for rule in &child.program.env {
+            self.check_variable(rule)?;
+        }
+        for (variable, name) in &child.env_secrets {
+            let secret = self.secret_of("env_secrets", name).map_err(|problem| problem.below(variable))?;
+            if !secret.reveal {
+                let problem = Problem::from(format!(
+                    "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; if \
+                     you mean that, write `reveal = true` there"
+                ));
+                return Err(problem.below(variable));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_endpoint(&self, endpoint: &Endpoint) -> Result<(), Problem> {
+        let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
+        let target =
+            target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;
+        for SecretHeader { header, prefix, secret: name } in &endpoint.secrets {
+            let key = if prefix.is_empty() { "header_secrets" } else { "bearer" };
+            let secret = self.secret_of(key, name)?;
+            if !secret.headers.contains(header) {
+                return Err(Problem::from(format!(
+                    "`{key}`: the secret `{name}` may not stand in the header `{header}`; to allow it, add to \
+                     [secrets.{name:?}] headers = [{header:?}]"
+                )));
+            }
+            if !secret.goes_to(&target) {
+                let origin = target.wish();
+                let origin = origin.split_once(' ').map_or(origin.as_str(), |(_, origin)| origin);
+                return Err(Problem::from(format!(
+                    "`{key}`: the secret `{name}` may not be sent to its `url`; to allow it, add to [secrets.{name:?}] \
+                     origins = [{:?}]",
+                    Url::parse(origin)
+                        .map_or_else(|_| origin.to_owned(), |url| url.origin().ascii_serialization())
+                )));
+            }
+        }
+        Ok(())
+    }
+}
