@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{TestHost, in_a_process, outcome, output, value};
 use serde_json::{Value, json};
-use toolbay::core::content::{BlockBody, ContentBlock, ToolOutput, ToolResult};
-use toolbay::core::fault::Fault;
-use toolbay::core::invoke::BoxFuture;
-use toolbay::core::reduce::{Reduce, ReduceContext};
+use toolbay::core::call::fault::Fault;
+use toolbay::core::call::invoke::BoxFuture;
+use toolbay::core::output::reduce::{Reduce, ReduceContext};
 use toolbay::core::registry::{Bundle, ReducerEntry};
-use toolbay::core::schema::Schema;
+use toolbay::core::tool::content::{BlockBody, ContentBlock, ToolOutput, ToolResult};
+use toolbay::core::tool::schema::Schema;
 use toolbay::{Filter, PluginId, Policy, ToolCall, TurnContext};
 
 use super::attack_held::sections;
@@ -102,7 +102,7 @@ fn a_refusal_of_many_items_takes_little_memory() {
         r#"{"type":"object","properties":{"p":{"items":{"anyOf":[{"type":"string"},{"type":"null"}]}}}}"#,
     )
     .unwrap();
-    let args = toolbay::core::json::parse(&format!(r#"{{"p":[{}1]}}"#, "1,".repeat(249_000))).unwrap();
+    let args = toolbay::core::tool::json::parse(&format!(r#"{{"p":[{}1]}}"#, "1,".repeat(249_000))).unwrap();
     let before = reset_peak();
     assert!(schema.check(&args).is_err());
     let more = peak_mib() - before;

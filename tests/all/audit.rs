@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
+use toolbay::core::audit::refusals::LISTED_PER_CLIENT;
 use toolbay::core::audit::{AuditSink as _, GrantEvent, Line};
-use toolbay::core::refusals::LISTED_PER_CLIENT;
 use toolbay::policy::text;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
 

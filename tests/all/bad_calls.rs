@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use integration_tests::{TestHost, another_build, outcome, refusal, value};
 use serde_json::json;
-use toolbay::core::content::ErrorCode;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Filter, PluginId, ToolCall, TurnContext};
 
 const ECHO: &str = guest_artifacts::API_ECHO;

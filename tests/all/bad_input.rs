@@ -2,7 +2,7 @@
 
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::json;
-use toolbay::core::content::ErrorCode;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{fault, refusal, value, words};
 use serde_json::json;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 use toolbay_mcp::client::ServerState;
 
 use crate::bridge::{Bridged, SOON, good, section};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use integration_tests::{fault, hints, outcome, refusal, words};
 use serde_json::{Value, json};
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::BoxFuture;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::BoxFuture;
 use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState};
 
 use crate::bridge::{Bridged, SOON};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use integration_tests::{Heard, TestHost, outcome, output, refusal, structured, value};
 use serde_json::json;
 use toolbay::core::call::{Audience, Identity};
-use toolbay::core::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
+use toolbay::core::tool::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use integration_tests::{TestHost, fault, output, structured};
 use serde_json::{Value, json};
-use toolbay::core::attachment::{Attachment, AttachmentError, Attachments, MemoryAttachments, check_name};
-use toolbay::core::content::BlockBody;
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::BoxFuture;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::BoxFuture;
+use toolbay::core::session::attachment::{
+    Attachment, AttachmentError, Attachments, MemoryAttachments, check_name,
+};
+use toolbay::core::tool::content::BlockBody;
 use toolbay::policy::capability::attachment::{Access, AttachmentRule};
 use toolbay::policy::rule::Rule;
 use toolbay::{Delivered, TurnContext};

@@ -7,9 +7,9 @@ use integration_tests::{TestHost, fault, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay::core::call::Identity;
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::BoxFuture;
-use toolbay::core::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::BoxFuture;
+use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay::policy::capability::kv::Scope;
 use toolbay::{Filter, PluginId, RedbStore, ToolCall, TurnContext};
 

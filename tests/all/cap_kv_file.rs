@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use integration_tests::{TestHost, in_a_process};
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::json;
-use toolbay::core::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay::policy::capability::kv::Scope;
 use toolbay::{PluginId, RedbStore};
 

@@ -7,7 +7,7 @@ use integration_tests::{TestHost, fault, outcome, structured};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 use crate::server::{Reply, Server, redirect, response, tls_config};

@@ -6,7 +6,7 @@ use integration_tests::{TestHost, fault, outcome, structured};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 
 use crate::server::{Reply, Server, redirect, response};
 

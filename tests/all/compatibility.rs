@@ -7,7 +7,7 @@ use integration_tests::{TestHost, refusal, structured};
 use serde_json::json;
 use sha2::Digest as _;
 use toolbay::PluginId;
-use toolbay::core::content::ErrorCode;
+use toolbay::core::tool::content::ErrorCode;
 
 /// The versions of the contract that were released, the newest last.
 const RELEASED: [&str; 1] = ["0.1.0"];

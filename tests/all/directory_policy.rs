@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{another_build, outcome, policy};
 use toolbay::core::audit::MemoryAudit;
-use toolbay::core::event::Event;
+use toolbay::core::registry::event::Event;
 use toolbay::policy::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay::{
     ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext,

@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use integration_tests::{another_build, cache_dir, outcome, policy, value};
 use tokio::sync::broadcast::Receiver;
-use toolbay::core::event::Event;
+use toolbay::core::registry::event::Event;
 use toolbay::{
     ChangeKind, Filter, Host, HostBuilder, LoadError, PluginId, ToolCall, TurnContext, Watch, WatchOptions,
 };

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, value};
 use serde_json::json;
-use toolbay::core::content::ErrorCode;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Delivered, Filter, ToolCall, TurnContext};
 
 /// Starts `count` calls of a tool and waits until some of them run.

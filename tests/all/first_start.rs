@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use integration_tests::{outcome, policy};
-use toolbay::core::event::Event;
+use toolbay::core::registry::event::Event;
 use toolbay::{ChangeKind, Filter, Host, LoadReport, PluginChange, ToolCall, TurnContext};
 
 use super::compile_bombs::with_functions;

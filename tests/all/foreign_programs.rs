@@ -7,8 +7,8 @@ use integration_tests::{TestHost, fault, refusal, structured, words as value};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbay::PluginId;
-use toolbay::core::content::ErrorCode;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::content::ErrorCode;
 
 const PAGE: &str = include_str!("../../docs/guide/foreign.md");
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, another_build, fault, outcome, refusal, value};
 use serde_json::json;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::{BoxFuture, Failure};
 use toolbay::core::call::{Admitted, CallContext};
-use toolbay::core::content::{ToolOutput, ToolResult};
-use toolbay::core::event::Event;
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::{BoxFuture, Failure};
+use toolbay::core::registry::event::Event;
+use toolbay::core::tool::content::{ToolOutput, ToolResult};
 use toolbay::policy::permission::Action;
 use toolbay::{
     Answer, Approver, Before, CallQuery, Delivered, Filter, Interceptor, PluginId, Question, Scope, Session,

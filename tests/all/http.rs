@@ -5,9 +5,9 @@ use std::time::Duration;
 use integration_tests::TestHost;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay::core::content::ToolOutput;
-use toolbay::core::dialog::{Ask as Question, AskKind};
-use toolbay::core::native;
+use toolbay::core::call::dialog::{Ask as Question, AskKind};
+use toolbay::core::registry::native;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay_mcp::{FetchKeys, Options};
 
 use super::http_peer::{Ask, Desk, HANGS, LEGACY, initialize, modern};

@@ -7,7 +7,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use toolbay::core::content::ToolOutput;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::native_tool;
 
 use super::http_peer::{Desk, HANGS, Wire};

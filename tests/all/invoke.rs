@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, output, refusal, structured, value};
 use serde_json::{Value, json};
-use toolbay::core::content::ErrorCode;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::Session;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::policy::session::SessionLimits;
 use toolbay::{Filter, Policy, ToolCall, TurnContext};
 
@@ -84,7 +84,7 @@ async fn each_call_is_recorded_with_the_one_that_made_it() {
             line("1/2/3", Some("1/2"), "neighbour__meta"),
         ]
     );
-    let log = host.host.calls().calls(&toolbay::core::call_log::CallQuery::default());
+    let log = host.host.calls().calls(&toolbay::core::audit::call_log::CallQuery::default());
     assert_eq!(log.iter().filter(|call| call.outer.is_some()).count(), 3);
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration_tests::{Heard, TestHost, fault, hints, in_a_process, outcome, refusal};
 use serde_json::json;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 use toolbay::{PluginId, TurnContext};
 
 use super::attack_held::sections;
@@ -78,7 +78,7 @@ async fn json_takes_little_memory_whatever_its_values() {
     if in_a_process("limits::json_takes_little_memory_whatever_its_values", "ulimit -c 0") {
         return;
     }
-    let most = toolbay::core::json::MAX_VALUES as usize;
+    let most = toolbay::core::tool::json::MAX_VALUES as usize;
     let members = (0..most / 2 - 2).map(|n| format!("\"{n:x}\":0")).collect::<Vec<_>>().join(",");
     let array =
         |item: &str, values: usize| format!("{{\"a\":[{}0]}}", format!("{item},").repeat(most / values - 4));
@@ -91,7 +91,7 @@ async fn json_takes_little_memory_whatever_its_values() {
         ("members", format!("{{{members}}}")),
     ] {
         let memory = Memory::peak_from_here();
-        let parsed = toolbay::core::json::parse(&text).unwrap();
+        let parsed = toolbay::core::tool::json::parse(&text).unwrap();
         let more = memory.more_mib();
         drop(parsed);
         println!("{name}: {} bytes, {more} MiB", text.len());

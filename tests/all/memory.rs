@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, fault, hints, in_a_process, outcome, value};
 use serde_json::json;
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::Failure;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::Failure;
 use toolbay::core::session::Session;
 use toolbay::{Delivered, Filter, ToolCall, TurnContext};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use integration_tests::TestHost;
-use toolbay::core::offer::SECTION;
+use toolbay::core::tool::offer::SECTION;
 use toolbay::{Filter, PluginId};
 
 fn id() -> PluginId {

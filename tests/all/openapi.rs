@@ -4,8 +4,8 @@ use std::path::Path;
 
 use integration_tests::{TestHost, outcome, output, refusal, structured, value, words};
 use serde_json::{Value, json};
-use toolbay::core::attachment::MemoryAttachments;
-use toolbay::core::content::{BlockBody, ErrorCode};
+use toolbay::core::session::attachment::MemoryAttachments;
+use toolbay::core::tool::content::{BlockBody, ErrorCode};
 use toolbay::{Filter, OpenApiInfo, TurnContext};
 
 use crate::server::{Seen, Server, response};

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
-use toolbay::core::content::ErrorCode;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::content::ErrorCode;
 
 use crate::openapi::{Written, host, secret};
 use crate::server::{Reply, Server, redirect, response};

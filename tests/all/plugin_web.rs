@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use integration_tests::{outcome, policy, refusal, structured, words as value};
 use serde_json::{Value, json};
-use toolbay::core::content::ErrorCode;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Delivered, Filter, Host, PluginId, ToolCall, TurnContext};
 
 const VALUE: &str = "canary-of-the-web-0123456789";

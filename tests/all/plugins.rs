@@ -3,7 +3,7 @@
 use integration_tests::{TestHost, hints, outcome, refusal, structured, words as value};
 use serde_json::json;
 use toolbay::core::call::Identity;
-use toolbay::core::content::ErrorCode;
+use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 #[tokio::test(flavor = "multi_thread")]

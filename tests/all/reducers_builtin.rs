@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use integration_tests::{TestHost, refusal, structured, value};
 use serde_json::{Value, json};
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay::core::call::{Admitted, CallContext};
-use toolbay::core::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
-use toolbay::core::fault::FaultKind;
-use toolbay::core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::reduce::ReduceContext;
+use toolbay::core::output::reduce::ReduceContext;
 use toolbay::core::registry::{Bundle, Collision, Entry};
-use toolbay::core::schema::Schema;
+use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use toolbay::core::tool::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
 use toolbay::policy::limits::Usage;
 use toolbay::policy::name::{QualifiedName, ToolName};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use integration_tests::{TestHost, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
-use toolbay::core::content::BlockBody;
+use toolbay::core::tool::content::BlockBody;
 use toolbay::{Delivered, Filter, Policy};
 
 const FILES: &str = guest_artifacts::CAP_FILES;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use integration_tests::{TestHost, outcome, value};
 use serde_json::json;
 use toolbay::core::call::TurnContext;
-use toolbay::core::content::ToolOutput;
-use toolbay::core::diff::Impact;
-use toolbay::core::event::Event;
+use toolbay::core::registry::event::Event;
 use toolbay::core::registry::{Registered, Switches};
+use toolbay::core::tool::content::ToolOutput;
+use toolbay::core::tool::diff::Impact;
 use toolbay::{Filter, OnCollision, PluginId, ToolCall, native_tool};
 
 fn why_not(host: &TestHost, tool: &str) -> Option<String> {

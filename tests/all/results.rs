@@ -5,7 +5,7 @@ use std::sync::Arc;
 use guest_artifacts::API_ECHO;
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::{Value, json};
-use toolbay::core::spool::{MemorySpool, Quota, Spool, SpoolId};
+use toolbay::core::session::spool::{MemorySpool, Quota, Spool, SpoolId};
 use toolbay::{Delivered, Filter, Session, TurnContext};
 
 fn turn(session: &str, budget_chars: usize) -> TurnContext {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use integration_tests::{Heard, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
 use toolbay::core::call::Identity;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
 use toolbay::{Delivered, Filter, PluginId, Session, ToolCall, TurnContext};
 
 const ON: &str = "[plugins.reused]\nreuse = 5";

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use integration_tests::{TestHost, fault, outcome, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::TurnContext;
-use toolbay::core::content::ErrorCode;
-use toolbay::core::fault::FaultKind;
+use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::content::ErrorCode;
 
 use super::compile_bombs::soon;
 

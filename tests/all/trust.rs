@@ -84,7 +84,8 @@ async fn a_source_of_a_new_policy_takes_its_name_from_a_plugin() {
 async fn a_plugin_does_not_come_under_the_namespace_of_native_tools() {
     let host = TestHost::empty("");
     let native = toolbay::native_tool("add").namespace("text").description("Adds.");
-    let native = native.run(|_, _| async { Ok(toolbay::core::content::ToolOutput::text("1")) }).unwrap();
+    let native =
+        native.run(|_, _| async { Ok(toolbay::core::tool::content::ToolOutput::text("1")) }).unwrap();
     host.host.register(native).unwrap();
     let refused = host.host.load_file(id("text"), guest_artifacts::PLUGIN_TEXT.as_ref()).await;
     let refused = refused.unwrap_err().to_string();
@@ -169,8 +170,8 @@ async fn what_is_offered_is_seen() {
         resource.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"version": 1, "resources": [resource]})
     };
-    assert!(toolbay::core::offer::Document::parse(&prompt(json!({})).to_string()).is_ok());
-    assert!(toolbay::core::offer::Document::parse(&resource(json!({})).to_string()).is_ok());
+    assert!(toolbay::core::tool::offer::Document::parse(&prompt(json!({})).to_string()).is_ok());
+    assert!(toolbay::core::tool::offer::Document::parse(&resource(json!({})).to_string()).is_ok());
     let hidden = format!("x{tags}");
     for document in [
         prompt(json!({"title": hidden})),
@@ -184,7 +185,7 @@ async fn what_is_offered_is_seen() {
         resource(json!({"text": hidden})),
         json!({"version": 1, "templates": [{"path": "u/{id}", "name": "U", "text": format!("{{{{id}}}}{tags}")}]}),
     ] {
-        let error = toolbay::core::offer::Document::parse(&document.to_string()).unwrap_err();
+        let error = toolbay::core::tool::offer::Document::parse(&document.to_string()).unwrap_err();
         assert!(error.contains("U+E0069"), "{document}: {error}");
     }
 }
@@ -214,7 +215,7 @@ async fn progress_hides_nothing_and_stays_below_its_total() {
         for percent in [Some(50.0), Some(1e9), Some(f32::NAN), Some(-1.0), None] {
             ctx.progress(&said, percent, toolbay::core::call::Audience::User);
         }
-        async { Ok(toolbay::core::content::ToolOutput::text("done")) }
+        async { Ok(toolbay::core::tool::content::ToolOutput::text("done")) }
     });
     host.host.register(native.unwrap()).unwrap();
     let heard = Arc::new(Heard::default());

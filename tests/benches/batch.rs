@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use toolbay::core::content::ToolOutput;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
 use crate::figures::{keep, median, rounds, tell};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::runtime::Runtime;
-use toolbay::core::content::ToolOutput;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::{HostBuilder, ToolCall, TurnContext, native_tool};
 
 use crate::figures::{keep, median, rounds};

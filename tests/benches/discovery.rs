@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench all -- discovery`.
 
-use toolbay::core::discovery;
+use toolbay::discovery;
 use toolbay::{Filter, Host};
 
 use crate::registry::{MANY, host, row, time};

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, TableDefinition};
 use serde_json::{Value, json};
-use toolbay::core::kv::{Bucket, KvStore, Quota};
+use toolbay::core::session::kv::{Bucket, KvStore, Quota};
 use toolbay::policy::capability::kv::Scope;
 use toolbay::{Filter, Host, PluginId, Policy, RedbStore, ToolCall, TurnContext, View};
 

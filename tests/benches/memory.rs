@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use toolbay::core::content::ToolOutput;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
 use crate::figures::keep;

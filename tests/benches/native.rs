@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use toolbay::core::content::ToolOutput;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, View, native_tool};
 
 use crate::figures::{Spread, keep, rounds};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolbay::core::content::ToolOutput;
 use toolbay::core::registry::Entry;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, OnCollision, Policy, ToolCall, TurnContext, View, native_tool};
 
 use crate::figures::median;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use toolbay::core::invoke::BoxFuture;
+use toolbay::core::call::invoke::BoxFuture;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState};

@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
-use toolbay::core::content::ToolOutput;
-use toolbay::core::event::Events;
-use toolbay::core::native;
-use toolbay::core::offer::{Document, Offers};
+use toolbay::core::registry::event::Events;
+use toolbay::core::registry::native;
 use toolbay::core::registry::{Entry, Registry};
 use toolbay::core::tool::ToolDef;
+use toolbay::core::tool::content::ToolOutput;
+use toolbay::core::tool::offer::{Document, Offers};
 use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::policy::serve::Serve;
 use toolbay::{Filter, Host, PluginId, Policy};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay::core::call::CallContext;
-use toolbay::core::content::{ErrorCode, ToolError, ToolOutput};
-use toolbay::core::dialog::{Ask, AskKind, Dialog, LogLevel};
-use toolbay::core::native::{self, DefinitionError, NativeTool};
+use toolbay::core::call::dialog::{Ask, AskKind, Dialog, LogLevel};
 use toolbay::core::registry::Entry;
+use toolbay::core::registry::native::{self, DefinitionError, NativeTool};
+use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput};
 
 /// All of them, but for those that change the registry.
 pub(crate) fn all() -> Result<Vec<Entry>, DefinitionError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolbay::Delivered;
-use toolbay::core::invoke::Failure;
+use toolbay::core::call::invoke::Failure;
 use toolbay::core::tool::ToolDef;
 
 /// A result. Of a fault, what happened and which limit it was: what else it says is the engine's.

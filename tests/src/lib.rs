@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolbay::core::audit::MemoryAudit;
+use toolbay::core::call::fault::Fault;
+use toolbay::core::call::invoke::Failure;
 use toolbay::core::call::{Progress, ProgressSink};
-use toolbay::core::content::{ToolError, ToolOutput};
-use toolbay::core::fault::Fault;
-use toolbay::core::invoke::Failure;
 use toolbay::core::pipeline;
+use toolbay::core::tool::content::{ToolError, ToolOutput};
 use toolbay::{Delivered, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 /// A host with its own workspace folder and a captured audit.

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use toolbay::core::audit::LogAudit;
+use toolbay::core::call::fault::{Fault, FaultKind};
+use toolbay::core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay::core::call::{Admitted, CallContext};
-use toolbay::core::content::{
+use toolbay::core::pipeline::Pipeline;
+use toolbay::core::registry::{Bundle, Entry, Registry};
+use toolbay::core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink, ToolError,
     ToolOutput,
 };
-use toolbay::core::fault::{Fault, FaultKind};
-use toolbay::core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::pipeline::Pipeline;
-use toolbay::core::registry::{Bundle, Entry, Registry};
-use toolbay::core::schema::Schema;
+use toolbay::core::tool::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
-use toolbay::core::vendor::{self, Vendor};
 use toolbay::policy::limits::Usage;
 use toolbay::policy::name::{QualifiedName, ToolName};
+use toolbay::vendor::{self, Vendor};
 use toolbay::{Filter, ToolCall, TurnContext, View};
 
 /// Answers by what its argument `kind` says.

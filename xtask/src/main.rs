@@ -10,7 +10,6 @@ mod demo;
 mod foreign;
 mod hostile;
 mod languages;
-mod limits;
 mod parity;
 mod peers;
 mod plugins;
@@ -49,7 +48,6 @@ TASK is one of
     peers [--quick] [NAME…]
                          installs what people use instead, measures it beside this project, and writes the
                          tables into `docs/performance.md`; quick or by name: the tables are printed only
-    limits               writes the table of constants in `docs/reference/limits.md`
     wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do
@@ -93,7 +91,6 @@ fn run(args: &[&str]) -> Result<()> {
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["clients"] => clients::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
-        ["limits"] => limits::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),

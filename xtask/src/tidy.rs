@@ -1,7 +1,8 @@
 //! `tidy`: what keeps the code as it is meant, where the compiler does not look.
 //!
-//! Which module and which package may know which stands in `tables`.
+//! Which package may depend on which stands in `tables`.
 
+mod cycles;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -10,13 +11,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use tables::{MODULES, PACKAGES, Table};
+use tables::{PACKAGES, Table};
 
-/// The core reads and writes nothing and has no clock but the monotonic one.
-const CORE: &str = "host/core";
-const CORE_MODULES: Table =
-    &[("std", &["env", "fs", "net", "process"]), ("tokio", &["fs", "net", "process"])];
-const CORE_WORDS: &[&str] =
+/// These crates read and write nothing and have no clock but the monotonic one.
+const PURE: [&str; 4] = ["host/core", "host/discovery", "host/policy", "host/vendor"];
+const IO_MODULES: Table = &[("std", &["env", "fs", "net", "process"]), ("tokio", &["fs", "net", "process"])];
+const IO_WORDS: &[&str] =
     &["SystemTime", "println!", "eprintln!", "print!", "eprint!", "stdin()", "stdout()"];
 
 /// Lines of a file, tests not counted.
@@ -48,16 +48,13 @@ pub(crate) struct Report {
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let sources = read(workspace)?;
     let mut report = Report::default();
-    for (folder, modules) in MODULES {
-        check_modules(folder, modules, &sources, &mut report);
-    }
-    check_core(&sources, &mut report);
+    cycles::check(&sources, &mut report);
+    check_pure(&sources, &mut report);
     check_sizes(&sources, &mut report);
     check_packages(&sources, &mut report);
     check_contract(&sources, &mut report);
     check_paths(&machine_paths(workspace), &sources, &mut report);
     crate::hostile::check(&sources, &mut report);
-    crate::limits::check(&sources, &mut report);
     crate::parity::check(&sources, &mut report);
     crate::wit_reference::check(&sources, &mut report);
     for warning in &report.warnings {
@@ -73,63 +70,22 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check_modules(folder: &str, table: Table, sources: &[Source], report: &mut Report) {
-    let root = format!("{folder}/src/");
-    let files: Vec<(&str, &Source)> = sources
-        .iter()
-        .filter(|source| !is_test_file(&source.path))
-        .filter_map(|source| Some((module(source.path.strip_prefix(&root)?), source)))
-        .collect();
-    let modules: BTreeSet<&str> = files.iter().map(|(module, _)| *module).collect();
-    for known in table.iter().map(|(module, _)| module).filter(|module| !modules.contains(*module)) {
-        report.errors.push(format!("`{folder}` has no module `{known}`: take it from `MODULES` in `{HERE}`"));
-    }
-    for (module, source) in files {
-        if matches!(module, "lib" | "main") {
-            continue;
-        }
-        let Some((_, allowed)) = table.iter().find(|(known, _)| *known == module) else {
-            let error = format!(
-                "`{folder}` has a new module `{module}`: add to `MODULES` in `{HERE}` what it may mention of its crate"
-            );
-            if !report.errors.contains(&error) {
-                report.errors.push(error);
-            }
-            continue;
-        };
-        for mentioned in mentions(&code(&source.text), "crate") {
-            let inside = mentioned == module || allowed.contains(&mentioned.as_str());
-            if !inside && modules.contains(mentioned.as_str()) {
-                report.errors.push(format!(
-                    "{}: `{module}` may not know `{mentioned}` (`MODULES` in `{HERE}`, under `{folder}`)",
-                    source.path
-                ));
-            }
-        }
-    }
-}
-
-/// The module that a file of `src` belongs to: the first part of its path.
-fn module(path: &str) -> &str {
-    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
-}
-
-fn check_core(sources: &[Source], report: &mut Report) {
-    let root = format!("{CORE}/src/");
-    for source in
-        sources.iter().filter(|source| source.path.starts_with(&root) && !is_test_file(&source.path))
-    {
+fn check_pure(sources: &[Source], report: &mut Report) {
+    let is_pure = |path: &str| {
+        PURE.iter().any(|folder| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with("/src/")))
+    };
+    for source in sources.iter().filter(|source| is_pure(&source.path) && !is_test_file(&source.path)) {
         let code = code(&source.text);
-        for (root, forbidden) in CORE_MODULES {
+        for (root, forbidden) in IO_MODULES {
             for mentioned in mentions(&code, root).iter().filter(|name| forbidden.contains(&name.as_str())) {
                 report.errors.push(format!(
-                    "{}: the core does no I/O, this mentions `{root}::{mentioned}`",
+                    "{}: this crate does no I/O, this mentions `{root}::{mentioned}`",
                     source.path
                 ));
             }
         }
-        for word in CORE_WORDS.iter().filter(|word| mentions_word(&code, word)) {
-            report.errors.push(format!("{}: the core does no I/O, this mentions `{word}`", source.path));
+        for word in IO_WORDS.iter().filter(|word| mentions_word(&code, word)) {
+            report.errors.push(format!("{}: this crate does no I/O, this mentions `{word}`", source.path));
         }
     }
 }
@@ -377,60 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_knows_too_much_is_found() {
-        const TABLE: Table = &[("a", &["b"]), ("b", &[]), ("c", &[])];
-        let check = |a: &str| {
-            let sources = [source("x/src/a.rs", a), source("x/src/b.rs", ""), source("x/src/c/mod.rs", "")];
-            errors(|report| check_modules("x", TABLE, &sources, report))
-        };
-        assert_eq!(check("use crate::b::B;\nuse crate::Root;\n// use crate::c;\n"), Vec::<String>::new());
-        assert_eq!(check("#[cfg(test)]\nmod tests {\n    use crate::c;\n}\n"), Vec::<String>::new());
-        for bad in [
-            "use crate::c;\n",
-            "use crate::c::{D, E};\n",
-            "use crate::{b::{self, B}, c};\n",
-            "fn f() { crate::c::g() }\n",
-            "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse crate::c;\n",
-            "#[cfg(test)]\n#[path = \"t.rs\"]\nmod tests;\nuse crate::c;\n",
-        ] {
-            let found = check(bad);
-            assert_eq!(found.len(), 1, "{bad}");
-            assert!(found.concat().contains("`a` may not know `c`"), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn the_tables_have_no_circle() {
-        for (folder, table) in MODULES.iter() {
-            let mut done: Vec<&str> = Vec::new();
-            while done.len() < table.len() {
-                let free = table.iter().filter(|(name, _)| !done.contains(name));
-                let next: Vec<_> = free.filter(|(_, uses)| uses.iter().all(|u| done.contains(u))).collect();
-                assert!(!next.is_empty(), "{folder}: a circle among all but {done:?}");
-                done.extend(next.iter().map(|(name, _)| *name));
-            }
-        }
-    }
-
-    #[test]
-    fn a_module_that_the_table_lacks_is_found_and_one_that_is_gone() {
-        let sources = [source("x/src/new.rs", ""), source("x/src/lib.rs", "use crate::new;")];
-        let found = errors(|report| check_modules("x", &[("old", &[])], &sources, report));
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            found.iter().all(|error| error.contains("`MODULES` in `xtask/src/tidy/tables.rs`")),
-            "{found:?}"
-        );
-    }
-
-    #[test]
     fn io_in_the_core_is_found() {
         let check =
-            |text: &str| errors(|report| check_core(&[source("host/core/src/a.rs", text)], report)).len();
+            |text: &str| errors(|report| check_pure(&[source("host/core/src/a.rs", text)], report)).len();
         assert_eq!(check("use std::time::Instant;\n/// Not `std::fs`.\nfn a() {}\n"), 0);
         assert_eq!(check("#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n"), 0);
         assert_eq!(
-            errors(|report| check_core(&[source("host/cli/src/a.rs", "use std::fs;")], report)).len(),
+            errors(|report| check_pure(&[source("host/cli/src/a.rs", "use std::fs;")], report)).len(),
             0
         );
         for bad in [

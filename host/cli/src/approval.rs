@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use tokio::sync::Mutex;
 use toolbay::{Answer, Approver, Question};
-use toolbay_core::invoke::BoxFuture;
+use toolbay_core::call::invoke::BoxFuture;
 use toolbay_policy::text::visible;
 
 use crate::args::ApprovalArgs;

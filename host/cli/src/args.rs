@@ -14,8 +14,8 @@ pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
 
 use clap::{Parser, Subcommand, ValueHint};
-use toolbay_core::vendor::Vendor;
 use toolbay_policy::quantity::duration as parse_duration;
+use toolbay_vendor::Vendor;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]

@@ -1,4 +1,4 @@
-//! What `check` says about plugins that load. What some client or vendor will not take is `toolbay_core::portable`'s.
+//! What `check` says about plugins that load. What some client or vendor will not take is `toolbay_core::tool::portable`'s.
 
 pub(crate) mod reducers;
 
@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use toolbay::{Host, PluginInfo};
-use toolbay_core::portable;
 use toolbay_core::registry::Entry;
 use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::portable;
 use toolbay_policy::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
 use toolbay_policy::unusable_target;
 

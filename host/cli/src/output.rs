@@ -9,9 +9,9 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolbay_core::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
+use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_policy::text::{visible, visible_json};
 
 use crate::findings::FileFindings;

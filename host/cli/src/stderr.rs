@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use toolbay_core::timestamp;
+use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Most bytes that wait: a second of a flood, and little beside what the host holds anyway.

@@ -19,8 +19,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use toolbay_core::content::ErrorCode;
-use toolbay_core::fault::FaultKind;
+use toolbay_core::call::fault::FaultKind;
+use toolbay_core::tool::content::ErrorCode;
 use toolbay_policy::Policy;
 use toolbay_policy::limits::{HostLimits, Limits};
 use toolbay_policy::name::PluginId;

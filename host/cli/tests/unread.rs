@@ -111,8 +111,9 @@ fn exit_code(child: &mut Child) -> i32 {
 
 /// Whether a line begins with a time in UTC: `2026-02-03T04:05:06.000007Z `.
 fn has_time(line: &str) -> bool {
-    line.get(..28)
-        .is_some_and(|time| time.ends_with("Z ") && toolbay_core::timestamp::parse(&time[..27]).is_some())
+    line.get(..28).is_some_and(|time| {
+        time.ends_with("Z ") && toolbay_core::audit::timestamp::parse(&time[..27]).is_some()
+    })
 }
 
 fn post(address: SocketAddr, tool: &str, args: &Value) -> TcpStream {

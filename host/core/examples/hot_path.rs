@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::content::ToolOutput;
-use toolbay_core::native;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::Registry;
-use toolbay_core::view::{Filter, View};
+use toolbay_core::registry::native;
+use toolbay_core::registry::view::{Filter, View};
+use toolbay_core::tool::content::ToolOutput;
 
 const ARGS: &str =
     r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;

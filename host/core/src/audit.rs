@@ -4,6 +4,10 @@
 //! A record is one line of JSON. Texts in it are cut, and what a terminal would obey is escaped as JSON escapes
 //! (`\u202e`), so that no text can forge a line or hide what it says, and a reader of JSON gets it as it was.
 
+pub mod call_log;
+pub mod refusals;
+pub mod timestamp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
@@ -17,11 +21,11 @@ use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::text;
 
-use crate::approval::Decision;
+use crate::audit::refusals::RefusalCount;
 use crate::call::Use;
-use crate::canonical::Digest;
-use crate::refusals::RefusalCount;
+use crate::call::approval::Decision;
 use crate::tool::ToolSource;
+use crate::tool::canonical::Digest;
 
 /// Longest text of a caller that is kept, in characters: ids are shorter, and what is longer is not one.
 pub const MAX_TEXT: usize = 100;
@@ -56,10 +60,10 @@ pub struct AuditRecord {
     /// The trace that it is part of (`traceparent` of W3C Trace Context), if the caller told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]): its identity, whoever made it;
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): its identity, whoever made it;
     /// absent when the arguments were not parsed.
     pub call_sha256: Option<Digest>,
-    /// SHA-256 of the arguments in canonical form ([`crate::canonical`]); absent when they were not parsed.
+    /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent when they were not parsed.
     pub args_sha256: Option<Digest>,
     /// What the rules of permission said; absent where there are none.
     pub permission: Option<Decision>,
@@ -88,7 +92,7 @@ pub struct AuditRecord {
     pub cut_from_chars: Option<usize>,
     /// What became of the reducer, if there was one.
     pub reducer: Option<&'static str>,
-    /// Why the caller called, as it says ([`crate::reason`]); cut to [`MAX_REASON`], without the values of secrets.
+    /// Why the caller called, as it says ([`crate::tool::reason`]); cut to [`MAX_REASON`], without the values of secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether the tool was started.
@@ -281,7 +285,7 @@ pub enum Line<'a> {
 }
 
 impl Line<'_> {
-    /// The line, with the time it is given ([`crate::timestamp`]) and what ends it.
+    /// The line, with the time it is given ([`crate::audit::timestamp`]) and what ends it.
     #[must_use]
     pub fn to_json(&self, time: &str) -> String {
         #[derive(Serialize)]
@@ -516,8 +520,8 @@ mod tests {
             platform: some(),
             profile: some(),
             traceparent: some(),
-            call_sha256: Some(crate::canonical::sha256(&serde_json::json!(1))),
-            args_sha256: Some(crate::canonical::sha256(&serde_json::json!(0))),
+            call_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(1))),
+            args_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(0))),
             permission: None,
             outcome: "ok",
             limit: None,

@@ -1,5 +1,11 @@
 //! A call, from the caller's side: what is asked, in which turn, and what the call may know about it.
 
+pub mod approval;
+pub mod dialog;
+pub mod fault;
+pub mod invoke;
+pub mod outside;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,13 +18,13 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
 use toolbay_policy::text;
 
-use crate::approval::Approver;
-use crate::attachment::Attachments;
-use crate::dialog::Dialog;
-use crate::redact::Redactor;
+use crate::call::approval::Approver;
+use crate::call::dialog::Dialog;
+use crate::output::redact::Redactor;
+use crate::output::untrusted;
 use crate::session::Session;
+use crate::session::attachment::Attachments;
 use crate::tool::ToolDef;
-use crate::untrusted;
 
 /// Characters that the results of one batch may have together, unless the turn says otherwise (the seed's default).
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
@@ -250,7 +256,7 @@ impl CallContext {
     }
 
     /// Notes that the tool is about to run, and writes the start line of the call into the audit if it has one. An invoker
-    /// that [begins by itself](crate::invoke::Invoke::begins) calls this once nothing can refuse the call any more.
+    /// that [begins by itself](crate::call::invoke::Invoke::begins) calls this once nothing can refuse the call any more.
     ///
     /// # Errors
     /// The policy says that the audit is required, and the call cannot be recorded. Nothing may run then.

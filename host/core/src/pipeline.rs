@@ -10,6 +10,9 @@ mod crew;
 mod deliver;
 mod fit;
 mod inner;
+pub mod intercept;
+mod lane;
+pub mod memory;
 mod permit;
 mod record;
 mod refused;
@@ -36,23 +39,23 @@ use self::inner::Outer;
 use self::record::Open;
 use self::results::{Reserved, ResultMemory};
 use self::way::Way;
-use crate::approval::Approver;
 use crate::audit::AuditSink;
+use crate::audit::call_log::CallLog;
+use crate::call::approval::Approver;
+use crate::call::invoke::Failure;
 use crate::call::{ToolCall, TurnContext};
-use crate::call_log::CallLog;
-use crate::canonical::Digest;
-use crate::content::ToolOutput;
-use crate::event::Events;
-use crate::intercept::Interceptors;
-use crate::invoke::Failure;
-use crate::lane::Lanes;
-use crate::memory::{MemoryBudget, MemoryReservation};
-use crate::redact::Redactor;
+use crate::output::redact::Redactor;
+use crate::output::untrusted::Mark;
+use crate::pipeline::intercept::Interceptors;
+use crate::pipeline::lane::Lanes;
+use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
+use crate::registry::event::Events;
+use crate::registry::view::View;
 use crate::session::TurnCount;
-use crate::spool::{Spool, Spooled};
+use crate::session::spool::{Spool, Spooled};
+use crate::tool::canonical::Digest;
+use crate::tool::content::ToolOutput;
 use crate::tool::{ToolDef, ToolSource};
-use crate::untrusted::Mark;
-use crate::view::View;
 
 /// Calls of one batch that are under way at once: four times what the host runs by default.
 /// The rest of a batch waits as what it is, a name and a text.
@@ -81,7 +84,7 @@ pub struct Delivered {
     pub cut_from_chars: Option<usize>,
     /// Where the tool comes from, if there is one of that name.
     pub source: Option<Arc<ToolSource>>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::canonical`]): the same for the same
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): the same for the same
     /// call, in whatever order its arguments were written. `None`: they were not parsed.
     pub call_sha256: Option<Digest>,
     /// How old the result is, if it is one of before: the tool did not run, and the call cost nothing.
@@ -279,7 +282,7 @@ impl Pipeline {
     }
 
     /// The same pipeline, which keeps there what it cuts, for sessions that have a key. Without one, what is cut is gone.
-    /// A registry that has [`crate::read_output::entry`] over the same spool lets models read it.
+    /// A registry that has [`crate::registry::read_output::entry`] over the same spool lets models read it.
     #[must_use]
     pub fn with_spool(self, spool: Arc<dyn Spool>) -> Self {
         Self { spool: Some(spool), ..self }

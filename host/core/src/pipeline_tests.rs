@@ -3,12 +3,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
-use crate::content::{BlockBody, ContentBlock, ErrorCode, ToolError};
-use crate::fault::{Fault, FaultKind};
+use crate::call::fault::{Fault, FaultKind};
+use crate::registry::view::{Entry, Filter};
 use crate::registry::{Bundle, Registry};
-use crate::schema::Schema;
 use crate::testing::{Canned, Puppet, plugin_tool, reducer};
-use crate::view::{Entry, Filter};
+use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError};
+use crate::tool::schema::Schema;
 
 struct Bench {
     registry: Registry,
@@ -165,7 +165,7 @@ async fn a_reducer_adds_no_text_beside_the_text() {
     };
     let labelled = long(|output| {
         let title = Some("x".repeat(2000));
-        let link = crate::content::ResourceLink {
+        let link = crate::tool::content::ResourceLink {
             uri: String::new(),
             name: String::new(),
             title,

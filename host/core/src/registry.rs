@@ -9,12 +9,16 @@ mod availability;
 mod catalog;
 mod draft;
 mod entry;
+pub mod event;
+pub mod native;
 mod outbox;
+pub mod read_output;
 mod settings;
 mod source;
 mod status;
 mod switch;
 mod update;
+pub mod view;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,8 +40,8 @@ use toolbay_policy::name::PluginId;
 use self::availability::Schedule;
 use self::draft::Draft;
 use self::outbox::Outbox;
-use crate::diff::SourceDiff;
-use crate::event::{Event, Events};
+use crate::registry::event::{Event, Events};
+use crate::tool::diff::SourceDiff;
 
 /// What came of registering tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

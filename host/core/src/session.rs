@@ -3,8 +3,11 @@
 //! The registry and the pipeline keep nothing of a session, so that two sessions on one registry share nothing.
 
 mod approval;
+pub mod attachment;
 mod budget;
 mod cache;
+pub mod kv;
+pub mod spool;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +18,7 @@ pub(crate) use cache::ResultKey;
 
 use toolbay_policy::session::SessionLimits;
 
-use crate::approval::Approver;
+use crate::call::approval::Approver;
 use budget::Spent;
 use cache::ResultCache;
 
@@ -66,7 +69,7 @@ impl Session {
         Self { key: Some(format!("named:{name}").into()), ..Self::default() }
     }
 
-    /// Under which large results are kept ([`crate::spool`]); `None`: they are not.
+    /// Under which large results are kept ([`crate::session::spool`]); `None`: they are not.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()

@@ -1,13 +1,13 @@
 use super::*;
-use crate::canonical::Digest;
-use crate::content::{ErrorCode, ToolOutput};
 use crate::testing::plugin_tool;
+use crate::tool::canonical::Digest;
+use crate::tool::content::{ErrorCode, ToolOutput};
 use proptest::prelude::*;
 use std::time::Duration;
 
 /// Of a call that is called so.
 fn digest(call: &str) -> Digest {
-    crate::canonical::sha256(&serde_json::json!(call))
+    crate::tool::canonical::sha256(&serde_json::json!(call))
 }
 
 fn unlimited() -> SessionLimits {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use crate::call::{Admitted, CallContext};
-use crate::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::reduce::{Reduce, ReduceContext};
+use crate::output::reduce::{Reduce, ReduceContext};
 use crate::registry::{Entry, ReducerEntry};
-use crate::schema::Schema;
+use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource};
 
 /// Does what its argument `do` says.

@@ -1,5 +1,17 @@
 //! What a tool is: the definition that a model and an operator see.
 
+pub mod canonical;
+pub mod content;
+pub mod diff;
+pub mod json;
+pub mod manifest;
+pub mod offer;
+pub mod portable;
+pub mod reason;
+pub mod schema;
+pub mod tags;
+pub mod wording;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +21,7 @@ use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{self, PluginId, QualifiedName};
 use toolbay_policy::permission::{SourceLabel, Subject};
 
-use crate::canonical;
-use crate::schema::Schema;
+use crate::tool::schema::Schema;
 
 /// A tool as it stands in the registry. Made once, shared, never changed.
 #[derive(Debug, Clone)]

@@ -25,9 +25,9 @@ use rmcp::service::{OriginatingRequestId, PeerRequestOptions, RequestContext, Re
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay_core::approval::{Answer, Approver, Question};
-use toolbay_core::canonical;
-use toolbay_core::dialog::{Ask, AskKind, Dialog, LogLevel, Unanswered};
+use toolbay_core::call::approval::{Answer, Approver, Question};
+use toolbay_core::call::dialog::{Ask, AskKind, Dialog, LogLevel, Unanswered};
+use toolbay_core::tool::canonical;
 use toolbay_policy::text::visible;
 
 use crate::convert::Era;

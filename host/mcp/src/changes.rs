@@ -16,7 +16,7 @@ use rmcp::service::SubscriptionSink;
 use rmcp::{Peer, RoleServer};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::view::View;
+use toolbay_core::registry::view::View;
 
 use crate::convert;
 use crate::server::Server;
@@ -345,11 +345,11 @@ mod tests {
     use std::sync::Arc;
 
     use toolbay_core::audit::LogAudit;
-    use toolbay_core::content::ToolOutput;
-    use toolbay_core::native;
     use toolbay_core::pipeline::Pipeline;
+    use toolbay_core::registry::native;
+    use toolbay_core::registry::view::Filter;
     use toolbay_core::registry::{Bundle, Registry};
-    use toolbay_core::view::Filter;
+    use toolbay_core::tool::content::ToolOutput;
 
     use super::*;
     use crate::server::Options;

@@ -24,7 +24,7 @@ use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::dialog::{AskKind, Dialog};
+use toolbay_core::call::dialog::{AskKind, Dialog};
 
 use crate::asking::Brought;
 use crate::calls::{self, Caller};

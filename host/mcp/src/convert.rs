@@ -9,14 +9,15 @@ use rmcp::model::{
     Tool, ToolAnnotations,
 };
 use serde_json::{Number, Value, json};
-use toolbay_core::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call;
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::Failure;
+use toolbay_core::output::budget;
+use toolbay_core::output::untrusted::Mark;
 use toolbay_core::pipeline::Delivered;
+use toolbay_core::registry::view::Entry;
 use toolbay_core::tool::ToolSource;
-use toolbay_core::untrusted::Mark;
-use toolbay_core::view::Entry;
-use toolbay_core::{budget, call};
+use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::output::Truncation;
 

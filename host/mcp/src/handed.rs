@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rmcp::model::{ContentBlock, ReadResourceResult, Resource, ResourceContents};
 use tokio::time::Instant;
-use toolbay_core::attachment::{Attachment, AttachmentError, Attachments};
-use toolbay_core::invoke::BoxFuture;
+use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::Session;
+use toolbay_core::session::attachment::{Attachment, AttachmentError, Attachments};
 
 use crate::base64;
 

@@ -69,7 +69,7 @@ fn rebase(schema: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::schema::Schema;
+    use toolbay_core::tool::schema::Schema;
 
     #[test]
     fn a_wrapped_schema_accepts_what_the_schema_accepts() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::RequestId;
 use tokio_util::bytes::{BufMut, BytesMut};
-use toolbay_core::view::Entry;
+use toolbay_core::registry::view::Entry;
 
 use crate::convert::{self, Era};
 

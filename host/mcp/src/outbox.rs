@@ -13,9 +13,9 @@ use rmcp::RoleServer;
 use rmcp::model::RequestId;
 use rmcp::service::RequestContext;
 use tokio_util::bytes::Bytes;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::memory::{MemoryBudget, MemoryReservation};
+use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::pipeline::Pipeline;
+use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 

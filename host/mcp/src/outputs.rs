@@ -1,9 +1,9 @@
 //! What was cut from the results of a connection, as resources of it: `toolbay://output/ID`.
 
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents};
+use toolbay_core::output::untrusted::Mark;
 use toolbay_core::session::Session;
-use toolbay_core::spool::{Spool, SpoolId, Spooled};
-use toolbay_core::untrusted::Mark;
+use toolbay_core::session::spool::{Spool, SpoolId, Spooled};
 use toolbay_policy::output::Truncation;
 
 /// What the URIs of kept texts begin with; the id follows.

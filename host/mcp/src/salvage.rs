@@ -57,7 +57,7 @@ pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<Salvaged> {
 pub(crate) fn of_body(bytes: &[u8]) -> Option<Salvaged> {
     let Ok(text) = std::str::from_utf8(bytes) else { return salvage(bytes, "it is not UTF-8") };
     // Strict and without a tree: nearly every body ends here.
-    if toolbay_core::json::check(text).is_ok() {
+    if toolbay_core::tool::json::check(text).is_ok() {
         return None;
     }
     // The texts of this library name a place and repeat nothing of the message.
@@ -299,7 +299,7 @@ mod tests {
             text,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments": {} ,"_meta":{"progressToken":3}}}"#
         );
-        assert!(toolbay_core::json::parse(&arguments.0).is_err(), "{:?}", arguments.0);
+        assert!(toolbay_core::tool::json::parse(&arguments.0).is_err(), "{:?}", arguments.0);
         // What says something twice is judged by nobody.
         for twice in [
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1e400},"arguments":{}}}"#,

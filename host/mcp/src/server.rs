@@ -13,12 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
-use toolbay_core::discovery;
 use toolbay_core::pipeline::Pipeline;
+use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Catalog, Entry, Registry};
 use toolbay_core::session::Session;
 use toolbay_core::tool::{ToolDef, ToolSource};
-use toolbay_core::view::{Filter, View};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
 
 use crate::calls::Caller;
@@ -331,7 +330,7 @@ impl Server {
 
     /// What clients see of a state of the registry.
     pub(crate) fn view_on(&self, catalog: Arc<Catalog>) -> View {
-        discovery::offer(View::new(catalog, Arc::clone(&self.shared.filter)))
+        toolbay_discovery::offer(View::new(catalog, Arc::clone(&self.shared.filter)))
     }
 
     /// The state of the registry as it is now.

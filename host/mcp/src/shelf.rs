@@ -9,9 +9,9 @@ use rmcp::model::{
     ResourceContents, ResourceTemplate, Role,
 };
 use serde_json::{Value, json};
-use toolbay_core::dialog::{Ask, AskKind};
-use toolbay_core::offer::{self, Argument, Content, FillError, Offers, Speaker};
-use toolbay_core::view::View;
+use toolbay_core::call::dialog::{Ask, AskKind};
+use toolbay_core::registry::view::View;
+use toolbay_core::tool::offer::{self, Argument, Content, FillError, Offers, Speaker};
 use toolbay_policy::text::one_line;
 
 /// Longest name or address that an error repeats, in characters.

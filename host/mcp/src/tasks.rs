@@ -17,8 +17,8 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::dialog::{Ask, Unanswered};
-use toolbay_core::timestamp;
+use toolbay_core::audit::timestamp;
+use toolbay_core::call::dialog::{Ask, Unanswered};
 
 use crate::asking::{self, fits};
 use crate::seal::random_name;

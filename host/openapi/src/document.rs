@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value};
-use toolbay_core::json;
+use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
 use crate::work::{TEXT_STEP, Work};

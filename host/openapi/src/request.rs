@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_core::content::{ErrorCode, ToolError};
+use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
 use crate::body::Body;

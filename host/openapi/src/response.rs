@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_core::attachment;
-use toolbay_core::content::{
+use toolbay_core::session::attachment;
+use toolbay_core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
-use toolbay_core::json;
+use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
 use crate::exchange::Response;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
-use toolbay_core::schema::Schema;
+use toolbay_core::tool::schema::Schema;
 use toolbay_policy::text::seen;
 
 use crate::document::{Document, Version};

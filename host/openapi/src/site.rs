@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use toolbay_core::schema::Schema;
+use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::call::{Admitted, CallContext};
-use toolbay_core::content::{BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
-use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::registry::{Bundle, Entry};
+use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 use toolbay_policy::limits::Usage;
 
 use crate::exchange::{Exchange, ExchangeError};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use toolbay::core::call::invoke::Failure;
 use toolbay::core::call::{Progress, ProgressSink};
-use toolbay::core::invoke::Failure;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 
 /// Shows what running calls say. It is called from the call itself, so it must not block.

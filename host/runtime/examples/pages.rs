@@ -25,7 +25,7 @@ async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<Deli
 #[rustfmt::skip]
 fn native(host: &Host) -> Done<()> {
     let started = Instant::now();
-    use toolbay::core::content::ToolOutput;
+    use toolbay::core::tool::content::ToolOutput;
 
     let now = toolbay::native_tool("now")
         .description("Says how long the program has been running.")

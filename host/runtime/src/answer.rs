@@ -1,11 +1,11 @@
 //! Answers of guests in the host's types, and back: the one place that knows both.
 
 use serde_json::value::RawValue;
-use toolbay_core::content::{
+use toolbay_core::tool::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput, ToolResult,
 };
-use toolbay_core::json;
+use toolbay_core::tool::json;
 
 use crate::bindings::types;
 

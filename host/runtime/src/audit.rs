@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 pub use reader::AuditReader;
 
+use toolbay_core::audit::refusals::Refusal;
 use toolbay_core::audit::{
     AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord, Line, RequestRecord,
 };
-use toolbay_core::refusals::Refusal;
 use toolbay_policy::audit_policy::AuditPolicy;
 
 use crate::consent::now;

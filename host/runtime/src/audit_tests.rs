@@ -3,7 +3,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use serde_json::Value;
-use toolbay_core::refusals::LISTED_PER_CLIENT;
+use toolbay_core::audit::refusals::LISTED_PER_CLIENT;
 use toolbay_policy::consent::Authority;
 
 use super::shared::LOOK_EVERY;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::BoxFuture;
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::registry::Check;
 use toolbay_policy::limits::{HostLimits, Limits};
 use toolbay_policy::name::ToolName;

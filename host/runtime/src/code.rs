@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::Admitted;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::Failure;
 use toolbay_policy::limits::Limits;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;

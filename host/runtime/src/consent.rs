@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use toolbay_core::audit::timestamp;
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
-use toolbay_core::timestamp;
 use toolbay_policy::Policy;
 use toolbay_policy::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
 use toolbay_policy::name::{PluginId, ToolName};

@@ -12,11 +12,12 @@ pub(crate) use shared::Descriptors;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::json;
-use toolbay_core::offer::Document;
-use toolbay_core::schema::Schema;
+use toolbay_core::output::untrusted;
+use toolbay_core::tool::json;
+use toolbay_core::tool::offer::Document;
+use toolbay_core::tool::schema::Schema;
+use toolbay_core::tool::wording;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
-use toolbay_core::{untrusted, wording};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::text::{first_hidden, one_line};
@@ -301,7 +302,7 @@ fn output_schema(text: &str) -> Result<Schema, LoadError> {
 mod schema {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
-    use toolbay_core::schema::Schema;
+    use toolbay_core::tool::schema::Schema;
 
     pub(super) fn serialize<S: Serializer>(schema: &Schema, out: S) -> Result<S::Ok, S::Error> {
         schema.value().serialize(out)

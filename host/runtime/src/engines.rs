@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolbay_core::memory::MemoryBudget;
+use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use toolbay_core::registry::Collision;
-use toolbay_core::schema::SchemaError;
+use toolbay_core::tool::schema::SchemaError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 
 /// The host itself failed.

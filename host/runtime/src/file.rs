@@ -12,7 +12,7 @@ use crate::foreign;
 /// Largest component that is read, in bytes. CPython's is 18 MB.
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Largest file beside a component that is read, in bytes.
-const MAX_MANIFEST_BYTES: u64 = toolbay_core::manifest::MAX_BYTES as u64;
+const MAX_MANIFEST_BYTES: u64 = toolbay_core::tool::manifest::MAX_BYTES as u64;
 
 /// How long a file must have been as it is before its stamp alone says what is in it. A change within the same tick of the
 /// clock leaves the stamp as it is, and the coarsest clock of a file system ticks every two seconds.

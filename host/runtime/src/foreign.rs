@@ -1,5 +1,5 @@
 //! Components that know nothing of this host. An exported function whose types JSON can say is a tool; a program
-//! (`wasi:cli/run`) is one as its author's file beside it says ([`toolbay_core::manifest`]).
+//! (`wasi:cli/run`) is one as its author's file beside it says ([`toolbay_core::tool::manifest`]).
 //!
 //! What a component offers is read from its types, without running it, and from then on is as if it had answered
 //! `list-tools`: the same checks, the same registry, the same way of a call. It declares no capabilities, so what it
@@ -21,8 +21,8 @@ pub(crate) use sections::{Sections, beside, put_in};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::content::ToolError;
-use toolbay_core::manifest::{CommandLine, Template};
+use toolbay_core::tool::content::ToolError;
+use toolbay_core::tool::manifest::{CommandLine, Template};
 use toolbay_policy::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};

@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay_core::approval::Approver;
+use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
+use toolbay_core::call::approval::Approver;
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::call_log::{self, CallLog};
-use toolbay_core::event::Events;
-use toolbay_core::intercept::{Interceptor, Interceptors, Scope};
-use toolbay_core::kv::KvStore;
-use toolbay_core::offer::Document;
+use toolbay_core::pipeline::intercept::{Interceptor, Interceptors, Scope};
 use toolbay_core::pipeline::{Delivered, Gates, Pipeline};
-use toolbay_core::read_output;
+use toolbay_core::registry::event::Events;
+use toolbay_core::registry::read_output;
+use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, Registered, Registry, Switches};
-use toolbay_core::spool::{MemorySpool, Quota, Spool};
+use toolbay_core::session::kv::KvStore;
+use toolbay_core::session::spool::{MemorySpool, Quota, Spool};
 use toolbay_core::tool::ToolSource;
-use toolbay_core::view::{Filter, View};
+use toolbay_core::tool::offer::Document;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::floor::{Floor, Keep};
 use toolbay_policy::consent::ConsentStore;
@@ -576,7 +576,7 @@ impl Host {
 
     /// The world, for what reaches other MCP servers of the policy: under the policy as it is at the time.
     #[must_use]
-    pub fn outside(&self) -> Arc<dyn toolbay_core::outside::Outside> {
+    pub fn outside(&self) -> Arc<dyn toolbay_core::call::outside::Outside> {
         Arc::new(Outward { installed: Arc::clone(&self.installed), kept: self.lists.clone() })
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
-use toolbay_core::event::Event;
+use toolbay_core::registry::event::Event;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_policy::Policy;
 use toolbay_policy::name::{self, PluginId};

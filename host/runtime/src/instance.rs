@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::Failure;
 use toolbay_policy::limits::{Limit, Limits, Usage};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use toolbay_core::{discovery, tags};
+use toolbay_core::tool::tags;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::{Finding, Known, KnownPlugin, PathKind, Policy};
 
@@ -31,7 +31,8 @@ impl Host {
     /// The names that there are; what the plugins say of their settings is said under `policy`.
     fn known(&self, policy: &Policy) -> Known {
         let catalog = self.registry().snapshot();
-        let built_in = [discovery::SEARCH, discovery::DESCRIBE, discovery::CALL].map(ToOwned::to_owned);
+        let built_in = [toolbay_discovery::SEARCH, toolbay_discovery::DESCRIBE, toolbay_discovery::CALL]
+            .map(ToOwned::to_owned);
         let tags = tags::DERIVED.iter().map(|tag| (*tag).to_owned());
         Known {
             plugins: self.known_plugins(policy),

@@ -8,7 +8,7 @@
 //! What a store takes is also reserved in the budget that all guests of the host share. Memory that the budget or the system
 //! does not give is refused in the same way, and is not the guest's fault.
 
-use toolbay_core::memory::{MemoryBudget, MemoryReservation};
+use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_policy::limits::{Limit, Limits};
 use wasmtime::ResourceLimiter;
 

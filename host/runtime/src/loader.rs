@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use candidates::{Candidate, candidates, check_listing};
 
-use toolbay_core::portable;
 use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
-use toolbay_core::tags::Effects;
 use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::portable;
+use toolbay_core::tool::tags::Effects;
 use toolbay_policy::capability::{imports_everything, undeclared};
 use toolbay_policy::limits::Limits;
 use toolbay_policy::name::{PluginId, ToolName};

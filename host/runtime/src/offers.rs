@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use toolbay_core::offer::{Document, Offers, SECTION};
+use toolbay_core::tool::offer::{Document, Offers, SECTION};
 use toolbay_policy::name::PluginId;
 use wasmparser::{Parser, Payload};
 

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::outside::{Outside, OutsideError, Request, Response, Started};
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::outside::{Outside, OutsideError, Request, Response, Started};
 use toolbay_policy::mcp_server::{Child, Endpoint};
 use toolbay_policy::name::PluginId;
 

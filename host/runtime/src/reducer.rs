@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::content::ToolResult;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::reduce::{Reduce, ReduceContext};
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::output::reduce::{Reduce, ReduceContext};
+use toolbay_core::tool::content::ToolResult;
 use toolbay_policy::limits::{HostLimits, Limits};
 
 use crate::answer::{from_guest, to_guest};

@@ -17,11 +17,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use toolbay_core::content::{ToolError, ToolOutput, ToolResult};
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::reduce::{Reduce, ReduceContext};
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::output::reduce::{Reduce, ReduceContext};
 use toolbay_core::registry::ReducerEntry;
+use toolbay_core::tool::content::{ToolError, ToolOutput, ToolResult};
 use toolbay_reducers::{Builtin, Context, terminal_error};
 
 /// There is no built-in reducer of this name.

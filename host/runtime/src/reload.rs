@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use toolbay_core::event::Event;
+use toolbay_core::registry::event::Event;
 use toolbay_policy::Policy;
 
 use crate::cache::Index;

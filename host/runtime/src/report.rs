@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use toolbay_core::diff::ToolChange;
+use toolbay_core::tool::diff::ToolChange;
 use toolbay_policy::name::PluginId;
 
 use crate::error::LoadError;

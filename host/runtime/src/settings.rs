@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolbay_core::schema::Schema;
+use toolbay_core::tool::schema::Schema;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::Refusal;

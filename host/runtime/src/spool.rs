@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::spool::{MAX_ALL_TEXTS, MAX_TEXTS, NotKept, Quota, Spool, SpoolId, Spooled, SpooledText};
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::session::spool::{
+    MAX_ALL_TEXTS, MAX_TEXTS, NotKept, Quota, Spool, SpoolId, Spooled, SpooledText,
+};
 
 use crate::blocking::{HostThreads, Undone};
 use crate::digest::sha256;

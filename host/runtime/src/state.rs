@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-use toolbay_core::manifest::CommandLine;
+use toolbay_core::tool::manifest::CommandLine;
 use toolbay_policy::limits::Limits;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::onward::{MayCall, Onward, WayOn};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::call::{Admitted, CallContext};
-use toolbay_core::content::ToolOutput;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::onward::{MayCall, Onward, WayOn};
-use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use toolbay_core::tool::content::ToolOutput;
 use toolbay_policy::limits::{Limits, Usage};
 use toolbay_policy::name::ToolName;
 use wasmtime::Store;

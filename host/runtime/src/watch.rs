@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::event::Event;
+use toolbay_core::registry::event::Event;
 use toolbay_policy::Policy;
 use toolbay_policy::capability::floor::Keep;
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use toolbay::Delivered;
-use toolbay::core::content::{Blob, BlockBody, ContentBlock, ResourceBody, ToolError, ToolOutput};
-use toolbay::core::fault::Fault;
-use toolbay::core::invoke::Failure;
+use toolbay::core::call::fault::Fault;
+use toolbay::core::call::invoke::Failure;
 use toolbay::core::pipeline;
+use toolbay::core::tool::content::{Blob, BlockBody, ContentBlock, ResourceBody, ToolError, ToolOutput};
 use toolbay::policy::limits::Usage;
 
 use crate::fail;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use toolbay::Clock;
-use toolbay::core::timestamp;
+use toolbay::core::audit::timestamp;
 
 use crate::fail;
 

@@ -1,6 +1,6 @@
 //! `plugin! { offers: "offers.json" }`: prompts, resources and icons, embedded when the plugin is built.
 //!
-//! The document is as the host reads it (`toolbay_core::offer`), but for one thing: where a text or bytes stand, a
+//! The document is as the host reads it (`toolbay_core::tool::offer`), but for one thing: where a text or bytes stand, a
 //! `"file"` may stand instead, a path from the document. The host checks the rest when it loads the plugin.
 
 use std::path::{Path, PathBuf};

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolbay::core::json;
-use toolbay::core::manifest::Manifest;
-use toolbay::core::schema::Schema;
+use toolbay::core::tool::json;
+use toolbay::core::tool::manifest::Manifest;
+use toolbay::core::tool::schema::Schema;
 use toolbay::policy::capability::attachment::AttachmentRule;
 use toolbay::policy::capability::environment::EnvRule;
 use toolbay::policy::capability::invoke_rule::InvokeRule;

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use toolbay::{Host, WatchOptions, Watched};
-use toolbay_core::event::Event;
+use toolbay_core::registry::event::Event;
 use toolbay_policy::text::visible;
 
 use super::build;

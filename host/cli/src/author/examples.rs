@@ -19,7 +19,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::registry::Entry;
 use toolbay_policy::text::visible;

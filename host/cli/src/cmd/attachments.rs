@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use toolbay::open_regular;
-use toolbay_core::attachment::{Attachments, MemoryAttachments, check_name};
+use toolbay_core::session::attachment::{Attachments, MemoryAttachments, check_name};
 use toolbay_policy::capability::attachment::UNKNOWN_MEDIA;
 
 use crate::args::AttachmentArgs;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolbay::ToolCall;
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline;
 
 use super::Run;

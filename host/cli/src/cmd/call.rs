@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use toolbay::{ToolCall, TurnContext};
-use toolbay_core::invoke::Failure;
+use toolbay_core::call::invoke::Failure;
 
 use super::Run;
 use super::attachments::Files;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use toolbay_core::diff::{Difference, Impact, compare};
 use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::diff::{Difference, Impact, compare};
 use toolbay_policy::text::{one_line, visible};
 
 use crate::args::SetupArgs;

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
-use toolbay_core::offer::{Document, PREFIX, Resource};
 use toolbay_core::registry::Entry;
+use toolbay_core::tool::offer::{Document, PREFIX, Resource};
 use toolbay_policy::Decision;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::ToolName;

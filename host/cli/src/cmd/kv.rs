@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
-use toolbay_core::kv::{Bucket, KvError, KvStore};
+use toolbay_core::session::kv::{Bucket, KvError, KvStore};
 use toolbay_policy::capability::kv::Scope;
 use toolbay_policy::rule::Rule;
 use toolbay_policy::text::visible;

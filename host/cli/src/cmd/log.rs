@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use serde_json::Value;
 use toolbay::{AuditReader, FileAudit};
-use toolbay_core::timestamp;
+use toolbay_core::audit::timestamp;
 
 use crate::args::{LogArgs, SetupArgs};
 use crate::{Stop, Verdict, output, setup};

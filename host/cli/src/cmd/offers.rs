@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use toolbay::View;
-use toolbay_core::offer::{Argument, Prompt, Resource, Template};
+use toolbay_core::tool::offer::{Argument, Prompt, Resource, Template};
 use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::visible;
 

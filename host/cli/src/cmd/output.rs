@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::anyhow;
 use serde_json::json;
-use toolbay::core::spool::question::{self, Pattern, Question};
-use toolbay::core::spool::{Quota, Spool, SpoolId, Spooled};
+use toolbay::core::session::spool::question::{self, Pattern, Question};
+use toolbay::core::session::spool::{Quota, Spool, SpoolId, Spooled};
 use toolbay::policy::text::visible;
 use toolbay::{FileSpool, Session};
 

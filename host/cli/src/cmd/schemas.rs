@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde_json::json;
 use toolbay::View;
-use toolbay_core::content::ToolError;
 use toolbay_core::registry::Entry;
-use toolbay_core::vendor::{Definitions, Vendor, definitions};
+use toolbay_core::tool::content::ToolError;
 use toolbay_policy::refusal::for_operator;
 use toolbay_policy::text::one_line;
+use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::args::{SchemasArgs, SetupArgs};
 use crate::setup::{self, Purpose, Tell};

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use anyhow::anyhow;
-use toolbay_core::discovery;
 use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::{one_line, visible};
 
@@ -18,10 +17,10 @@ pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool)
     let servers = servers::attach_all(&host).await;
     let view = super::view(args, &host)?;
     servers.close().await;
-    let hits = discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
+    let hits = toolbay_discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
     if json {
         let mut out = std::io::stdout().lock();
-        output::json(&mut out, &discovery::found(&hits))?;
+        output::json(&mut out, &toolbay_discovery::found(&hits))?;
         writeln!(out)?;
     } else {
         show(&hits)?;
@@ -32,7 +31,7 @@ pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool)
     Ok(if hits.is_empty() { Verdict::Bad } else { Verdict::Good })
 }
 
-fn show(hits: &[discovery::Hit]) -> std::io::Result<()> {
+fn show(hits: &[toolbay_discovery::Hit]) -> std::io::Result<()> {
     let terminal = output::stdout_is_terminal();
     let width = hits.iter().map(|hit| hit.entry.def.name.as_str().len()).max().unwrap_or(0);
     let mut out = output::out();

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Filter, Host, Policy, Watch, WatchOptions, Watched};
-use toolbay_core::event::Event;
+use toolbay_core::registry::event::Event;
 use toolbay_mcp::http::Ends;
 use toolbay_mcp::{Bridge, Options, Server};
 

@@ -1,9 +1,9 @@
 //! What `check` says about reducers: each is run on some texts, twice.
 
 use toolbay::{Host, PluginId, PluginInfo};
-use toolbay_core::content::{ToolOutput, ToolResult};
-use toolbay_core::reduce::ReduceContext;
+use toolbay_core::output::reduce::ReduceContext;
 use toolbay_core::registry::ReducerEntry;
+use toolbay_core::tool::content::{ToolOutput, ToolResult};
 
 /// Characters that the results may have.
 const BUDGET: usize = 20_000;

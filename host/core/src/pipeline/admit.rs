@@ -8,11 +8,11 @@ use toolbay_policy::quantity;
 use super::Batch;
 use super::way::Way;
 use crate::call::Admitted;
-use crate::canonical;
-use crate::content::{ErrorCode, ToolError, ToolOutput};
-use crate::json;
-use crate::reason;
-use crate::view::Entry;
+use crate::registry::view::Entry;
+use crate::tool::canonical;
+use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
+use crate::tool::json;
+use crate::tool::reason;
 
 /// Longest string argument that a dry run repeats, in characters.
 const DRY_RUN_CHARS: usize = 500;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::Batch;
 use super::deliver::{check_output, redacted};
 use super::way::Way;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::{Failure, Invocation};
 use crate::call::{Admitted, CallContext, Identity};
-use crate::content::ToolOutput;
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::{Failure, Invocation};
+use crate::registry::view::Entry;
 use crate::session::ResultKey;
-use crate::view::Entry;
+use crate::tool::content::ToolOutput;
 
 impl Way {
     /// A result of before, if the tool has a cache and this session has one; else the tool's.

@@ -10,12 +10,12 @@ use super::Batch;
 use super::admit::matching;
 use super::deliver::{check_output, redacted};
 use super::way::Way;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
 use crate::call::{Admitted, CallContext};
-use crate::content::{ToolOutput, ToolResult};
-use crate::fault::{Fault, FaultKind};
-use crate::intercept::Before;
-use crate::invoke::Failure;
-use crate::view::{Entry, Held};
+use crate::pipeline::intercept::Before;
+use crate::registry::view::{Entry, Held};
+use crate::tool::content::{ToolOutput, ToolResult};
 
 /// Runs an interceptor's method to its end, its panic, or the end of the call.
 async fn contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {

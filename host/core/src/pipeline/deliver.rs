@@ -6,15 +6,15 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 
 use super::way::Way;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
 use crate::call::{Admitted, CallContext};
-use crate::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput, ToolResult};
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::Failure;
-use crate::json;
-use crate::redact::Redactor;
-use crate::reduce::ReduceContext;
+use crate::output::redact::Redactor;
+use crate::output::reduce::ReduceContext;
 use crate::registry::ReducerEntry;
 use crate::tool::ToolDef;
+use crate::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput, ToolResult};
+use crate::tool::json;
 
 /// A tool that promises a shape keeps it.
 pub(super) fn check_output(tool: &ToolDef, output: &ToolOutput) -> Result<(), Fault> {

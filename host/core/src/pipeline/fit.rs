@@ -9,16 +9,16 @@ use toolbay_policy::text;
 
 use super::Batch;
 use super::way::Way;
-use crate::blobs;
-use crate::budget;
-use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
-use crate::delivery::Rules;
-use crate::invoke::Failure;
-use crate::read_output;
-use crate::spool::{Spool, Spooled, SpooledText};
+use crate::call::invoke::Failure;
+use crate::output::blobs;
+use crate::output::budget;
+use crate::output::delivery::Rules;
+use crate::output::untrusted::{self, Mark};
+use crate::registry::read_output;
+use crate::registry::view::View;
+use crate::session::spool::{Spool, Spooled, SpooledText};
 use crate::tool::ToolSource;
-use crate::untrusted::{self, Mark};
-use crate::view::View;
+use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
 
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;

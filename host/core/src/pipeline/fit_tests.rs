@@ -8,18 +8,18 @@ use toolbay_policy::output::Delivery;
 use toolbay_policy::output::Truncation;
 
 use crate::audit::MemoryAudit;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
-use crate::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use crate::output::untrusted::STRIPPED;
 use crate::pipeline::{Delivered, Pipeline};
-use crate::read_output;
+use crate::registry::read_output;
+use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, Entry, ReducerEntry, Registry};
 use crate::session::Session;
-use crate::spool::{MemorySpool, NotKept, Quota, Spool, SpoolId, Spooled, SpooledText};
+use crate::session::spool::{MemorySpool, NotKept, Quota, Spool, SpoolId, Spooled, SpooledText};
 use crate::testing::{Canned, plugin_tool, reducer};
-use crate::untrusted::STRIPPED;
-use crate::view::{Filter, View};
+use crate::tool::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 
 /// Answers with what it was made with.
 #[derive(Debug, Clone)]
@@ -367,13 +367,13 @@ async fn the_reason_is_asked_taken_out_and_recorded() {
     let entry = Entry { invoker: Arc::new(crate::testing::Puppet::default()), ..plugin_tool("q", "t") };
     let strict = r#"{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}"#;
     let mut def = (*entry.def).clone();
-    def.input_schema = crate::schema::Schema::input(strict).unwrap();
+    def.input_schema = crate::tool::schema::Schema::input(strict).unwrap();
     let entry = Entry { def: Arc::new(def), ..entry }.asking_reason();
     bench.registry.register(Bundle { tools: vec![entry], reducers: vec![] }).unwrap();
     let catalog = bench.registry.snapshot();
     let shown = catalog.get("q__t").unwrap().def.input_schema.value().clone();
     assert_eq!(shown["properties"]["toolcall_reason"]["type"], "string");
-    let secret = crate::redact::Redactor::new([("KEY", "hunter2hunter2")]).unwrap();
+    let secret = crate::output::redact::Redactor::new([("KEY", "hunter2hunter2")]).unwrap();
     bench.pipeline = bench.pipeline.clone().with_redactor(secret);
     let reason = format!("to count hunter2hunter2 {}", "x".repeat(1000));
     let with = bench.call("q__t", json!({"n": 1, "toolcall_reason": reason}), 1000).await;
@@ -436,7 +436,7 @@ async fn what_is_said_beside_blocks_counts_and_goes_where_it_does_not_fit() {
         annotations: None,
     };
     let date =
-        crate::content::BlockAnnotations { last_modified: Some("x".repeat(300)), ..Default::default() };
+        crate::tool::content::BlockAnnotations { last_modified: Some("x".repeat(300)), ..Default::default() };
     let mut output = ToolOutput::text("x".repeat(40));
     output.content = vec![
         link("u", &"d".repeat(47)),

@@ -12,17 +12,17 @@ use toolbay_policy::{Policy, Profile};
 
 use super::stage::{Person, Stage, calls, limited, ruled, stage, text};
 use super::{BATCH_TASKS, Delivered, Gates, cost_usd, outcome};
-use crate::approval::{Answer, Approver, Question};
-use crate::attachment::MemoryAttachments;
+use crate::audit::call_log::{CallLog, CallQuery};
+use crate::call::approval::{Answer, Approver, Question};
+use crate::call::fault::FaultKind;
+use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{Admitted, CallContext, Identity, Progress, ProgressSink, ToolCall, TurnContext};
-use crate::call_log::{CallLog, CallQuery};
-use crate::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
-use crate::event::Event;
-use crate::fault::FaultKind;
-use crate::intercept::{Before, Interceptor, Interceptors, Scope};
-use crate::invoke::{BoxFuture, Failure};
+use crate::pipeline::intercept::{Before, Interceptor, Interceptors, Scope};
+use crate::registry::event::Event;
+use crate::registry::view::Entry;
 use crate::session::Session;
-use crate::view::Entry;
+use crate::session::attachment::MemoryAttachments;
+use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 
 fn session() -> Arc<Session> {
     Arc::default()
@@ -55,7 +55,7 @@ fn closed_from(from: usize) -> (Stage, Arc<Session>, &'static str, &'static str)
         SessionLimits { max_calls_per_turn: Some(9), max_identical_calls: Some(9), ..Default::default() };
     session.count_call(&generous, session.turn(&generous, Some(1)).as_deref()).unwrap();
     for args in [serde_json::json!({}), serde_json::json!({"do": 5})] {
-        let (call, _) = crate::canonical::sha256_of_call("p__t", &args);
+        let (call, _) = crate::tool::canonical::sha256_of_call("p__t", &args);
         session.count_same(&generous, None, "p__t", &call).unwrap();
     }
     let fallback = if closed(14) { Action::Deny } else { Action::Allow };

@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 
 use super::crew::Work;
 use super::{Batch, Delivered, Gates, Pipeline, Unit, Whole, make_room, units};
+use crate::call::invoke::BoxFuture;
+use crate::call::invoke::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
 use crate::call::{CallContext, ToolCall, TurnContext};
-use crate::content::{ErrorCode, ToolError};
-use crate::invoke::BoxFuture;
-use crate::invoke::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
-use crate::reason;
+use crate::registry::view::{Entry, View};
 use crate::session::TurnCount;
-use crate::view::{Entry, View};
+use crate::tool::content::{ErrorCode, ToolError};
+use crate::tool::reason;
 
 /// What the calls know of the one that makes them.
 #[derive(Debug, Clone)]

@@ -12,17 +12,17 @@ use toolbay_policy::refusal;
 
 use super::Batch;
 use super::way::Way;
-use crate::approval::{Answer, Approver, Decision, Question};
 use crate::audit;
+use crate::call::approval::{Answer, Approver, Decision, Question};
+use crate::call::dialog::INPUT_REQUIRED;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
 use crate::call::{Admitted, CallContext};
-use crate::content::{ErrorCode, ToolError};
-use crate::dialog::INPUT_REQUIRED;
-use crate::event::Event;
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::Failure;
+use crate::registry::event::Event;
+use crate::registry::view::Held;
 use crate::session::Approval;
 use crate::tool::ToolDef;
-use crate::view::Held;
+use crate::tool::content::{ErrorCode, ToolError};
 
 /// Longest text of a person who said no, in characters.
 const MAX_ANSWER: usize = 300;

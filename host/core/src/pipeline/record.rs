@@ -9,15 +9,15 @@ use toolbay_policy::audit_policy::StartLines;
 
 use super::way::Way;
 use super::{Batch, outcome};
+use crate::audit::call_log::CallEntry;
 use crate::audit::{self, AuditRecord, CallStart, StartId};
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
 use crate::call::{CallContext, OnBegin};
-use crate::call_log::CallEntry;
-use crate::content::ToolOutput;
-use crate::event::Event;
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::Failure;
-use crate::redact::Redactor;
-use crate::view::Entry;
+use crate::output::redact::Redactor;
+use crate::registry::event::Event;
+use crate::registry::view::Entry;
+use crate::tool::content::ToolOutput;
 
 /// A call that is not recorded yet. One that is dropped under way, because its caller went away, has done what it has
 /// done: it is recorded too.

@@ -3,8 +3,8 @@
 use toolbay_policy::refusal;
 
 use crate::call::CallContext;
-use crate::content::{BlockBody, ContentBlock, ToolOutput};
-use crate::invoke::Failure;
+use crate::call::invoke::Failure;
+use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 type Outcome = Result<ToolOutput, Failure>;
 

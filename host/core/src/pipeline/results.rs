@@ -16,12 +16,12 @@ use toolbay_policy::quantity;
 use super::Batch;
 use super::way::Way;
 use crate::call::CallContext;
-use crate::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
-use crate::fault::{Fault, FaultKind};
-use crate::invoke::Failure;
-use crate::memory::{MemoryBudget, MemoryReservation};
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
+use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
+use crate::registry::view::Entry;
 use crate::tool::ToolSource;
-use crate::view::Entry;
+use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
 
 /// What every call reserves: more than most results have.
 const USUAL: u64 = 32 << 10;

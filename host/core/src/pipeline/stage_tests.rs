@@ -9,16 +9,16 @@ use toolbay_policy::permission::Permissions;
 use toolbay_policy::session::SessionLimits;
 
 use super::{Delivered, Pipeline};
-use crate::approval::{Answer, Approver, Question};
 use crate::audit::MemoryAudit;
+use crate::call::approval::{Answer, Approver, Question};
+use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
-use crate::content::{ErrorCode, ToolError, ToolOutput};
-use crate::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use crate::pipeline::Gates;
+use crate::registry::view::{Entry, Filter, View};
 use crate::registry::{Bundle, Registry};
 use crate::session::Session;
 use crate::testing::plugin_tool;
-use crate::view::{Entry, Filter, View};
+use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
 /// Tells how often it ran, how many of it at once at most, and with what.
 #[derive(Debug, Default)]

@@ -12,20 +12,20 @@ use super::fit::Outgoing;
 use super::inner::Onto;
 use super::refused;
 use super::results::Reserved;
-use crate::approval::Decision;
 use crate::audit::StartId;
-use crate::budget;
 use crate::call::CallContext;
-use crate::canonical::Digest;
-use crate::content::{ToolOutput, ToolResult};
-use crate::delivery::Rules;
-use crate::invoke::Failure;
-use crate::invoke::onward;
-use crate::redact::Redactor;
-use crate::spool::Spooled;
+use crate::call::approval::Decision;
+use crate::call::invoke::Failure;
+use crate::call::invoke::onward;
+use crate::output::budget;
+use crate::output::delivery::Rules;
+use crate::output::redact::Redactor;
+use crate::output::untrusted::Mark;
+use crate::registry::view::Held;
+use crate::session::spool::Spooled;
 use crate::tool::ToolSource;
-use crate::untrusted::Mark;
-use crate::view::Held;
+use crate::tool::canonical::Digest;
+use crate::tool::content::{ToolOutput, ToolResult};
 
 /// What is known of a call while it is under way.
 #[derive(Default)]

@@ -16,8 +16,8 @@ use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, Entry};
 use super::settings::reason;
-use crate::event::Event;
-use crate::invoke::BoxFuture;
+use crate::call::invoke::BoxFuture;
+use crate::registry::event::Event;
 
 /// How long an answer holds.
 pub const ANSWER_AGE: Duration = Duration::from_secs(30);
@@ -233,8 +233,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::registry::view::{Filter, View};
     use crate::testing::native_tool;
-    use crate::view::{Filter, View};
 
     /// Says what it is told to say.
     #[derive(Debug, Default)]

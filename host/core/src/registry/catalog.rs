@@ -2,14 +2,13 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolbay_policy::Profile;
 
 use super::entry::{Bundle, Entry, ReducerEntry};
 use super::settings::Settings;
 use super::update::Profiles;
-use crate::search::Index;
 
 /// What a filter lists of a catalog, worked out once.
 pub(crate) type Listing = Arc<[Arc<Entry>]>;
@@ -32,7 +31,8 @@ pub struct Catalog {
 /// What is worked out of all tools when it is first asked for.
 #[derive(Debug, Default)]
 struct Found {
-    index: OnceLock<Index>,
+    /// Values that other crates work out, one of each type.
+    derived: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     has_deferred: OnceLock<bool>,
 }
 
@@ -136,16 +136,22 @@ impl Catalog {
         self.revision
     }
 
-    /// The words of all tools, in the order of [`Catalog::tools`]. Made at the first use: some milliseconds for
-    /// thousands of tools.
-    pub fn index(&self) -> &Index {
-        self.found.index.get_or_init(|| Index::new(self.tools().map(|entry| entry.document())))
+    /// A value that is worked out of all tools: the one that was made before for this state of the registry, or a new
+    /// one. One value is kept for each type.
+    pub fn derive<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> Arc<T> {
+        if let Some(value) = self.derived() {
+            return value;
+        }
+        // Not under the lock: two callers at once both do the work, and neither waits for the other.
+        let value = Arc::new(make(self));
+        lock(&self.found.derived).push(Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
+        value
     }
 
-    /// Whether the index is made.
+    /// The value of this type that [`Catalog::derive`] made, if it did.
     #[must_use]
-    pub fn is_indexed(&self) -> bool {
-        self.found.index.get().is_some()
+    pub fn derived<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        lock(&self.found.derived).iter().find_map(|value| Arc::clone(value).downcast().ok())
     }
 
     /// Whether a tool is left out of first lists.
@@ -166,7 +172,7 @@ impl Catalog {
         list: impl FnOnce() -> Listing,
     ) -> Listing {
         let is_its = |key: &Key| std::ptr::addr_eq(Arc::as_ptr(key), Arc::as_ptr(filter));
-        let kept = || self.listings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = || lock(&self.listings.0);
         if let Some((_, listing)) = kept().iter().find(|(key, _)| is_its(key)) {
             return Arc::clone(listing);
         }
@@ -177,4 +183,8 @@ impl Catalog {
         kept.push_front((Arc::clone(filter) as Key, Arc::clone(&listing)));
         listing
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

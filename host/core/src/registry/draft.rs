@@ -9,7 +9,7 @@ use super::Registered;
 use super::catalog::Catalog;
 use super::entry::{Bundle, Collision, Entry, OnCollision, ReducerEntry};
 use super::settings::Settings;
-use crate::event::Event;
+use crate::registry::event::Event;
 
 pub(super) struct Draft {
     pub(super) catalog: Catalog,

@@ -14,15 +14,14 @@ use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use toolbay_policy::output::Delivery;
 use toolbay_policy::refusal::Refusal;
 
-use crate::invoke::Invoke;
-use crate::offer::Offers;
-use crate::reason;
-use crate::reduce::Reduce;
+use crate::call::invoke::Invoke;
+use crate::output::reduce::Reduce;
 use crate::registry::availability::{Answer, Check};
 use crate::registry::settings::Metadata;
-use crate::schema::Schema;
-use crate::search::Document;
-use crate::tags::{self, Effects};
+use crate::tool::offer::Offers;
+use crate::tool::reason;
+use crate::tool::schema::Schema;
+use crate::tool::tags::{self, Effects};
 use crate::tool::{ToolDef, ToolSource};
 
 /// What becomes of a tool whose name is taken.
@@ -211,7 +210,7 @@ impl Entry {
         expect(&sizes.whole, sizes.whole.load(Ordering::Relaxed), whole);
     }
 
-    /// The same tool, whose callers are asked for the reason of each call ([`crate::reason`]); as it was, if it has an
+    /// The same tool, whose callers are asked for the reason of each call ([`crate::tool::reason`]); as it was, if it has an
     /// argument of that name itself.
     #[must_use]
     pub fn asking_reason(mut self) -> Self {
@@ -244,12 +243,6 @@ impl Entry {
     #[must_use]
     pub fn tags(&self) -> &[Arc<str>] {
         &self.derived.tags
-    }
-
-    /// What a search reads of it.
-    #[must_use]
-    pub fn document(&self) -> Document<'_> {
-        Document { def: &self.def, tags: self.tags().iter().map(|tag| &**tag).collect() }
     }
 
     /// Whether a label holds for it.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::event::{Event, Events};
+use crate::registry::event::{Event, Events};
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::entry::{Bundle, Entry, OnCollision};
 use super::{Registered, Registry};
-use crate::diff::SourceDiff;
-use crate::event::Event;
+use crate::registry::event::Event;
+use crate::tool::diff::SourceDiff;
 
 impl Registry {
     /// Puts the tools of a source in, in place of those it brought before, as one change; `label` is what

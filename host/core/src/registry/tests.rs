@@ -1,7 +1,7 @@
 use super::*;
-use crate::diff::Impact;
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::tool::ToolDef;
+use crate::tool::diff::Impact;
 
 fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
@@ -377,7 +377,8 @@ fn a_reload_tells_what_is_different() {
     let heard = told(&registry);
     let tool = |name: &str, schema: &str| {
         let mut entry = plugin_tool("p", name);
-        Arc::get_mut(&mut entry.def).unwrap().input_schema = crate::schema::Schema::input(schema).unwrap();
+        Arc::get_mut(&mut entry.def).unwrap().input_schema =
+            crate::tool::schema::Schema::input(schema).unwrap();
         entry
     };
     let (old, new) = (r#"{"type":"object"}"#, r#"{"type":"object","required":["x"]}"#);

@@ -15,8 +15,8 @@ use super::Registry;
 use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, Collision, Entry, ReducerEntry};
-use crate::diff::SourceDiff;
-use crate::event::Event;
+use crate::registry::event::Event;
+use crate::tool::diff::SourceDiff;
 
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
@@ -233,7 +233,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::event::Events;
+    use crate::registry::event::Events;
     use crate::testing::{native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {

@@ -8,8 +8,8 @@ use toolbay_policy::refusal;
 use toolbay_policy::session::SessionLimits;
 
 use super::{Session, lock};
-use crate::canonical::Digest;
-use crate::content::{ErrorCode, ToolError};
+use crate::tool::canonical::Digest;
+use crate::tool::content::{ErrorCode, ToolError};
 
 /// Different calls that are counted; the count of the oldest is forgotten for one more.
 const MAX_DIFFERENT: usize = 4096;

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use toolbay_policy::session::SessionLimits;
 
 use super::{Session, lock};
-use crate::canonical::Digest;
-use crate::content::{BlockBody, ResourceBody, ToolOutput};
 use crate::tool::ToolDef;
+use crate::tool::canonical::Digest;
+use crate::tool::content::{BlockBody, ResourceBody, ToolOutput};
 
 /// What an entry takes beside its texts, in bytes: an upper bound, so that empty results are bounded, too.
 const OVERHEAD: u64 = 512;

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use toolbay_core::untrusted;
+use toolbay_core::output::untrusted;
 use toolbay_policy::text::first_hidden;
 
 /// What all such addresses begin with; the server's name follows.

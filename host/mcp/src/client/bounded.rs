@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_core::json;
+use toolbay_core::tool::json;
 use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 

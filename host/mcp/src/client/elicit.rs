@@ -5,9 +5,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::outside::Outside;
-use toolbay_core::wording;
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::outside::Outside;
+use toolbay_core::tool::wording;
 use toolbay_policy::text::visible;
 
 use super::bounded;

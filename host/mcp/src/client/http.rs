@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::outside::{Body, Outside, Request, Response};
+use toolbay_core::call::outside::{Body, Outside, Request, Response};
 use toolbay_policy::mcp_server::Endpoint;
 use toolbay_policy::quantity;
 

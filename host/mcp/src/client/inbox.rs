@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
+use toolbay_core::call::outside::Outside;
 use toolbay_core::call::{Audience, CallContext};
-use toolbay_core::outside::Outside;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
@@ -314,8 +314,8 @@ impl Drop for Following {
 pub(super) mod tests {
     use super::*;
     use std::borrow::Cow;
-    use toolbay_core::invoke::BoxFuture;
-    use toolbay_core::outside::{OutsideError, Request, Response, Started};
+    use toolbay_core::call::invoke::BoxFuture;
+    use toolbay_core::call::outside::{OutsideError, Request, Response, Started};
     use toolbay_policy::mcp_server::{Child, Endpoint};
 
     /// Leads nowhere, and knows one secret.

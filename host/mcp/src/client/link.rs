@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolbay_core::call::CallContext;
-use toolbay_core::outside::OutsideError;
+use toolbay_core::call::outside::OutsideError;
 use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_HEARD;

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use toolbay_core::canonical;
-use toolbay_core::outside::Outside;
+use toolbay_core::call::outside::Outside;
+use toolbay_core::tool::canonical;
 use toolbay_policy::mcp_server::McpServer;
 
 use super::bounded::First;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use toolbay_core::json;
 use toolbay_core::registry::{Bundle, Entry, ReducerEntry};
+use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_HEARD, MAX_LIST_VALUES, MAX_PROBLEMS};

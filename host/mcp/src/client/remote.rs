@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::call::{Admitted, CallContext};
-use toolbay_core::content::{ErrorCode, ToolError, ToolOutput};
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;

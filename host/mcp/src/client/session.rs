@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use toolbay_core::call::CallContext;
-use toolbay_core::outside::Outside;
-use toolbay_core::wording;
+use toolbay_core::call::outside::Outside;
+use toolbay_core::tool::wording;
 use toolbay_policy::mcp_server::Protocol;
 use toolbay_policy::text::one_line;
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use toolbay_core::outside::{Input, Life, Output, Started};
+use toolbay_core::call::outside::{Input, Life, Output, Started};
 use toolbay_policy::quantity;
 
 use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};

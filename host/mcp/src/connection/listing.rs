@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use toolbay_core::view::View;
+use toolbay_core::registry::view::View;
 use toolbay_policy::text::one_line;
 
 use super::{Connection, millis};

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolbay_core::refusals;
+use toolbay_core::audit::refusals;
 use toolbay_policy::serve::ServeLimits;
 
 use super::State;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::http::header::HOST;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use toolbay_core::audit::refusals::{Refusal, RefusalCounter};
 use toolbay_core::audit::{self, AuditSink, RefusedRecord, RequestRecord};
-use toolbay_core::refusals::{Refusal, RefusalCounter};
 use toolbay_policy::text;
 
 /// Why a request was refused, for the audit. Rides on the response.
@@ -96,7 +96,7 @@ impl RefusedRequests {
     }
 }
 
-fn tell(count: toolbay_core::refusals::RefusalCount) {
+fn tell(count: toolbay_core::audit::refusals::RefusalCount) {
     let RefusedRecord { client, reason, count, seconds, .. } = RefusedRecord::new("request", count);
     let client = client.unwrap_or_else(|| "several".to_owned());
     tracing::warn!(target: "toolbay::audit", client, reason, count, seconds, "requests were refused");
@@ -106,7 +106,7 @@ fn tell(count: toolbay_core::refusals::RefusalCount) {
 mod tests {
     use super::*;
     use toolbay_core::audit::MemoryAudit;
-    use toolbay_core::refusals::LISTED_PER_CLIENT;
+    use toolbay_core::audit::refusals::LISTED_PER_CLIENT;
 
     #[test]
     fn what_refuses_is_recorded_with_its_reason_and_nothing_else_is() {

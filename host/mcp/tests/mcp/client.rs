@@ -8,10 +8,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, 
 use tokio::task::JoinHandle;
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::pipeline::{Gates, Pipeline};
-use toolbay_core::read_output;
+use toolbay_core::registry::read_output;
+use toolbay_core::registry::view::Filter;
 use toolbay_core::registry::{Bundle, Registry};
-use toolbay_core::spool::{MemorySpool, Quota, Spool};
-use toolbay_core::view::Filter;
+use toolbay_core::session::spool::{MemorySpool, Quota, Spool};
 use toolbay_mcp::{CancellationToken, Options, Server};
 
 use crate::puppet::{self, Puppet};

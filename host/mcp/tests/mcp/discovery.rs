@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
+use toolbay_core::registry::view::Filter;
 use toolbay_core::tool::ToolTraits;
-use toolbay_core::view::Filter;
 use toolbay_mcp::Options;
 
 use crate::client::{BOTH, Client, Era};

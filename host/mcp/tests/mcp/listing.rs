@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolbay_core::registry::Bundle;
-use toolbay_core::schema::Schema;
 use toolbay_core::tool::ToolTraits;
+use toolbay_core::tool::schema::Schema;
 use toolbay_mcp::Options;
 
 use crate::client::{BOTH, Client, Era};

@@ -7,18 +7,18 @@ use std::time::Duration;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
+use toolbay_core::call::dialog::{Ask, AskKind, LogLevel};
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
 use toolbay_core::call::{Admitted, Audience, CallContext};
-use toolbay_core::content::{
+use toolbay_core::registry::view::Entry;
+use toolbay_core::registry::{Bundle, Registry};
+use toolbay_core::tool::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput,
 };
-use toolbay_core::dialog::{Ask, AskKind, LogLevel};
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::registry::{Bundle, Registry};
-use toolbay_core::schema::Schema;
+use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
-use toolbay_core::view::Entry;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolbay_core::offer::{Document, Offers};
 use toolbay_core::pipeline::Gates;
 use toolbay_core::registry::Bundle;
+use toolbay_core::registry::view::{Entry, Filter};
 use toolbay_core::tool::ToolTraits;
-use toolbay_core::view::{Entry, Filter};
+use toolbay_core::tool::offer::{Document, Offers};
 use toolbay_mcp::Options;
 use toolbay_policy::name::PluginId;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolbay_core::pipeline::Gates;
 use toolbay_core::registry::Bundle;
+use toolbay_core::registry::view::Entry;
 use toolbay_core::tool::{ToolDef, ToolTraits};
-use toolbay_core::view::Entry;
 use toolbay_mcp::Options;
 
 use crate::client::{Client, Era};

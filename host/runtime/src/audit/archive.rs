@@ -233,7 +233,7 @@ pub(super) fn begun(file: &File) -> Option<SystemTime> {
     let read = file.read_at(&mut head, 0).ok()?;
     let text = std::str::from_utf8(head.get(..read)?).ok()?;
     let time = text.strip_prefix("{\"time\":\"")?.split('"').next()?;
-    let micros = toolbay_core::timestamp::parse(time)?;
+    let micros = toolbay_core::audit::timestamp::parse(time)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use toolbay_core::audit::GrantRecord;
-use toolbay_core::canonical;
+use toolbay_core::tool::canonical;
 
 use super::file::{beside, open_beside};
 use crate::private;

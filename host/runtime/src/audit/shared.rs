@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use toolbay_core::audit::refusals::RefusalCounter;
 use toolbay_core::audit::{Line, RefusedRecord};
-use toolbay_core::refusals::RefusalCounter;
 
 use super::Retention;
 use super::archive;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use toolbay_core::attachment::{self, Attachments, check_name};
+use toolbay_core::session::attachment::{self, Attachments, check_name};
 use toolbay_policy::Key;
 use toolbay_policy::capability::attachment::{Access, media_type};
 use toolbay_policy::limits::Limit;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use toolbay_core::call::ToolCall;
-use toolbay_core::content::{ErrorCode, ToolError};
-use toolbay_core::invoke::Failure;
-use toolbay_core::invoke::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
+use toolbay_core::call::invoke::Failure;
+use toolbay_core::call::invoke::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
+use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::Key;
 use toolbay_policy::capability::reach;
 use toolbay_policy::limits::Limit;

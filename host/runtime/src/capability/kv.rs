@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay_core::call::Identity;
-use toolbay_core::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
+use toolbay_core::session::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
 use toolbay_policy::Key;
 use toolbay_policy::limits::Limit;
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::redact::Redactor;
+use toolbay_core::output::redact::Redactor;
 use toolbay_policy::capability::reach;
 use toolbay_policy::limits::{Limit, Limits};
 use toolbay_policy::name::{PluginId, ToolName};

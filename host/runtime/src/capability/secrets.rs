@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) use exchange::{Scrubber, Tokens};
 
 use secrecy::{ExposeSecret, SecretString};
-use toolbay_core::redact::{self, Redactor};
+use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::capability::net::Target;
 use toolbay_policy::capability::secret::{self, SecretRule, Spot};

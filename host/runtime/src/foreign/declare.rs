@@ -1,6 +1,6 @@
 //! What a foreign component would have answered, had it been asked what it is.
 
-use toolbay_core::manifest::{Manifest, Need, ToolManifest};
+use toolbay_core::tool::manifest::{Manifest, Need, ToolManifest};
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::text::one_line;
 use wasmtime::component::types::Type;

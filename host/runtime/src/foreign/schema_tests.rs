@@ -68,7 +68,7 @@ fn the_depth_of_types_is_bounded() {
     let problem = nested(MAX_DEPTH - 1).unwrap_err();
     assert!(problem.contains("deeper than 16"), "{problem}");
     // What is allowed is a schema that the host takes.
-    toolbay_core::schema::Schema::input(&schema.to_string()).unwrap();
+    toolbay_core::tool::schema::Schema::input(&schema.to_string()).unwrap();
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_deepest_types_make_a_schema_that_the_host_takes() {
     }
     types += &format!("(type $t (option $t{}))", MAX_DEPTH - 4);
     let (schema, _) = of(&function(&types)).unwrap();
-    toolbay_core::schema::Schema::input(&schema.to_string()).unwrap();
+    toolbay_core::tool::schema::Schema::input(&schema.to_string()).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use toolbay_core::manifest::{MAX_BYTES, Manifest, SECTION};
+use toolbay_core::tool::manifest::{MAX_BYTES, Manifest, SECTION};
 use wasmparser::{Parser, Payload};
 
 use super::Export;
@@ -103,7 +103,7 @@ fn docs(data: &[u8]) -> Option<Value> {
     if data.len() > MAX_DOCS || !DOCS_VERSIONS.contains(version) {
         return None;
     }
-    toolbay_core::json::parse(std::str::from_utf8(text).ok()?).ok()
+    toolbay_core::tool::json::parse(std::str::from_utf8(text).ok()?).ok()
 }
 
 /// Puts the text of the file into the component, as the section that it could carry itself: from here on there is one

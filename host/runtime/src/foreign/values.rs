@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
-use toolbay_core::content::{ErrorCode, ToolError};
+use toolbay_core::tool::content::{ErrorCode, ToolError};
 use wasmtime::component::Val;
 use wasmtime::component::types::{ComponentFunc, Type, Variant};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use toolbay_core::diff::{SourceDiff, ToolChange};
-use toolbay_core::event::Event;
 use toolbay_core::registry::Catalog;
+use toolbay_core::registry::event::Event;
+use toolbay_core::tool::diff::{SourceDiff, ToolChange};
 use toolbay_policy::name::PluginId;
 
 use super::Loaded;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use toolbay_core::registry::{Bundle, Entry};
-use toolbay_core::schema::Schema;
-use toolbay_core::tags::Effects;
-use toolbay_core::wording;
+use toolbay_core::tool::schema::Schema;
+use toolbay_core::tool::tags::Effects;
+use toolbay_core::tool::wording;
 use toolbay_openapi::{
     Credential, Document, Exchange, Import, Operation, Options, Placement, Problem, Routes, import,
 };

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use toolbay_core::call::CallContext;
-use toolbay_core::fault::{Fault, FaultKind};
-use toolbay_core::invoke::BoxFuture;
+use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::call::invoke::BoxFuture;
 use toolbay_openapi::{Exchange, ExchangeError, Request, Response};
 use toolbay_policy::OpenApi;
 use toolbay_policy::capability::attachment::Access;

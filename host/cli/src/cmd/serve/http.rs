@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
 use toolbay::Host;
-use toolbay::core::event::Event;
+use toolbay::core::registry::event::Event;
 use toolbay::policy::serve::Serve;
 use toolbay_mcp::http::{self, Ends, Http};
 use toolbay_mcp::{FetchKeys, Server};

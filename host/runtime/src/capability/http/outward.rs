@@ -15,7 +15,7 @@ use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use ipnet::IpNet;
-use toolbay_core::outside::{self, OutsideError};
+use toolbay_core::call::outside::{self, OutsideError};
 use toolbay_policy::capability::net::Target;
 use toolbay_policy::mcp_server::{Endpoint, SecretHeader};
 use toolbay_policy::name::PluginId;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use toolbay_core::call::CallContext;
-use toolbay_core::redact::Redactor;
+use toolbay_core::output::redact::Redactor;
 use toolbay_policy::Key;
 use toolbay_policy::capability::net::address::{self, NotPublic};
 use toolbay_policy::capability::net::{self, Allowed, Target};

@@ -1,6 +1,6 @@
 //! How buckets, keys and times are written in the tables; see [`super::tables`].
 
-use toolbay_core::kv::Bucket;
+use toolbay_core::session::kv::Bucket;
 use toolbay_policy::capability::kv::Scope;
 
 use super::tables::Now;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use redb::{ReadTransaction, ReadableTable};
-use toolbay_core::kv::Bucket;
+use toolbay_core::session::kv::Bucket;
 
 use super::place::{EntryInfo, EntryKey, bucket_prefix, live, parse, parse_place, plugin_prefix};
 use super::tables::{ENTRIES, Now, Stored, USAGE, count, rows};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redb::{Error, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
-use toolbay_core::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::name::PluginId;
 
 use super::backup;

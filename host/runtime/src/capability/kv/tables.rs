@@ -16,7 +16,7 @@
 use std::ops::Bound;
 
 use redb::{ReadTransaction, ReadableTable, Table, TableDefinition, TableError, WriteTransaction};
-use toolbay_core::kv::{KvError, Quota};
+use toolbay_core::session::kv::{KvError, Quota};
 
 use super::place::{CLOCK_SLACK_MS, EntryKey, Expiry, live, parse, parse_place, plugin_prefix};
 

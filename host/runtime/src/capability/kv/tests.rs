@@ -2,7 +2,7 @@
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase};
-use toolbay_core::kv::{Bucket, Quota};
+use toolbay_core::session::kv::{Bucket, Quota};
 use toolbay_policy::capability::kv::Scope;
 use toolbay_policy::name::PluginId;
 

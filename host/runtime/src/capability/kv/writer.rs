@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use redb::{Durability, Error, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
-use toolbay_core::kv::KvError;
+use toolbay_core::session::kv::KvError;
 
 use super::open::{Open, Problem};
 use super::place::EntryKey;

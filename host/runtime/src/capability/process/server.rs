@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use toolbay_core::invoke::BoxFuture;
-use toolbay_core::outside::{Life, OutsideError, Started};
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::outside::{Life, OutsideError, Started};
 use toolbay_policy::mcp_server::{Child, Place};
 use toolbay_policy::name::PluginId;
 

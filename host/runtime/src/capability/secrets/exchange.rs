@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
-use toolbay_core::redact::{self, Redactor};
+use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::net::Target;
 use toolbay_policy::capability::secret::to_add;
 use toolbay_policy::refusal::Refusal;

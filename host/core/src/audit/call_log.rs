@@ -1,0 +1,261 @@
+//! The last calls of a host, in memory: for a dashboard, a status line, a test. The audit is for keeps; this is a ring.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::tool::ToolSource;
+
+/// Calls that are kept unless the host says otherwise.
+pub const DEFAULT_ENTRIES: usize = 1000;
+
+/// One call that ended. Texts of callers are cut as in the audit, and hold no value of a secret.
+#[derive(Debug, Clone)]
+pub struct CallEntry {
+    /// Its number in this log, from 1.
+    pub number: u64,
+    /// When it ended.
+    pub ended: Instant,
+    /// The caller's id of the call.
+    pub call_id: Arc<str>,
+    /// The call in the middle of which it was made, if a tool made it.
+    pub outer: Option<Arc<str>>,
+    /// The name that was called; it may name no tool.
+    pub tool: Arc<str>,
+    /// Where the tool comes from; `None`: there is no such tool.
+    pub source: Option<Arc<ToolSource>>,
+    /// The session, if the caller told.
+    pub session_id: Option<Arc<str>>,
+    /// As in the audit: `ok`, an error code, a fault, or `host_failed`.
+    pub outcome: &'static str,
+    /// Whether the result was one of before.
+    pub cached: bool,
+    /// From the call's arrival to its result, in microseconds.
+    pub duration_us: u64,
+    /// Bytes of the arguments, as they came.
+    pub args_bytes: usize,
+    /// Characters of the text that was delivered.
+    pub delivered_chars: usize,
+    /// What it cost, in US dollars, if the tool said.
+    pub cost_usd: Option<f64>,
+}
+
+/// Which calls are wanted. What is absent takes all.
+#[derive(Debug, Clone, Default)]
+pub struct CallQuery {
+    /// At most so many, the newest.
+    pub limit: Option<usize>,
+    /// Of this tool.
+    pub tool: Option<String>,
+    /// That ended so.
+    pub outcome: Option<String>,
+    /// That ended no longer ago.
+    pub since: Option<Duration>,
+    /// Of this session.
+    pub session_id: Option<String>,
+}
+
+impl CallQuery {
+    fn takes(&self, call: &CallEntry) -> bool {
+        self.tool.as_ref().is_none_or(|tool| **tool == *call.tool)
+            && self.outcome.as_ref().is_none_or(|outcome| outcome == call.outcome)
+            && self.session_id.as_ref().is_none_or(|id| call.session_id.as_deref() == Some(id))
+            && self.since.is_none_or(|since| call.ended.elapsed() <= since)
+    }
+}
+
+/// What the log knows of one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToolStats {
+    /// Calls.
+    pub calls: usize,
+    /// Those that did not end `ok`.
+    pub failures: usize,
+    /// Half of them took no longer, in microseconds.
+    pub p50_us: u64,
+    /// 95 of 100 took no longer, in microseconds.
+    pub p95_us: u64,
+}
+
+/// A ring of calls. Safe to use from everywhere at once: each place has a lock of its own, so that calls that end on
+/// several threads at once do not wait for one another.
+#[derive(Debug)]
+pub struct CallLog {
+    count: AtomicU64,
+    ring: Box<[Mutex<Option<CallEntry>>]>,
+}
+
+impl Default for CallLog {
+    fn default() -> Self {
+        Self::new(DEFAULT_ENTRIES)
+    }
+}
+
+impl CallLog {
+    /// A log of the last `most` calls, for which it takes the room at once; 0 keeps none.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { count: AtomicU64::new(0), ring: (0..most).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Whether it keeps anything.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
+    /// Keeps one more; its number is set here.
+    pub(crate) fn push(&self, call: CallEntry) {
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        let Some(place) = self.place(before) else { return };
+        let number = before + 1;
+        let mut kept = lock(place);
+        // Of two that come round at once the later stays.
+        if kept.as_ref().is_none_or(|there| there.number < number) {
+            let oldest = kept.replace(CallEntry { number, ..call });
+            drop(kept);
+            drop(oldest);
+        }
+    }
+
+    fn place(&self, before: u64) -> Option<&Mutex<Option<CallEntry>>> {
+        let at = before.checked_rem(self.ring.len() as u64)?;
+        self.ring.get(usize::try_from(at).ok()?)
+    }
+
+    /// What is kept, the newest first.
+    fn kept(&self) -> impl Iterator<Item = CallEntry> {
+        let count = self.count();
+        let numbers = (count.saturating_sub(self.ring.len() as u64)..count).rev();
+        numbers
+            .filter_map(|before| lock(self.place(before)?).clone().filter(|call| call.number == before + 1))
+    }
+
+    /// The calls that a query wants, the newest first.
+    ///
+    /// ```
+    /// use toolbay_core::audit::call_log::{CallLog, CallQuery};
+    ///
+    /// let log = CallLog::default();
+    /// let failed = CallQuery { outcome: Some("trap".to_owned()), limit: Some(10), ..CallQuery::default() };
+    /// assert!(log.calls(&failed).is_empty());
+    /// ```
+    #[must_use]
+    pub fn calls(&self, query: &CallQuery) -> Vec<CallEntry> {
+        let wanted = self.kept().filter(|call| query.takes(call));
+        wanted.take(query.limit.unwrap_or(usize::MAX)).collect()
+    }
+
+    /// The calls so far, those that are not kept any more included.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// What the calls that are kept say of each tool.
+    #[must_use]
+    pub fn stats(&self) -> BTreeMap<Arc<str>, ToolStats> {
+        let mut by_tool: BTreeMap<Arc<str>, (Vec<u64>, usize)> = BTreeMap::new();
+        for call in self.kept() {
+            let (durations, failures) = by_tool.entry(Arc::clone(&call.tool)).or_default();
+            durations.push(call.duration_us);
+            *failures += usize::from(call.outcome != "ok");
+        }
+        let stats = |(mut durations, failures): (Vec<u64>, usize)| {
+            durations.sort_unstable();
+            let calls = durations.len();
+            let at =
+                |percent: usize| durations.get((calls * percent).div_ceil(100) - 1).copied().unwrap_or(0);
+            ToolStats { calls, failures, p50_us: at(50), p95_us: at(95) }
+        };
+        by_tool.into_iter().map(|(tool, seen)| (tool, stats(seen))).collect()
+    }
+}
+
+fn lock(place: &Mutex<Option<CallEntry>>) -> MutexGuard<'_, Option<CallEntry>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(tool: &str, outcome: &'static str, session: &str, duration_us: u64) -> CallEntry {
+        CallEntry {
+            number: 0,
+            ended: Instant::now(),
+            call_id: "c".into(),
+            outer: None,
+            tool: tool.into(),
+            source: None,
+            session_id: Some(session.into()),
+            outcome,
+            cached: false,
+            duration_us,
+            args_bytes: 2,
+            delivered_chars: 3,
+            cost_usd: None,
+        }
+    }
+
+    fn numbers(log: &CallLog, query: &CallQuery) -> Vec<u64> {
+        log.calls(query).iter().map(|call| call.number).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_newest_are_kept_and_found_by_what_they_are() {
+        let log = CallLog::new(4);
+        log.push(call("gone", "ok", "a", 1));
+        log.push(call("x", "ok", "a", 1));
+        log.push(call("x", "trap", "b", 1));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        log.push(call("y", "ok", "a", 1));
+        log.push(call("x", "ok", "a", 1));
+        let (some, all) = (|text: &str| Some(text.to_owned()), CallQuery::default());
+        for (query, expect) in [
+            (all.clone(), vec![5, 4, 3, 2]),
+            (CallQuery { limit: Some(2), ..all.clone() }, vec![5, 4]),
+            (CallQuery { limit: Some(0), ..all.clone() }, vec![]),
+            (CallQuery { tool: some("x"), ..all.clone() }, vec![5, 3, 2]),
+            (CallQuery { tool: some("x"), limit: Some(2), ..all.clone() }, vec![5, 3]),
+            (CallQuery { tool: some("gone"), ..all.clone() }, vec![]),
+            (CallQuery { outcome: some("trap"), ..all.clone() }, vec![3]),
+            (CallQuery { session_id: some("a"), ..all.clone() }, vec![5, 4, 2]),
+            (CallQuery { since: Some(Duration::from_secs(30)), ..all.clone() }, vec![5, 4]),
+            (CallQuery { session_id: some("b"), outcome: some("ok"), ..all.clone() }, vec![]),
+        ] {
+            assert_eq!(numbers(&log, &query), expect, "{query:?}");
+        }
+        assert_eq!(log.count(), 5);
+    }
+
+    #[test]
+    fn each_tool_has_its_numbers() {
+        let log = CallLog::default();
+        for n in 1..=100 {
+            log.push(call("x", if n % 10 == 0 { "deadline" } else { "ok" }, "a", n));
+        }
+        log.push(call("y", "ok", "a", 7));
+        let stats: Vec<_> = log.stats().into_iter().collect();
+        let x = ToolStats { calls: 100, failures: 10, p50_us: 50, p95_us: 95 };
+        let y = ToolStats { calls: 1, failures: 0, p50_us: 7, p95_us: 7 };
+        assert_eq!(stats, [(Arc::from("x"), x), (Arc::from("y"), y)]);
+        assert!(CallLog::default().stats().is_empty());
+    }
+
+    #[test]
+    fn many_threads_lose_nothing() {
+        let log = CallLog::new(100);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| log.push(call("x", "ok", "a", 1))));
+            }
+        });
+        let mut kept = numbers(&log, &CallQuery::default());
+        assert_eq!((log.count(), kept.len()), (4000, 100));
+        kept.reverse();
+        assert_eq!(kept, (3901..=4000).collect::<Vec<_>>());
+    }
+}

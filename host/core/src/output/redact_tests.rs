@@ -1,0 +1,370 @@
+//! Every form of a value, in every place a result has.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tool::content::{Blob, EmbeddedResource, ErrorCode, ResourceLink};
+
+const VALUE: &str = "s3cr3t/+Value \"q\\uote\" <&'ä";
+
+fn redactor() -> Redactor {
+    Redactor::new([("KEY", VALUE), ("pin", "12345678901")]).unwrap()
+}
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+/// Percent-encodes all bytes but those that `keep` names.
+fn percent(text: &str, keep: impl Fn(u8) -> bool, upper: bool) -> String {
+    text.bytes()
+        .map(|b| match (keep(b), upper) {
+            (true, _) => char::from(b).to_string(),
+            (false, true) => format!("%{b:02X}"),
+            (false, false) => format!("%{b:02x}"),
+        })
+        .collect()
+}
+
+/// The inside of a JSON string.
+fn escaped(text: &str) -> String {
+    let quoted = serde_json::to_string(text).unwrap();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+fn spellings(value: &str) -> Vec<String> {
+    let alphanumeric = |b: u8| b.is_ascii_alphanumeric();
+    let mut all = vec![
+        value.to_owned(),
+        value.bytes().map(|b| format!("{b:02x}")).collect(),
+        value.bytes().map(|b| format!("{b:02X}")).collect(),
+        percent(value, alphanumeric, true),
+        percent(value, alphanumeric, false),
+        percent(value, |b| alphanumeric(b) || b"-_.~!*'()/".contains(&b), true),
+        percent(value, |_| false, true),
+        percent(value, |_| false, false),
+        percent(value, |b| alphanumeric(b) || b == b' ', true).replace(' ', "+"),
+        escaped(value),
+        escaped(value).replace('/', "\\/"),
+        value.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect(),
+        value.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect(),
+        value.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;").replace('\'', "&#39;"),
+        value.chars().map(|c| format!("&#x{:X};", u32::from(c))).collect(),
+        value.chars().map(|c| format!("&#{};", u32::from(c))).collect(),
+    ];
+    // Twice over: JSON in JSON, an address in an address, a page in a page.
+    all.push(percent(&percent(value, alphanumeric, true), alphanumeric, true));
+    all.push(escaped(&escaped(value)));
+    for engine in [
+        base64::engine::general_purpose::STANDARD,
+        base64::engine::general_purpose::STANDARD_NO_PAD,
+        base64::engine::general_purpose::URL_SAFE,
+        base64::engine::general_purpose::URL_SAFE_NO_PAD,
+    ] {
+        for (before, after) in
+            [("", ""), ("u", ""), ("us", ""), ("use", ""), ("user:", ":x"), ("user", "yz"), ("", "z")]
+        {
+            all.push(engine.encode(format!("{before}{value}{after}")));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_spelling_is_found_wherever_it_stands() {
+    let redactor = redactor();
+    for spelling in spellings(VALUE) {
+        for (before, after) in [("", ""), ("a", "b"), ("%", "%2"), ("\\", "\\u00"), ("ä", "ä"), ("%zz\\", "")]
+        {
+            let text = format!("{before}{spelling}{after}");
+            let clean = redactor.text(&text);
+            assert!(clean.contains("[secret KEY]"), "{text} -> {clean}");
+            let bytes = redactor.bytes(text.clone().into_bytes(), |_| true);
+            assert_eq!(String::from_utf8(bytes).unwrap(), clean, "{text}");
+            let structured = json!({ "a": [text.clone()], text.clone(): 1 }).to_string();
+            let clean = redactor.json(raw(&structured));
+            let parsed: Value = serde_json::from_str(clean.get()).unwrap();
+            assert!(parsed["a"][0].as_str().unwrap().contains("[secret KEY]"), "{structured} -> {clean}");
+            assert!(!clean.get().contains(&spelling), "{structured} -> {clean}");
+        }
+    }
+}
+
+/// What stands between digits where people and programs write them in lines and groups.
+fn with_separators(value: &str) -> Vec<String> {
+    let hex = |byte: u8| format!("{byte:02x}");
+    let mut all: Vec<String> = [" ", ":", "-", ", ", "\n", "\r\n    ", " : ", "\t", "."]
+        .iter()
+        .map(|between| value.bytes().map(hex).collect::<Vec<_>>().join(between))
+        .collect();
+    all.push(value.bytes().map(|b| format!("0x{b:02x}, ")).collect());
+    all.push(value.bytes().map(|b| format!("\\x{b:02X}")).collect());
+    all.push(
+        value
+            .bytes()
+            .zip(0..)
+            .map(|(b, n)| if n % 2 == 0 { format!("{b:02x}") } else { format!("{b:02X}") })
+            .collect(),
+    );
+    let words: Vec<String> =
+        value.as_bytes().chunks(2).map(|two| two.iter().map(|b| hex(*b)).collect()).collect();
+    all.push(words.join(" "));
+    for (offset, group, bar) in [("08", 2, ""), ("8", 1, "|")] {
+        let line = |(n, line): (usize, &[u8])| {
+            let groups: Vec<String> =
+                line.chunks(group).map(|bytes| bytes.iter().map(|b| hex(*b)).collect()).collect();
+            let offset = if offset == "08" { format!("{:08x}:", n * 16) } else { format!("{:08x} ", n * 16) };
+            let seen: String =
+                line.iter().map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '.' }).collect();
+            format!("{offset} {}  {bar}{seen}{bar}\n", groups.join(" "))
+        };
+        all.push(value.as_bytes().chunks(16).enumerate().map(line).collect());
+    }
+    for engine in
+        [base64::engine::general_purpose::STANDARD, base64::engine::general_purpose::URL_SAFE_NO_PAD]
+    {
+        let digits = engine.encode(format!("user:{value}"));
+        for (width, between) in
+            [(4, "\n"), (8, "\r\n"), (16, "\n    "), (5, "\" +\n \""), (7, "\n> "), (6, "=\r\n"), (1, " ")]
+        {
+            let lines: Vec<String> = digits
+                .as_bytes()
+                .chunks(width)
+                .map(|line| String::from_utf8(line.to_vec()).unwrap())
+                .collect();
+            all.push(lines.join(between));
+        }
+    }
+    all
+}
+
+#[test]
+fn digits_are_found_whatever_stands_between_them() {
+    let redactor = redactor();
+    for spelling in with_separators(VALUE) {
+        for (before, after) in [("", ""), ("all: ", " that"), ("ä ", "\n")] {
+            let text = format!("{before}{spelling}{after}");
+            let clean = redactor.text(&text);
+            assert!(clean.contains("[secret KEY]"), "{text} -> {clean}");
+            assert!(
+                clean.starts_with(before.trim_end()) && clean.len() < 120 + before.len(),
+                "{text} -> {clean}"
+            );
+            let structured = json!({ "a": [text.clone()] }).to_string();
+            let clean = redactor.json(raw(&structured));
+            assert!(clean.get().contains("[secret KEY]"), "{structured} -> {clean}");
+            let escaped = escaped(&text);
+            assert!(redactor.text(&escaped).contains("[secret KEY]"), "{escaped}");
+        }
+    }
+    let bytes: Vec<String> = VALUE.bytes().map(|b| format!("{b:02x}")).collect();
+    let clean = redactor.json(raw(&json!({ "bytes": bytes }).to_string()));
+    assert!(clean.get().contains("[secret"), "{clean}");
+    for text in ["12 34 56 78 90 1", "deadbeef: cafe babe", "00000000: 7333 6372  s3cr", "s3cr3t / +Value"] {
+        assert!(matches!(redactor.text(text), Cow::Borrowed(_)), "{text}");
+    }
+}
+
+#[test]
+fn around_a_value_everything_stays() {
+    let redactor = redactor();
+    assert_eq!(
+        redactor.text(&format!("a {VALUE} b {VALUE}{VALUE} c%20+\\n")),
+        "a [secret KEY] b [secret KEY][secret KEY] c%20+\\n"
+    );
+    for text in [
+        "",
+        "plain",
+        "a%20b+c\\nd",
+        "%",
+        "\\",
+        "%4",
+        "\\u12",
+        "s3cr3t/+Valu",
+        "[secret KEY]",
+        "\\ud800\\u0041",
+    ] {
+        assert!(matches!(redactor.text(text), Cow::Borrowed(same) if same == text), "{text}");
+        assert_eq!(redactor.bytes(text.as_bytes().to_vec(), |_| true), text.as_bytes());
+    }
+    let bytes = [&[0xff, 0x00][..], VALUE.as_bytes(), &[0xfe]].concat();
+    assert_eq!(
+        redactor.bytes(bytes.clone(), |_| true),
+        [&[0xff, 0x00][..], b"[secret KEY]", &[0xfe]].concat()
+    );
+    assert_eq!(redactor.bytes(bytes.clone(), |name| name == "other"), bytes, "only those that are asked for");
+}
+
+#[test]
+fn json_stays_json() {
+    let redactor =
+        Redactor::new([("KEY", "abcdefgh"), ("pin", "12345678901"), ("whole", r#"{"k":"v","n":1}"#)])
+            .unwrap();
+    for (text, clean) in [
+        (r#"{"n":12345678901}"#, r#"{"n":"[secret pin]"}"#),
+        (r#"{"n":-3.12345678901e5}"#, r#"{"n":"-3.[secret pin]e5"}"#),
+        (r#"["\u0061bcdefgh", "x\"abcdefgh\\"]"#, r#"["[secret KEY]", "x\"[secret KEY]\\"]"#),
+        (r#"{"abcdefgh": true, "b": null}"#, r#"{"[secret KEY]": true, "b": null}"#),
+        (r#"{"abcdefgh": 1, "\u0061bcdefgh1": 2}"#, r#"{"[secret KEY]": 1, "[secret KEY]1": 2}"#),
+        (r#"{"abcdefgh": 1, "6162636465666768": 2}"#, r#"{"redacted":"[secret]"}"#),
+        (r#"{"a":{"k":"v","n":1}}"#, r#"{"redacted":"[secret]"}"#),
+        (r#""{\"k\":\"v\",\"n\":1}""#, r#""[secret whole]""#),
+        (r#"{"a":"50% \n+"}"#, r#"{"a":"50% \n+"}"#),
+    ] {
+        assert_eq!(redactor.json(raw(text)).get(), clean, "{text}");
+    }
+}
+
+#[test]
+fn every_part_of_a_result_is_cleaned() {
+    let redactor = redactor();
+    let text = || format!("x {VALUE} y");
+    let link = ResourceLink {
+        uri: text(),
+        name: text(),
+        title: Some(text()),
+        description: Some(text()),
+        mime_type: Some(text()),
+        size: None,
+    };
+    let blob = || Blob { data: text().into_bytes(), mime_type: text() };
+    let embedded =
+        |body| BlockBody::Embedded(EmbeddedResource { uri: text(), mime_type: Some(text()), body });
+    let bodies = [
+        BlockBody::Text(text()),
+        BlockBody::Image(blob()),
+        BlockBody::Audio(blob()),
+        BlockBody::Link(link),
+        embedded(ResourceBody::Text(text())),
+        embedded(ResourceBody::Blob(text().into_bytes())),
+    ];
+    let annotations =
+        crate::tool::content::BlockAnnotations { last_modified: Some(text()), ..Default::default() };
+    let output = ToolOutput {
+        value: text(),
+        structured: Some(raw(&json!({"a": text()}).to_string())),
+        content: bodies.map(|body| ContentBlock { body, annotations: Some(annotations.clone()) }).to_vec(),
+        cost_usd: Some(1.0),
+        meta: Some(raw(&json!([text()]).to_string())),
+    };
+    let clean = format!("{:?}", redactor.output(output));
+    assert!(
+        !clean.contains("s3cr3t") && !clean.contains(&format!("{:?}", &VALUE.as_bytes()[..4])),
+        "{clean}"
+    );
+    assert_eq!(clean.matches("[secret KEY]").count(), 22, "each text of it: {clean}");
+    let as_bytes = format!("{:?}", b"[secret KEY]").trim_matches(['[', ']']).to_owned();
+    assert_eq!(clean.matches(&as_bytes).count(), 3, "each blob of it: {clean}");
+    let error = ToolError::new(ErrorCode::ExecutionFailed, text()).about(text());
+    let clean = format!("{:?}", redactor.error(error));
+    assert!(clean.matches("[secret KEY]").count() == 2 && !clean.contains("s3cr3t"), "{clean}");
+}
+
+#[test]
+fn values_that_overlap_are_found_whoever_is_asked_for() {
+    let redactor = Redactor::new([
+        ("basic", "user:hunter2hunter2"),
+        ("pw", "hunter2hunter2"),
+        ("same", "hunter2hunter2"),
+        ("long", "hunter2hunter2-and-more"),
+        ("next", "more-of-the-next"),
+    ])
+    .unwrap();
+    for (text, which, clean) in [
+        ("say user:hunter2hunter2!", "pw", "say user:[secret pw]!"),
+        ("say hunter2hunter2!", "pw", "say [secret pw]!"),
+        ("say hunter2hunter2!", "same", "say [secret same]!"),
+        ("say user:hunter2hunter2!", "basic", "say [secret basic]!"),
+        ("say hunter2hunter2-and-more!", "pw", "say [secret pw]-and-more!"),
+        ("say hunter2hunter2-and-more!", "long", "say [secret long]!"),
+        ("say hunter2hunter2-and-more-of-the-next!", "next", "say hunter2hunter2-and-[secret next]!"),
+        ("say user:hunter2hunter2-and-more-of-the-next!", "", "say [secret basic]!"),
+        ("say hunter2hunter2-and-more!", "", "say [secret long]!"),
+        ("say user%3Ahunter2%68unter2!", "pw", "say user%3A[secret pw]!"),
+    ] {
+        let found = redactor.bytes(text.as_bytes().to_vec(), |name| which.is_empty() || which == name);
+        assert_eq!(String::from_utf8(found).unwrap(), clean, "{which} in {text}");
+    }
+    for (name, value) in
+        [("basic", "user:hunter2hunter2"), ("pw", "hunter2hunter2"), ("same", "hunter2hunter2")]
+    {
+        for spelling in spellings(value) {
+            let clean = redactor.bytes(spelling.clone().into_bytes(), |one| one == name);
+            let clean = String::from_utf8(clean).unwrap();
+            assert!(clean.contains(&format!("[secret {name}]")), "{name} as {spelling}: {clean}");
+        }
+    }
+}
+
+#[test]
+fn a_text_of_one_character_is_one_place() {
+    let redactor = Redactor::new([("KEY", "aaaaaaaa")]).unwrap();
+    assert_eq!(redactor.text(&"a".repeat(100_000)), "[secret KEY]");
+}
+
+#[test]
+fn the_start_of_a_text_has_no_part_of_a_value_in_it() {
+    let redactor = Redactor::new([("K", "0123456789-abcdefghij")]).unwrap();
+    let (value, percent) = ("0123456789-abcdefghij", percent("0123456789-abcdefghij", |_| false, true));
+    let many = value.repeat(1000);
+    for (text, most, start, more) in [
+        ("short", 10, "short".to_owned(), false),
+        ("ätext that is longer", 5, "ätext".to_owned(), true),
+        (&format!("xx{value}"), 5, "xx[secret K]".to_owned(), true),
+        (&format!("xx{value}"), 22, "xx[secret K]".to_owned(), true),
+        (&format!("xx{percent}yy"), 3, "xx[secret K]".to_owned(), true),
+        (&format!("xx{value}"), 2, "xx".to_owned(), true),
+        // What is taken out does not pull in what was not looked at.
+        (&many, 50, "[secret K]".repeat(3), true),
+        (&format!("{value}ää"), 22, "[secret K]ä".to_owned(), true),
+    ] {
+        assert_eq!(redactor.start(text, most), (start.into(), more), "{most} of {text:.80}");
+    }
+    assert_eq!(Redactor::default().start("äbc", 2), ("äb".into(), true));
+}
+
+#[test]
+fn short_values_are_left_and_many_are_refused() {
+    let short = Redactor::new([("a", ""), ("b", "1234567")]).unwrap();
+    assert!(short.is_empty());
+    let long = "x".repeat(MAX_BYTES + 1);
+    assert!(Redactor::new([("a", long.as_str())]).unwrap_err().contains("at most"));
+    assert!(!format!("{:?}", redactor()).contains("s3cr3t"));
+}
+
+#[test]
+fn a_large_text_takes_no_longer_than_it_must() {
+    let values: Vec<(String, String)> =
+        (0..64).map(|n| (format!("K{n}"), format!("value-{n:032}"))).collect();
+    let redactor = Redactor::new(values.iter().map(|(name, value)| (name.as_str(), value.as_str()))).unwrap();
+    let start = std::time::Instant::now();
+    // Beginnings of values, escapes and half-encodings all over.
+    let text = "value-00000000000000 %76alue-%30 \\u0076alue \\\\ %% ".repeat(100_000);
+    assert!(matches!(redactor.text(&text), Cow::Borrowed(_)));
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+proptest! {
+    // Nothing before it that begins an escape of its own and takes the first of the value's with it.
+    #[test]
+    fn no_value_gets_through(value in "[ -~]{8,40}", before in "[^\\\\%&]{0,9}", after in ".{0,9}") {
+        let redactor = Redactor::new([("KEY", value.as_str())]).unwrap();
+        for spelling in spellings(&value) {
+            let text = format!("{before}{spelling}{after}");
+            let clean = redactor.text(&text);
+            prop_assert!(clean.contains("[secret KEY]"), "{} -> {}", text, clean);
+            let json = json!({ "k": text }).to_string();
+            let json = redactor.json(raw(&json));
+            prop_assert!(json::check(json.get()).is_ok());
+        }
+    }
+
+    #[test]
+    fn any_json_stays_json(value in "[a-c\"\\\\:,{}0-9]{8,12}", texts in proptest::collection::vec("[a-c\"\\\\:,{}0-9]{0,14}", 0..4)) {
+        let redactor = Redactor::new([("KEY", value.as_str())]).unwrap();
+        let json = redactor.json(raw(&json!({ "texts": texts, value.clone(): value }).to_string()));
+        prop_assert!(json::check(json.get()).is_ok());
+        prop_assert!(!json.get().contains(&value) || value.contains('\\'), "{}", json);
+    }
+}

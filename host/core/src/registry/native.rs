@@ -1,0 +1,352 @@
+//! Tools of the embedder's own code: a name, a description, a schema and an async function.
+//!
+//! ```
+//! use serde_json::json;
+//! use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
+//! use toolbay_core::registry::native;
+//! use toolbay_core::registry::Registry;
+//!
+//! let greet = native::tool("greet")
+//!     .description("Greets somebody.")
+//!     .input_schema(json!({
+//!         "type": "object",
+//!         "properties": {"name": {"type": "string"}},
+//!         "required": ["name"],
+//!     }))
+//!     .read_only()
+//!     .run(|args, _ctx| async move {
+//!         match args.get("name").and_then(|name| name.as_str()) {
+//!             Some(name) => Ok(ToolOutput::text(format!("Hello, {name}!"))),
+//!             None => Err(ToolError::new(ErrorCode::InputInvalid, "nobody to greet")),
+//!         }
+//!     })?;
+//! let registry = Registry::default();
+//! registry.register(greet)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Such code runs in no sandbox: what it does to the world is its author's word, and a call that blocks its thread
+//! blocks it. A panic ends the call and nothing else, and a call that takes too long is dropped. Whoever wants a type
+//! of their own instead of a function implements [`Invoke`] and makes an [`Entry`] of it.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use toolbay_policy::limits::{Limits, Usage};
+use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
+
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
+use crate::call::{Admitted, CallContext};
+use crate::registry::{CheckFn, Entry, Flags, OnCollision};
+use crate::tool::content::{ToolOutput, ToolResult};
+use crate::tool::schema::{Schema, SchemaError};
+use crate::tool::{ToolDef, ToolSource, ToolTraits};
+
+/// Why something is no tool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DefinitionError {
+    /// Its name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// One of its schemas.
+    #[error("tool `{tool}`: {error}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// What is wrong with the schema.
+        error: SchemaError,
+    },
+    /// It has no description: a model could not know when to call it.
+    #[error("tool `{0}` has no description: a model could not know when to call it")]
+    Description(String),
+}
+
+/// A tool while it is described; [`NativeTool::run`] makes it one. Without a schema it takes any object.
+#[derive(Debug, Clone)]
+pub struct NativeTool {
+    name: String,
+    namespace: Option<String>,
+    title: Option<String>,
+    description: String,
+    input: Value,
+    output: Option<Value>,
+    toolset: Option<String>,
+    tags: Vec<String>,
+    search_hint: Option<String>,
+    traits: ToolTraits,
+    flags: Flags,
+    timeout: Duration,
+    on_collision: Option<OnCollision>,
+    check: Option<Arc<dyn crate::registry::Check>>,
+}
+
+/// Begins a tool. Its name follows the rules of plugins' tools: `[A-Za-z0-9_-]{1,48}`.
+#[must_use]
+pub fn tool(name: impl Into<String>) -> NativeTool {
+    NativeTool {
+        name: name.into(),
+        namespace: None,
+        title: None,
+        description: String::new(),
+        input: json!({"type": "object"}),
+        output: None,
+        toolset: None,
+        tags: Vec::new(),
+        search_hint: None,
+        traits: ToolTraits::default(),
+        flags: Flags::default(),
+        timeout: Limits::default().timeout,
+        on_collision: None,
+        check: None,
+    }
+}
+
+impl NativeTool {
+    /// Puts it under a namespace: the model calls it `NAMESPACE__NAME`. A namespace follows the rules of a plugin's id.
+    #[must_use]
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Sets a name for people.
+    #[must_use]
+    pub fn title(self, title: impl Into<String>) -> Self {
+        Self { title: Some(title.into()), ..self }
+    }
+
+    /// Sets what the model reads to decide.
+    #[must_use]
+    pub fn description(self, description: impl Into<String>) -> Self {
+        Self { description: description.into(), ..self }
+    }
+
+    /// Sets the schema of the arguments; its root must be of type `object`.
+    #[must_use]
+    pub fn input_schema(self, schema: Value) -> Self {
+        Self { input: schema, ..self }
+    }
+
+    /// Sets the schema of `structured`, which every success then has to fit.
+    #[must_use]
+    pub fn output_schema(self, schema: Value) -> Self {
+        Self { output: Some(schema), ..self }
+    }
+
+    /// Puts it in a toolset.
+    #[must_use]
+    pub fn toolset(self, toolset: impl Into<String>) -> Self {
+        Self { toolset: Some(toolset.into()), ..self }
+    }
+
+    /// Adds a label; [`crate::tool::tags`] has those that mean something to the host.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Adds words by which a search finds it.
+    #[must_use]
+    pub fn search_hint(self, words: impl Into<String>) -> Self {
+        Self { search_hint: Some(words.into()), ..self }
+    }
+
+    /// Says that it changes nothing.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.traits.read_only = true;
+        self
+    }
+
+    /// Sets all that is said of its behaviour.
+    #[must_use]
+    pub fn traits(self, traits: ToolTraits) -> Self {
+        Self { traits, ..self }
+    }
+
+    /// Sets how it is shown.
+    #[must_use]
+    pub fn flags(self, flags: Flags) -> Self {
+        Self { flags, ..self }
+    }
+
+    /// Ends calls that take longer; 30 s if nothing is said.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Says what becomes of it where its name is taken, whatever whoever registers it says.
+    #[must_use]
+    pub fn on_collision(self, policy: OnCollision) -> Self {
+        Self { on_collision: Some(policy), ..self }
+    }
+
+    /// Asks `check` whether the tool is available: when it comes in, and again when the answer has grown old
+    /// ([`crate::registry::ANSWER_AGE`]). It must answer at once; a panic counts as a no.
+    #[must_use]
+    pub fn available(self, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { check: Some(Arc::new(CheckFn(check))), ..self }
+    }
+
+    /// Makes the tool, which runs `run` for each call with the arguments, which fit the schema, and what the call knows.
+    ///
+    /// # Errors
+    /// What is wrong with the name, the description or a schema.
+    pub fn run<F, R>(self, run: F) -> Result<Entry, DefinitionError>
+    where
+        F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync + 'static,
+        R: Future<Output = ToolResult> + Send + 'static,
+    {
+        let own = ToolName::new(&self.name)?;
+        let name = match &self.namespace {
+            Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &own)?,
+            None => QualifiedName::native(&own),
+        };
+        if self.description.trim().is_empty() {
+            return Err(DefinitionError::Description(self.name));
+        }
+        let tool = name.as_str().to_owned();
+        let bad = |error| DefinitionError::Schema { tool: tool.clone(), error };
+        let input = Schema::input(&self.input.to_string()).map_err(bad)?;
+        let output = self.output.map(|schema| Schema::output(&schema.to_string())).transpose();
+        let def = ToolDef {
+            title: self.title,
+            output_schema: output.map_err(bad)?,
+            toolset: self.toolset,
+            tags: self.tags,
+            search_hint: self.search_hint,
+            traits: self.traits,
+            timeout: Some(self.timeout),
+            ..ToolDef::new(name, self.description, input, ToolSource::Builtin)
+        };
+        let deferred = self.flags.deferred || def.traits.deferred;
+        let entry = Entry::new(def, Arc::new(Native { run, timeout: self.timeout }));
+        let flags = Flags { deferred, ..self.flags };
+        Ok(Entry { flags, on_collision: self.on_collision, check: self.check, ..entry })
+    }
+}
+
+struct Native<F> {
+    run: F,
+    timeout: Duration,
+}
+
+impl<F> fmt::Debug for Native<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Native").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl<F, R> Invoke for Native<F>
+where
+    F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync,
+    R: Future<Output = ToolResult> + Send,
+{
+    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+        Box::pin(async move {
+            let run = async { (self.run)(Arc::clone(call.parsed()), Arc::clone(ctx)).await };
+            let run = tokio::time::timeout(self.timeout, AssertUnwindSafe(run).catch_unwind());
+            let result = tokio::select! {
+                biased;
+                // Looked at first, and waited for last: most tools answer at once.
+                () = std::future::ready(()), if ctx.cancel().is_cancelled() => cancelled(),
+                ended = run => match ended {
+                    Ok(Ok(answer)) => answer.map_err(Failure::Refused),
+                    Ok(Err(_)) => {
+                        tracing::error!(tool = %call.tool().name, "a native tool panicked");
+                        Err(Failure::Host(format!("the native tool `{}` panicked", call.tool().name)))
+                    }
+                    Err(_) => {
+                        let most = toolbay_policy::quantity::show_duration(self.timeout);
+                        let text = format!("the native tool did not end within {most}, its time-out");
+                        Err(Fault::new(FaultKind::Deadline, text).into())
+                    }
+                },
+                () = ctx.cancel().cancelled() => cancelled(),
+            };
+            Invocation { result, usage: Usage { args_bytes: call.args().len() as u64, ..Usage::default() } }
+        })
+    }
+}
+
+fn cancelled() -> Result<ToolOutput, Failure> {
+    Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::LogAudit;
+    use crate::call::{ToolCall, TurnContext};
+    use crate::pipeline::Pipeline;
+    use crate::registry::Registry;
+    use crate::registry::view::{Filter, View};
+    use crate::tool::content::{ErrorCode, ToolError};
+
+    async fn call(entry: Entry, args: &str) -> Result<ToolOutput, Failure> {
+        let name = entry.def.name.to_string();
+        let registry = Registry::default();
+        registry.register(entry).unwrap();
+        let view = View::new(registry.snapshot(), Filter::default());
+        let calls = vec![ToolCall::new("1", name, args)];
+        let pipeline = Pipeline::new(Arc::new(LogAudit));
+        pipeline.call_all(&view, calls, TurnContext::default()).await.remove(0).result
+    }
+
+    fn described(name: &str) -> NativeTool {
+        tool(name).description("Does something.")
+    }
+
+    #[tokio::test]
+    async fn a_function_is_a_tool() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let double = described("double").namespace("math").input_schema(schema).run(async |args, ctx| {
+            let n = args.get("n").and_then(Value::as_i64).unwrap_or_default();
+            Ok(ToolOutput::text(format!("{} {}", ctx.tool, n * 2)))
+        });
+        let double = double.unwrap();
+        assert_eq!(call(double.clone(), r#"{"n": 21}"#).await.unwrap().value, "math__double 42");
+        let error = call(double, r#"{"n": "x"}"#).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InputInvalid, "checked before it runs");
+        let no = described("no").run(async |_, _| Err(ToolError::new(ErrorCode::StaleWrite, "changed")));
+        assert_eq!(call(no.unwrap(), "").await.unwrap_err().code(), ErrorCode::StaleWrite);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_or_a_hang_ends_its_call_only() {
+        fn bug(args: &Value) -> ToolResult {
+            panic!("a bug with {args}")
+        }
+        let panics = [
+            described("t").run(|args, _| async move { bug(&args) }).unwrap(),
+            described("t").run(|args, _| std::future::ready(bug(&args))).unwrap(),
+        ];
+        for entry in panics {
+            let error = call(entry, "{}").await.unwrap_err();
+            assert_eq!(error.to_string(), "the host failed: the native tool `t` panicked");
+        }
+        let hangs =
+            described("t").timeout(Duration::from_secs(2)).run(|_, _| std::future::pending()).unwrap();
+        let error = call(hangs, "{}").await.unwrap_err();
+        assert_eq!(error.to_string(), "the native tool did not end within 2s, its time-out");
+    }
+
+    #[test]
+    fn what_is_no_tool_is_refused() {
+        let run = |tool: NativeTool| {
+            tool.run(async |_, _| Ok(ToolOutput::default())).map(|_| ()).unwrap_err().to_string()
+        };
+        assert!(run(described("a b")).contains("has a character outside"));
+        assert!(run(described("a").namespace("a__b")).contains("contains `__`"));
+        assert_eq!(run(tool("a")), "tool `a` has no description: a model could not know when to call it");
+        let schema = run(described("a").input_schema(json!({"type": "array"})));
+        assert!(schema.starts_with("tool `a`: the root of an input schema"), "{schema}");
+    }
+}

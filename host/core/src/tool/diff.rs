@@ -1,0 +1,532 @@
+//! What changed between two versions of a tool, and whether callers of the old one still fit.
+//!
+//! The question for arguments is: is every call that was valid still valid? The answer is *compatible*, *breaking*, or
+//! *unknown* where schemas say too much to be compared (patterns, combinators).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use toolbay_policy::text::visible;
+
+use crate::tool::ToolDef;
+
+/// Deepest nesting that is compared.
+const MAX_DEPTH: usize = 32;
+/// Most changes that are listed.
+const MAX_CHANGES: usize = 200;
+
+/// How much a change matters to who calls the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Impact {
+    /// Every call that was valid is valid.
+    Compatible,
+    /// The schemas can not be compared there.
+    Unknown,
+    /// Some call that was valid is not any more.
+    Breaking,
+}
+
+/// The kinds of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// A parameter that may be left out is new.
+    AddedOptional,
+    /// A parameter that must be given is new.
+    AddedRequired,
+    /// A parameter is gone.
+    Removed,
+    /// A parameter must be given now.
+    NewlyRequired,
+    /// A parameter need not be given any more.
+    NewlyOptional,
+    /// More values are taken.
+    Widened,
+    /// Fewer values are taken.
+    Narrowed,
+    /// Another type.
+    TypeChanged,
+    /// Only words.
+    DescriptionOnly,
+    /// A keyword that is not compared.
+    Other,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Where: a JSON pointer into the schema of the arguments, `description`, or `output` and a pointer.
+    pub at: String,
+    /// What kind of change.
+    pub change: Change,
+    /// How much it matters.
+    pub impact: Impact,
+}
+
+/// All differences of a tool, worst last decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ToolDiff {
+    /// The differences, in the order of the schema.
+    pub differences: Vec<Difference>,
+}
+
+impl ToolDiff {
+    /// The worst of all; compatible if nothing changed.
+    #[must_use]
+    pub fn impact(&self) -> Impact {
+        self.differences.iter().map(|one| one.impact).max().unwrap_or(Impact::Compatible)
+    }
+
+    fn add(&mut self, at: &str, change: Change, impact: Impact) {
+        if self.differences.len() < MAX_CHANGES {
+            self.differences.push(Difference { at: at.to_owned(), change, impact });
+        }
+    }
+}
+
+/// What became of one tool when its source was replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolChange {
+    /// The tool's qualified name.
+    pub tool: Arc<str>,
+    /// How much it matters to who calls it: a tool that is gone is breaking, a new one compatible.
+    pub impact: Impact,
+    /// What changed, in words.
+    pub what: String,
+}
+
+impl fmt::Display for ToolChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({}): {}", self.tool, self.impact, self.what)
+    }
+}
+
+impl fmt::Display for Impact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Compatible => "compatible",
+            Self::Unknown => "unknown",
+            Self::Breaking => "breaking",
+        })
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AddedOptional => "added, may be left out",
+            Self::AddedRequired => "added, must be given",
+            Self::Removed => "removed",
+            Self::NewlyRequired => "must be given now",
+            Self::NewlyOptional => "may be left out now",
+            Self::Widened => "takes more",
+            Self::Narrowed => "takes less",
+            Self::TypeChanged => "another type",
+            Self::DescriptionOnly => "other words",
+            Self::Other => "changed",
+        })
+    }
+}
+
+/// Differences of one tool that a line shows; the rest is counted.
+const MAX_SHOWN: usize = 5;
+/// Characters of a place that a line shows.
+const MAX_PLACE: usize = 80;
+
+/// The worst differences first.
+fn in_words(diff: &ToolDiff) -> String {
+    let mut worst: Vec<&Difference> = diff.differences.iter().collect();
+    worst.sort_by_key(|one| std::cmp::Reverse(one.impact));
+    let one = |one: &&Difference| {
+        // A place holds names of the guest's.
+        let at: String = if one.at.is_empty() {
+            "arguments".to_owned()
+        } else {
+            visible(&one.at).replace(['\n', '\t'], " ")
+        };
+        format!("{} {}", at.chars().take(MAX_PLACE).collect::<String>(), one.change)
+    };
+    let mut words: Vec<String> = worst.iter().take(MAX_SHOWN).map(one).collect();
+    if worst.len() > MAX_SHOWN {
+        words.push(format!("and {} more", worst.len() - MAX_SHOWN));
+    }
+    words.join(", ")
+}
+
+/// What changed between two versions of one source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SourceDiff {
+    /// Tools that are new.
+    pub added: Vec<Arc<str>>,
+    /// Tools that are gone.
+    pub removed: Vec<Arc<str>>,
+    /// Tools that are another than they were, each with how.
+    pub changed: BTreeMap<Arc<str>, ToolDiff>,
+}
+
+impl SourceDiff {
+    /// Compares the tools of a source with those it had before.
+    pub fn new<'a>(
+        old: impl IntoIterator<Item = &'a ToolDef>,
+        new: impl IntoIterator<Item = &'a ToolDef>,
+    ) -> Self {
+        let mut before: BTreeMap<&str, &ToolDef> =
+            old.into_iter().map(|tool| (tool.name.as_str(), tool)).collect();
+        let mut diff = Self::default();
+        for tool in new {
+            let name: Arc<str> = tool.name.as_str().into();
+            let Some(old) = before.remove(&*name) else {
+                diff.added.push(name);
+                continue;
+            };
+            let changes = compare(old, tool);
+            if !changes.differences.is_empty() {
+                diff.changed.insert(name, changes);
+            }
+        }
+        diff.removed = before.into_keys().map(Arc::from).collect();
+        diff
+    }
+
+    /// The worst of all; a tool that is gone breaks its callers.
+    #[must_use]
+    pub fn impact(&self) -> Impact {
+        let gone = (!self.removed.is_empty()).then_some(Impact::Breaking);
+        self.changed.values().map(ToolDiff::impact).chain(gone).max().unwrap_or(Impact::Compatible)
+    }
+
+    /// What became of each tool that is not the same, in words, in the order of their names.
+    #[must_use]
+    pub fn changes(&self) -> Vec<ToolChange> {
+        let one = |tool: &Arc<str>, impact, what: &str| ToolChange {
+            tool: Arc::clone(tool),
+            impact,
+            what: what.to_owned(),
+        };
+        let mut changes: Vec<ToolChange> = (self.added.iter())
+            .map(|tool| one(tool, Impact::Compatible, "added"))
+            .chain(self.removed.iter().map(|tool| one(tool, Impact::Breaking, "removed")))
+            .chain(self.changed.iter().map(|(tool, diff)| one(tool, diff.impact(), &in_words(diff))))
+            .collect();
+        changes.sort_by(|one, other| one.tool.cmp(&other.tool));
+        changes
+    }
+}
+
+/// Compares two versions of one tool.
+#[must_use]
+pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
+    let mut diff = ToolDiff::default();
+    if old.description != new.description {
+        diff.add("description", Change::DescriptionOnly, Impact::Compatible);
+    }
+    schemas(old.input_schema.value(), new.input_schema.value(), "", 0, &mut diff);
+    match (&old.output_schema, &new.output_schema) {
+        (Some(old), Some(new)) => {
+            // Who reads results needs the converse: everything the new one may say, the old one might have said.
+            let mut output = ToolDiff::default();
+            schemas(new.value(), old.value(), "output", 0, &mut output);
+            for one in output.differences {
+                diff.add(&one.at, mirrored(one.change), one.impact);
+            }
+        }
+        (Some(_), None) => diff.add("output", Change::Removed, Impact::Breaking),
+        (None, Some(_)) => diff.add("output", Change::AddedOptional, Impact::Compatible),
+        (None, None) => {}
+    }
+    diff
+}
+
+/// A change that was found with old and new exchanged.
+fn mirrored(change: Change) -> Change {
+    match change {
+        Change::AddedOptional | Change::AddedRequired => Change::Removed,
+        Change::Removed => Change::AddedOptional,
+        Change::NewlyRequired => Change::NewlyOptional,
+        Change::NewlyOptional => Change::NewlyRequired,
+        Change::Widened => Change::Narrowed,
+        Change::Narrowed => Change::Widened,
+        same @ (Change::TypeChanged | Change::DescriptionOnly | Change::Other) => same,
+    }
+}
+
+/// Keywords that say nothing of what is valid.
+const WORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "$schema", "deprecated"];
+/// Bounds: the keyword, and whether a larger number takes more values.
+const BOUNDS: [(&str, bool); 10] = [
+    ("minimum", false),
+    ("exclusiveMinimum", false),
+    ("minLength", false),
+    ("minItems", false),
+    ("minProperties", false),
+    ("maximum", true),
+    ("exclusiveMaximum", true),
+    ("maxLength", true),
+    ("maxItems", true),
+    ("maxProperties", true),
+];
+
+fn schemas(old: &Value, new: &Value, at: &str, depth: usize, diff: &mut ToolDiff) {
+    if old == new {
+        return;
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return match (old, new) {
+            (_, Value::Bool(true)) => diff.add(at, Change::Widened, Impact::Compatible),
+            (Value::Bool(false), _) => diff.add(at, Change::Widened, Impact::Compatible),
+            _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+        };
+    };
+    if depth > MAX_DEPTH {
+        return diff.add(at, Change::Other, Impact::Unknown);
+    }
+    types(old, new, at, diff);
+    properties(old, new, at, depth, diff);
+    if let (Some(old), Some(new)) = (old.get("items"), new.get("items")) {
+        schemas(old, new, &format!("{at}/items"), depth + 1, diff);
+    }
+    for (keyword, more) in BOUNDS {
+        bound(old.get(keyword), new.get(keyword), more, &format!("{at}/{keyword}"), diff);
+    }
+    others(old, new, at, diff);
+}
+
+/// The types and the listed values that are taken.
+fn types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
+    let kinds = |map: &Map<String, Value>| -> Option<BTreeSet<String>> {
+        let one = |kind: &Value| kind.as_str().map(ToOwned::to_owned);
+        let mut kinds: BTreeSet<String> = match map.get("type")? {
+            Value::Array(list) => list.iter().filter_map(one).collect(),
+            kind => one(kind).into_iter().collect(),
+        };
+        if kinds.contains("number") {
+            kinds.insert("integer".to_owned());
+        }
+        Some(kinds)
+    };
+    match (kinds(old), kinds(new)) {
+        (old, new) if old == new => {}
+        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
+        (Some(old), Some(new)) if old.is_subset(&new) => diff.add(at, Change::Widened, Impact::Compatible),
+        _ => diff.add(at, Change::TypeChanged, Impact::Breaking),
+    }
+    let values = |map: &Map<String, Value>| match (map.get("enum"), map.get("const")) {
+        (Some(Value::Array(list)), _) => Some(list.clone()),
+        (_, Some(value)) => Some(vec![value.clone()]),
+        _ => None,
+    };
+    match (values(old), values(new)) {
+        (old, new) if old == new => {}
+        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
+        (Some(old), Some(new)) if old.iter().all(|value| new.contains(value)) => {
+            diff.add(at, Change::Widened, Impact::Compatible);
+        }
+        _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+    }
+}
+
+fn properties(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+    at: &str,
+    depth: usize,
+    diff: &mut ToolDiff,
+) {
+    let empty = Map::new();
+    let of = |map: &'_ Map<String, Value>| map.get("properties").and_then(Value::as_object).cloned();
+    let (before, after) = (of(old).unwrap_or_else(|| empty.clone()), of(new).unwrap_or(empty));
+    let must = |map: &Map<String, Value>| -> BTreeSet<String> {
+        let list = map.get("required").and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect()
+    };
+    let (needed_before, needed_after) = (must(old), must(new));
+    let open = |map: &Map<String, Value>| map.get("additionalProperties") != Some(&Value::Bool(false));
+    for (name, schema) in &before {
+        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        match after.get(name) {
+            Some(now) => schemas(schema, now, &pointer, depth + 1, diff),
+            None if open(new) => diff.add(&pointer, Change::Removed, Impact::Unknown),
+            None => diff.add(&pointer, Change::Removed, Impact::Breaking),
+        }
+    }
+    let names: BTreeSet<&String> =
+        before.keys().chain(after.keys()).chain(&needed_before).chain(&needed_after).collect();
+    for name in names {
+        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        let (was, is) = (needed_before.contains(name), needed_after.contains(name));
+        match (before.contains_key(name), after.contains_key(name)) {
+            (false, true) if is && !was => diff.add(&pointer, Change::AddedRequired, Impact::Breaking),
+            (false, true) => diff.add(&pointer, Change::AddedOptional, Impact::Compatible),
+            _ if is && !was => diff.add(&pointer, Change::NewlyRequired, Impact::Breaking),
+            (_, true) if was && !is => diff.add(&pointer, Change::NewlyOptional, Impact::Compatible),
+            _ => {}
+        }
+    }
+    match (open(old), open(new)) {
+        (true, false) => diff.add(&format!("{at}/additionalProperties"), Change::Narrowed, Impact::Breaking),
+        (false, true) => diff.add(&format!("{at}/additionalProperties"), Change::Widened, Impact::Compatible),
+        _ => {}
+    }
+}
+
+fn bound(old: Option<&Value>, new: Option<&Value>, larger_is_more: bool, at: &str, diff: &mut ToolDiff) {
+    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
+    match (number(old), number(new)) {
+        (before, after) if before == after => {}
+        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
+        (Some(before), Some(after)) if (after > before) == larger_is_more => {
+            diff.add(at, Change::Widened, Impact::Compatible);
+        }
+        _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+    }
+}
+
+/// Everything that is not compared above.
+fn others(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for key in keys {
+        let (before, after) = (old.get(key), new.get(key));
+        if before == after || is_compared(key, before, after) {
+            continue;
+        }
+        let pointer = format!("{at}/{key}");
+        if WORDS.contains(&key.as_str()) {
+            diff.add(&pointer, Change::DescriptionOnly, Impact::Compatible);
+        } else {
+            diff.add(&pointer, Change::Other, Impact::Unknown);
+        }
+    }
+}
+
+fn is_compared(key: &str, before: Option<&Value>, after: Option<&Value>) -> bool {
+    match key {
+        "type" | "enum" | "const" | "properties" | "required" => true,
+        "additionalProperties" => [before, after].into_iter().flatten().all(Value::is_boolean),
+        "items" => before.is_some() && after.is_some(),
+        _ => BOUNDS.iter().any(|(bound, _)| *bound == key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::plugin_tool;
+    use crate::tool::schema::Schema;
+    use serde_json::json;
+
+    fn tool(schema: &Value) -> ToolDef {
+        let mut def = plugin_tool("p", "t").def.as_ref().clone();
+        def.input_schema = Schema::input(&schema.to_string()).unwrap();
+        def
+    }
+
+    /// A schema that takes exactly these properties; what is in `required` must be given.
+    fn object(properties: &Value, required: &[&str]) -> Value {
+        json!({
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        })
+    }
+
+    fn check(old: &Value, new: &Value, change: Change, impact: Impact) {
+        let diff = compare(&tool(old), &tool(new));
+        assert_eq!(diff.differences.len(), 1, "{old} -> {new}: {diff:?}");
+        assert_eq!((diff.differences[0].change, diff.impact()), (change, impact), "{old} -> {new}: {diff:?}");
+        assert_eq!(compare(&tool(old), &tool(old)), ToolDiff::default());
+    }
+
+    #[test]
+    fn a_source_is_told_of_a_line_for_each_tool() {
+        let def = |name: &str, schema: Value| {
+            let mut def = plugin_tool("p", name).def.as_ref().clone();
+            def.input_schema = Schema::input(&schema.to_string()).unwrap();
+            Arc::new(def)
+        };
+        let with = |names: &[&str]| {
+            let all: Map<String, Value> = names.iter().map(|n| ((*n).to_owned(), json!({}))).collect();
+            object(&Value::Object(all), names)
+        };
+        let old = [def("gone", with(&[])), def("same", with(&["a"])), def("worse", with(&[]))];
+        let new = [def("new", with(&[])), def("same", with(&["a"])), def("worse", with(&["x\ny"]))];
+        let told: Vec<String> = SourceDiff::new(old.iter().map(|def| &**def), new.iter().map(|def| &**def))
+            .changes()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "`p__gone` (breaking): removed",
+                "`p__new` (compatible): added",
+                "`p__worse` (breaking): /properties/x y added, must be given",
+            ]
+        );
+        let many: Vec<String> = (0..9).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let told = SourceDiff::new([&*def("t", with(&[]))], [&*def("t", with(&many))]).changes();
+        assert!(told[0].what.ends_with(", and 4 more"), "{told:?}");
+    }
+
+    #[test]
+    fn which_parameters_there_are() {
+        use {Change as C, Impact as I};
+        let (none, a) = (json!({}), json!({"a": {"type": "string"}}));
+        for (old, new, change, impact) in [
+            ((&none, &[][..]), (&a, &[][..]), C::AddedOptional, I::Compatible),
+            ((&none, &[]), (&a, &["a"]), C::AddedRequired, I::Breaking),
+            ((&a, &[]), (&none, &[]), C::Removed, I::Breaking),
+            ((&a, &[]), (&a, &["a"]), C::NewlyRequired, I::Breaking),
+            ((&a, &["a"]), (&a, &[]), C::NewlyOptional, I::Compatible),
+        ] {
+            check(&object(old.0, old.1), &object(new.0, new.1), change, impact);
+        }
+        let open = json!({"type": "object", "properties": {}, "required": []});
+        check(&object(&none, &[]), &open, C::Widened, I::Compatible);
+    }
+
+    #[test]
+    fn which_values_they_take() {
+        use {Change as C, Impact as I};
+        let list = |of: &str| json!({"type": "array", "items": {"type": of}});
+        for (old, new, change, impact) in [
+            (json!({"type": "string"}), json!({"type": "integer"}), C::TypeChanged, I::Breaking),
+            (json!({"type": "integer"}), json!({"type": "number"}), C::Widened, I::Compatible),
+            (json!({"type": ["string", "null"]}), json!({"type": "string"}), C::TypeChanged, I::Breaking),
+            (json!({"enum": ["x"]}), json!({"enum": ["x", "y"]}), C::Widened, I::Compatible),
+            (json!({"enum": ["x", "y"]}), json!({"enum": ["x"]}), C::Narrowed, I::Breaking),
+            (json!({"maximum": 5}), json!({"maximum": 9}), C::Widened, I::Compatible),
+            (json!({"minLength": 1}), json!({"minLength": 2}), C::Narrowed, I::Breaking),
+            (list("string"), list("integer"), C::TypeChanged, I::Breaking),
+            (json!({"pattern": "a"}), json!({"pattern": "b"}), C::Other, I::Unknown),
+            (json!({"description": "x"}), json!({"description": "y"}), C::DescriptionOnly, I::Compatible),
+        ] {
+            check(&object(&json!({"a": old}), &[]), &object(&json!({"a": new}), &[]), change, impact);
+        }
+    }
+
+    #[test]
+    fn results_are_weighed_the_other_way_round() {
+        let with = |schema: Option<Value>| {
+            let mut def = tool(&object(&json!({}), &[]));
+            def.output_schema = schema.map(|schema| Schema::output(&schema.to_string()).unwrap());
+            def
+        };
+        let schema = |names: &[&str]| {
+            let properties: Map<String, Value> =
+                names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+            object(&Value::Object(properties), names)
+        };
+        let impact = |old, new| compare(&with(old), &with(new)).impact();
+        assert_eq!(
+            impact(Some(schema(&["a", "b"])), Some(schema(&["a"]))),
+            Impact::Breaking,
+            "who reads b is lost"
+        );
+        assert_eq!(impact(Some(schema(&["a"])), None), Impact::Breaking);
+        assert_eq!(impact(None, Some(schema(&["a"]))), Impact::Compatible);
+        assert_eq!(impact(Some(schema(&["a"])), Some(schema(&["a"]))), Impact::Compatible);
+    }
+}

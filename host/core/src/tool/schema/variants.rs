@@ -1,0 +1,249 @@
+//! Why a value fits none of the variants of an `anyOf` or a `oneOf`: which variant was meant, and what is wrong in it.
+//!
+//! The variant that was meant is the one whose discriminator (a property with a `const`, or an `enum`) has the value's
+//! value; without one, the variant that is nearest: of the right type, with the fewest findings.
+
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind as Kind;
+use serde_json::Value;
+
+use super::cut;
+
+/// Variants within variants that are looked into.
+const MAX_NESTED: usize = 3;
+/// Most findings of the variant that was meant.
+const MAX_FINDINGS: usize = 2;
+/// Most values, or variants, that a finding lists.
+const MAX_LISTED: usize = 10;
+/// How far a variant is that wants another type, that wants another discriminator, or other properties.
+const OTHER_TYPE: usize = 10_000;
+const OTHER_DISCRIMINATOR: usize = 1000;
+const OTHER_PROPERTIES: usize = 20;
+
+type Variant = Vec<ValidationError<'static>>;
+
+/// One thing that is wrong, and where.
+pub(super) struct Finding {
+    pub(super) pointer: String,
+    pub(super) text: String,
+}
+
+/// What is wrong with a value, in the words for a model. `root` is the whole schema.
+pub(super) fn finding(error: &ValidationError<'_>, root: &Value) -> Finding {
+    nested(error, root, 0)
+}
+
+fn nested(error: &ValidationError<'_>, root: &Value, level: usize) -> Finding {
+    let pointer = error.instance_path().to_string();
+    let plain = |text: String| Finding { pointer: pointer.clone(), text };
+    let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
+        return plain(cut(&error.to_string()));
+    };
+    let Some((index, meant, far)) = nearest(context, &pointer) else { return plain(cut(&error.to_string())) };
+    if far >= OTHER_TYPE {
+        return plain(format!("fits none of its variants: {}", listed(context)));
+    }
+    if far >= OTHER_DISCRIMINATOR
+        && let Some(text) = unknown_discriminator(context, meant, &pointer)
+    {
+        return plain(text);
+    }
+    let schema = variant_schema(root, error.schema_path().as_str(), index);
+    let name = name(schema, error.instance(), index, context.len());
+    if level >= MAX_NESTED {
+        return plain(format!("{name} is meant, and does not fit"));
+    }
+    let found: Vec<Finding> =
+        meant.iter().take(MAX_FINDINGS).map(|error| nested(error, root, level + 1)).collect();
+    let texts: Vec<String> =
+        found.iter().map(|one| format!("{}: {}", shown(&one.pointer), one.text)).collect();
+    let at = found.into_iter().next().map_or(pointer, |first| first.pointer);
+    Finding { pointer: at, text: format!("{name} is meant: {}", texts.join("; ")) }
+}
+
+/// The pointer as a message shows it.
+pub(super) fn shown(pointer: &str) -> String {
+    cut(if pointer.is_empty() { "(root)" } else { pointer })
+}
+
+/// The variant that was meant, with its place and how far it is.
+fn nearest<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
+    let far = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
+    let all = context.iter().enumerate().map(|(index, errors)| (index, errors, far(errors)));
+    // Of several that are as near, the first.
+    all.min_by_key(|(index, _, far)| (*far, *index))
+}
+
+fn distance(error: &ValidationError<'_>, at: &str) -> usize {
+    let path = error.instance_path().as_str();
+    match error.kind() {
+        Kind::Type { .. } | Kind::FalseSchema if path == at => OTHER_TYPE,
+        Kind::Constant { .. } | Kind::Enum { .. } if path == at || child(path, at).is_some() => {
+            OTHER_DISCRIMINATOR
+        }
+        Kind::Required { .. } if path == at => OTHER_PROPERTIES,
+        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected }
+            if path == at =>
+        {
+            OTHER_PROPERTIES.saturating_mul(unexpected.len())
+        }
+        _ => 1,
+    }
+}
+
+/// The property of the value at `at` that a path leads to, if it leads no deeper.
+fn child<'p>(path: &'p str, at: &str) -> Option<&'p str> {
+    path.strip_prefix(at)?.strip_prefix('/').filter(|name| !name.contains('/'))
+}
+
+/// What is said where no variant has the value's discriminator: those that there are, and the one most like it.
+fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Option<String> {
+    let of = |error: &ValidationError<'_>| match error.kind() {
+        Kind::Constant { expected_value } => vec![Value::clone(expected_value)],
+        Kind::Enum { options } => options.as_array().cloned().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let first = meant
+        .iter()
+        .find(|error| child(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
+    let path = first.instance_path().as_str();
+    let wrong = first.instance();
+    let known: Vec<Value> = (context.iter().flatten())
+        .filter(|error| error.instance_path().as_str() == path)
+        .flat_map(of)
+        .collect();
+    let mut texts: Vec<String> = Vec::new();
+    for value in known.iter().map(ToString::to_string) {
+        if texts.len() < MAX_LISTED && !texts.contains(&value) {
+            texts.push(value);
+        }
+    }
+    let near =
+        |value: &&Value| Some(strsim::normalized_damerau_levenshtein(value.as_str()?, wrong.as_str()?));
+    let like = known.iter().filter(|value| near(value).is_some_and(|near| near >= 0.5));
+    let like = like.max_by(|a, b| near(a).unwrap_or(0.0).total_cmp(&near(b).unwrap_or(0.0)));
+    let like = like.map(|value| format!("; did you mean {}?", cut(&value.to_string()))).unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    Some(format!(
+        "no variant has `{}` = {}: it is one of {}{like}",
+        cut(name),
+        cut(&wrong.to_string()),
+        cut(&texts.join(", "))
+    ))
+}
+
+/// What is wrong with each variant, in short.
+fn listed(context: &[Variant]) -> String {
+    let first = |(n, errors): (usize, &Variant)| Some(format!("({}) {}", n + 1, errors.first()?));
+    let all: Vec<String> = context.iter().enumerate().filter_map(first).take(MAX_LISTED).collect();
+    cut(&all.join(", "))
+}
+
+/// The schema of a variant, by the path of its `anyOf` or `oneOf`; `None` where the path does not lead there.
+fn variant_schema<'s>(root: &'s Value, path: &str, index: usize) -> Option<&'s Value> {
+    let mut schema = root.pointer(path)?.as_array()?.get(index)?;
+    for _ in 0..MAX_NESTED {
+        let Some(target) = schema.get("$ref").and_then(Value::as_str) else { break };
+        schema = root.pointer(target.strip_prefix('#')?)?;
+    }
+    Some(schema)
+}
+
+/// The variant in the words of its schema: its discriminator, its title, its only property, or its place.
+fn name(schema: Option<&Value>, value: &Value, index: usize, count: usize) -> String {
+    let by_place = format!("variant {} of {count}", index + 1);
+    let Some(schema) = schema else { return by_place };
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let is_value = |schema: &Value, own: &Value| {
+        let options = schema.get("enum").and_then(Value::as_array);
+        schema.get("const") == Some(own) || options.is_some_and(|options| options.contains(own))
+    };
+    let own = properties.into_iter().flatten().find_map(|(name, schema)| {
+        let own = value.get(name).filter(|own| is_value(schema, own))?;
+        Some(format!("the variant with `{}` = {}", cut(name), cut(&own.to_string())))
+    });
+    let title = || {
+        let title = schema.get("title").and_then(Value::as_str)?;
+        Some(format!("the variant `{}`", cut(title)))
+    };
+    let only = || {
+        let mut names = properties?.keys();
+        let first = names.next().filter(|_| names.next().is_none())?;
+        Some(format!("the variant with `{}`", cut(first)))
+    };
+    own.or_else(title).or_else(only).unwrap_or(by_place)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::tool::schema::Schema;
+
+    #[test]
+    fn the_variant_that_was_meant_is_named_with_what_is_wrong_in_it() {
+        let tagged = json!({"oneOf": [
+            {"type": "object", "required": ["kind", "radius"], "additionalProperties": false,
+             "properties": {"kind": {"const": "circle"}, "radius": {"type": "number"}}},
+            {"$ref": "#/$defs/square"},
+        ]});
+        let keyed = json!({"anyOf": [
+            {"enum": ["empty"]},
+            {"type": "object", "properties": {"circle": {"type": "number"}}, "required": ["circle"], "additionalProperties": false},
+            {"type": "object", "properties": {"line": {"type": "array"}}, "required": ["line"], "additionalProperties": false},
+        ]});
+        let nullable = json!({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]});
+        let square = json!({"type": "object", "required": ["kind", "side"], "additionalProperties": false,
+            "properties": {"kind": {"enum": ["square"]}, "side": {"type": "number"}}});
+        for (schema, value, pointer, parts) in [
+            (
+                &tagged,
+                json!({"kind": "circle", "radius": "x"}),
+                "/a/radius",
+                &["`kind` = \"circle\" is meant", "\"number\""][..],
+            ),
+            (
+                &tagged,
+                json!({"kind": "square", "radius": 1}),
+                "/a",
+                &["`kind` = \"square\" is meant", "side"],
+            ),
+            (
+                &tagged,
+                json!({"kind": "circl", "radius": 1}),
+                "/a",
+                &["it is one of \"circle\", \"square\"", "did you mean \"circle\"?"],
+            ),
+            (&tagged, json!(5), "/a", &["fits none of its variants", "\"object\""]),
+            (&tagged, json!({"radius": "x"}), "/a", &["is meant", "kind"]),
+            (
+                &keyed,
+                json!({"circle": "x"}),
+                "/a/circle",
+                &["the variant with `circle` is meant", "\"number\""],
+            ),
+            (&nullable, json!("long"), "/a", &["variant 1 of 2 is meant", "3"]),
+        ] {
+            let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"square": square}});
+            let mismatch =
+                Schema::input(&whole.to_string()).unwrap().check(&json!({"a": value})).unwrap_err();
+            assert_eq!(mismatch.pointer, pointer, "{mismatch:?}");
+            assert!(parts.iter().all(|part| mismatch.message.contains(part)), "{mismatch:?}");
+        }
+    }
+
+    #[test]
+    fn variants_within_variants_and_long_values_stay_short() {
+        let mut schema = json!({"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]});
+        let mut value = json!({"x": "y".repeat(10_000)});
+        for _ in 0..10 {
+            let wrapped = json!({"type": "object", "properties": {"in": schema}, "required": ["in"]});
+            schema = json!({"oneOf": [{"type": "null"}, wrapped]});
+            value = json!({"in": value});
+        }
+        let whole = json!({"type": "object", "properties": {"a": schema}});
+        let mismatch = Schema::input(&whole.to_string()).unwrap().check(&json!({"a": value})).unwrap_err();
+        assert!(mismatch.message.chars().count() < 3000, "{}", mismatch.message);
+        assert!(mismatch.message.contains("is meant"), "{}", mismatch.message);
+    }
+}

@@ -1,0 +1,42 @@
+//! Tools for the tests of this crate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use toolbay_core::call::invoke::{BoxFuture, Invocation, Invoke};
+use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::registry::Entry;
+use toolbay_core::tool::content::ToolOutput;
+use toolbay_core::tool::schema::Schema;
+use toolbay_core::tool::{ToolDef, ToolSource};
+use toolbay_policy::limits::Usage;
+use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+
+/// Returns its arguments, and counts its runs.
+#[derive(Debug, Default)]
+pub(crate) struct Puppet {
+    pub(crate) ran: AtomicUsize,
+}
+
+impl Invoke for Puppet {
+    fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Invocation { result: Ok(ToolOutput::text(call.args())), usage: Usage::default() } })
+    }
+}
+
+fn tool(name: QualifiedName, source: ToolSource) -> Entry {
+    let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
+    let def = ToolDef::new(name, "A puppet.", Schema::input(schema).unwrap(), source);
+    Entry { args_bytes: 10_000, ..Entry::new(def, Arc::new(Puppet::default())) }
+}
+
+pub(crate) fn plugin_tool(plugin: &str, name: &str) -> Entry {
+    let id = PluginId::new(plugin).unwrap();
+    let name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
+    tool(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
+}
+
+pub(crate) fn native_tool(name: &str) -> Entry {
+    tool(QualifiedName::native(&ToolName::new(name).unwrap()), ToolSource::Builtin)
+}
