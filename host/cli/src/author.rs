@@ -2,6 +2,10 @@
 //!
 //! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
 
+pub(crate) mod args;
+pub(crate) mod component;
+pub(crate) mod lint;
+
 pub(crate) mod build;
 mod c;
 pub(crate) mod dev;

@@ -3,20 +3,9 @@
 //! Exit codes: 0 ok, 1 a tool said no or faulted (or a checked plugin is not sound), 2 the command or the policy is
 //! wrong, 3 the host failed.
 
-mod approval;
-mod args;
 mod author;
-mod cmd;
-mod component;
-mod findings;
-mod lint;
+mod command;
 mod output;
-mod policy_file;
-mod progress;
-mod servers;
-mod setup;
-mod stderr;
-mod told;
 
 use std::process::ExitCode;
 
@@ -50,9 +39,9 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
-    let _flush = stderr::FlushGuard;
-    stderr::report_panics();
-    // Internal entry points: the host re-executes this binary as a worker (`setup::host`).
+    let _flush = output::stderr::FlushGuard;
+    output::stderr::report_panics();
+    // Internal entry points: the host re-executes this binary as a worker (`command::setup::host`).
     let mut args = std::env::args_os().skip(1);
     let (first, alone) = (args.next(), args.next().is_none());
     let helper = first.filter(|_| alone).and_then(|first| {
@@ -72,7 +61,7 @@ fn main() -> ExitCode {
         let _entered = runtime.enter();
         early_hangup()
     };
-    let args = match args::Args::try_parse() {
+    let args = match command::args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return explain_usage(&error),
     };
@@ -96,22 +85,22 @@ fn early_hangup() -> Option<Signal> {
     is_server.then(|| signal(SignalKind::hangup()).ok()).flatten()
 }
 
-async fn run(args: args::Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
+async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
     match (&args.command, hangup) {
-        (args::Command::Serve { .. }, hangup) => cmd::run(args, hangup).await,
+        (command::args::Command::Serve { .. }, hangup) => command::run(args, hangup).await,
         // No server, though a word says `serve`: SIGHUP ends it as any other command.
         (_, Some(mut hangup)) => tokio::select! {
-            verdict = cmd::run(args, None) => verdict,
+            verdict = command::run(args, None) => verdict,
             _ = hangup.recv() => Ok(Verdict::Bad),
         },
-        (_, None) => cmd::run(args, None).await,
+        (_, None) => command::run(args, None).await,
     }
 }
 
 /// Writes what clap has to say: help to stdout, errors to stderr.
 fn explain_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        stderr::prompt(&output::styled(&error.render().ansi().to_string()));
+        output::stderr::prompt(&output::styled(&error.render().ansi().to_string()));
     } else if let Err(problem) = error.print() {
         return stop(&Stop::Host(problem.into()));
     }
@@ -130,7 +119,7 @@ fn raise_file_limit() {
 fn stop(reason: &Stop) -> ExitCode {
     match reason {
         Stop::Usage(error) => {
-            match error.downcast_ref::<findings::FileFindings>() {
+            match error.downcast_ref::<output::findings::FileFindings>() {
                 Some(of_file) => output::diagnostics(of_file),
                 None => output::complain(&format!("{error:#}")),
             }

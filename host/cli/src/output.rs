@@ -3,6 +3,10 @@
 //! A guest's text goes to a pipe as it is, but on a terminal its control characters are escaped: a result must not
 //! move the cursor, set the title or hide what it says.
 
+pub(crate) mod findings;
+pub(crate) mod progress;
+pub(crate) mod stderr;
+
 use std::io::{IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
@@ -14,8 +18,7 @@ use toolbay_core::pipeline::{self, Delivered};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_policy::text::{visible, visible_json};
 
-use crate::findings::FileFindings;
-use crate::stderr;
+use crate::output::findings::FileFindings;
 
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();

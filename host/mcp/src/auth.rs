@@ -6,6 +6,9 @@
 //! What a caller came with can be taken back while a request is answered: a line of the file is gone, the policy asks for
 //! something else, the issuer has taken a key out of use. Each has a token that fires then ([`Standing`]).
 
+pub(crate) mod failures;
+pub(crate) mod regular;
+
 mod jwt;
 mod keys;
 mod standing;

@@ -21,7 +21,6 @@
 //! | `remote`, `result` | how one is called, and what it answers |
 
 mod address;
-mod bounded;
 mod bounds;
 mod bridge;
 mod elicit;
@@ -36,12 +35,10 @@ mod remote;
 mod resources;
 mod result;
 mod session;
-mod sse;
 mod status;
 mod stdio;
 mod supervisor;
 mod tools;
-mod wire;
 
 pub(crate) use address::Address;
 pub use bridge::Bridge;

@@ -47,40 +47,17 @@
 //! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`. Set rmcp's own targets to
 //! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
 
-mod asking;
 mod auth;
-mod base64;
-mod calls;
-mod changes;
 pub mod client;
-mod connection;
-mod convert;
-mod handed;
-pub mod http;
-mod legacy;
-mod lines;
-mod linger;
-mod lists;
-mod message;
-mod outbox;
-mod outputs;
-mod pages;
-mod progress;
-mod raw;
-mod regular;
-mod salvage;
-mod seal;
+mod protocol;
 pub mod server;
-mod shelf;
-pub mod stdio;
-mod tasks;
-mod trace;
+mod transport;
 
 pub use auth::{FetchKeys, check_tokens};
-pub use changes::MAX_WATCHED;
 pub use client::Bridge;
-pub use http::{Ends, Http};
+pub use server::changes::MAX_WATCHED;
+pub use server::tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use server::{Options, Server};
-pub use stdio::{serve, serve_stdio};
-pub use tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};
 pub use tokio_util::sync::CancellationToken;
+pub use transport::http::{self, Ends, Http};
+pub use transport::stdio::{self, serve, serve_stdio};

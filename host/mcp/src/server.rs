@@ -1,5 +1,19 @@
 //! Toolbay as an MCP server, whatever the transport: what all its clients share.
 
+pub(crate) mod asked;
+pub(crate) mod asking;
+pub(crate) mod calls;
+pub(crate) mod changes;
+pub(crate) mod connection;
+pub(crate) mod convert;
+pub(crate) mod handed;
+pub(crate) mod lists;
+pub(crate) mod outbox;
+pub(crate) mod outputs;
+pub(crate) mod shelf;
+pub(crate) mod tasks;
+pub(crate) mod workers;
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Weak};
@@ -20,14 +34,13 @@ use toolbay_core::session::Session;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
 
-use crate::calls::Caller;
 use crate::client::Bridge;
-use crate::connection::Connection;
-use crate::handed::Handed;
-use crate::outbox::OutboxSettings;
-use crate::seal::Seals;
-use crate::shelf;
-use crate::tasks::Tasks;
+use crate::protocol::seal::Seals;
+use crate::server::calls::Caller;
+use crate::server::connection::Connection;
+use crate::server::handed::Handed;
+use crate::server::outbox::OutboxSettings;
+use crate::server::tasks::Tasks;
 
 /// How the server presents itself, and its bounds.
 #[derive(Debug, Clone)]

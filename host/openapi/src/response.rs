@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_core::session::attachment;
 use toolbay_core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
 use toolbay_core::tool::json;
+use toolbay_policy::capability::attachment;
 use toolbay_policy::text::one_line;
 
 use crate::exchange::Response;
@@ -264,7 +264,11 @@ mod tests {
             let mut file = answer(200, "application/zip", &[0xff]);
             file.headers.push(("content-disposition".to_owned(), field.to_owned()));
             let Ok(Answer::File(file)) = result("https://a.example/x?key=1", file, 9) else { panic!() };
-            assert!(file.name == name && attachment::check_name(&file.name).is_ok(), "{}", file.name);
+            assert!(
+                file.name == name && toolbay_core::session::attachment::check_name(&file.name).is_ok(),
+                "{}",
+                file.name
+            );
         }
         let pdf = said(answer(200, "application/pdf", b"%PDF"));
         assert!(matches!(&pdf.content[0].body, BlockBody::Embedded(e) if e.uri == "https://a.example/x"));

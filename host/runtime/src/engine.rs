@@ -4,6 +4,21 @@
 //! counted, the pooling allocator makes a fresh instance per call cheap. Every proposal we do not need is off; a component that uses
 //! one is refused by name (see [`refused_features`]).
 
+pub(crate) mod admission;
+pub(crate) mod bindings;
+pub(crate) mod blocking;
+pub(crate) mod breaker;
+pub(crate) mod engines;
+pub(crate) mod instance;
+pub(crate) mod limiter;
+pub(crate) mod machine;
+pub(crate) mod native;
+pub(crate) mod shortage;
+pub(crate) mod state;
+pub(crate) mod stdio;
+pub(crate) mod turn;
+pub(crate) mod warm;
+
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -15,8 +30,8 @@ use toolbay_policy::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::engine::turn::Turns;
 use crate::error::HostError;
-use crate::turn::Turns;
 
 /// Bytes of a page of linear memory: a multiple of the system's.
 const PAGE: u64 = 64 << 10;

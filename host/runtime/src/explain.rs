@@ -10,9 +10,9 @@ use toolbay_policy::quantity;
 use toolbay_policy::rule::Rule as _;
 use toolbay_policy::{Key, LimitRow, Policy, Proposal};
 
-use crate::loader::limits_of;
 use crate::openapi::OpenApiInfo;
-use crate::plugin::Plugin;
+use crate::plugins::loader::limits_of;
+use crate::plugins::plugin::Plugin;
 
 /// All that decides what one tool may do.
 #[derive(Debug, Clone, Serialize)]

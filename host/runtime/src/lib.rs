@@ -32,63 +32,15 @@
 //!
 //! A whole program is in `examples/embed.rs`. Needs a tokio runtime with timers; works on Unix.
 
-mod admission;
-mod answer;
-mod audit;
-mod availability;
-mod bindings;
-mod blocking;
-mod breaker;
-mod cache;
 mod capability;
-mod code;
-mod compiler;
-mod complexity;
-mod consent;
-mod descriptor;
-mod digest;
-mod directory;
 mod engine;
-mod engines;
 mod error;
 mod explain;
-mod file;
-mod foreign;
 mod host;
-mod inotify;
-mod installed;
-mod instance;
-mod known;
-mod limiter;
-mod loader;
-mod loading;
-mod machine;
-mod native;
-mod offers;
 mod openapi;
 mod outside;
-mod plugin;
-mod private;
-mod reducer;
-pub mod reducers;
-mod regular;
-mod reload;
-mod report;
-mod resident;
-mod services;
-mod settings;
-mod shortage;
-mod spool;
-mod state;
-mod stdio;
-mod switches;
-mod tool;
-mod turn;
-mod usual;
-mod warm;
-mod wasi_files;
-mod watch;
-mod worker;
+mod plugins;
+mod storage;
 
 /// The examples of the pages are compiled.
 #[cfg(doctest)]
@@ -99,25 +51,28 @@ mod pages {
     mod vendors {}
 }
 
-pub use audit::{AuditReader, FileAudit, Retention};
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
-pub use consent::{Agreement, FileConsents};
-pub use descriptor::About;
 pub use error::{HostError, LoadError};
 pub use explain::{Explanation, Setting, Wish};
-pub use file::MAX_COMPONENT_BYTES;
 pub use host::{Host, HostBuilder, PluginInfo};
-pub use loading::{LoadEvent, LoadListener};
 pub use openapi::OpenApiInfo;
-pub use private::DEFAULT_STATE_WAIT;
-pub use regular::{open_regular, read_regular, read_regular_text};
-pub use report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange};
-pub use resident::LoadedCode;
-pub use spool::FileSpool;
-pub use switches::FileSwitches;
+pub use plugins::descriptor::About;
+pub use plugins::file::MAX_COMPONENT_BYTES;
+pub use plugins::loading::{LoadEvent, LoadListener};
+pub use plugins::reducers;
+pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange};
+pub use plugins::resident::LoadedCode;
+pub use plugins::switches::FileSwitches;
+pub use plugins::watch::{Watch, WatchOptions, Watched};
+pub use plugins::worker::{COMPILE_WORKER, run_compile_worker};
+pub use storage::audit::{AuditReader, FileAudit, Retention};
+pub use storage::consent::{Agreement, FileConsents};
+pub use storage::private::DEFAULT_STATE_WAIT;
+pub use storage::regular::{open_regular, read_regular, read_regular_text};
+pub use storage::spool::FileSpool;
 pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
 pub use toolbay_core::call::approval::{Answer, Approver, Question};
@@ -134,5 +89,3 @@ pub use toolbay_policy::Policy;
 pub use toolbay_policy::name::PluginId;
 pub use toolbay_policy::session::SessionLimits;
 pub use toolbay_vendor as vendor;
-pub use watch::{Watch, WatchOptions, Watched};
-pub use worker::{COMPILE_WORKER, run_compile_worker};

@@ -12,8 +12,8 @@ use toolbay_policy::mcp_server::{Child, Endpoint};
 use toolbay_policy::name::PluginId;
 
 use crate::capability::process::server;
-use crate::installed::Installed;
-use crate::private;
+use crate::plugins::installed::Installed;
+use crate::storage::private;
 
 /// What a host lets a client of other servers do. Looks the policy's services up anew each time: when the policy is read
 /// again, the next start and the next request are under the new one.

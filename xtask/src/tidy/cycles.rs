@@ -2,8 +2,8 @@
 //!
 //! The graph has a node for each source file and an edge for each path that a file writes: `crate::…`, `super::…`,
 //! `self::…`, or one that begins with a module that the file declares. A path leads to the deepest module file that it
-//! names. A folder of `src` is one room; the file `src/NAME.rs` belongs to the room `NAME`. Cycles inside of a room are
-//! its own business. Tests may import anything, and the crate root declares everything.
+//! names. A folder of `src` is one room, with the file `src/NAME.rs` beside it; the other files beside it are one room
+//! together. Cycles inside of a room are its own business. Tests may import anything, and the crate root declares everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,6 +159,12 @@ fn cycles<'a>(imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> Vec<Vec<&'a str
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         imports.keys().map(|module| (*module, reachable(module, imports))).collect();
     let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|all| all.contains(to));
+    let folders: BTreeSet<&str> =
+        imports.keys().filter_map(|module| module.split_once('/')).map(|(folder, _)| folder).collect();
+    let room = |module: &'a str| {
+        let top = module.split('/').next().unwrap_or(module);
+        if folders.contains(top) { top } else { "" }
+    };
     let mut groups = BTreeSet::new();
     for module in imports.keys().filter(|module| reaches(module, module)) {
         let group: Vec<&str> = imports
@@ -166,7 +172,7 @@ fn cycles<'a>(imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> Vec<Vec<&'a str
             .filter(|other| reaches(module, other) && reaches(other, module))
             .copied()
             .collect();
-        let rooms: BTreeSet<&str> = group.iter().filter_map(|module| module.split('/').next()).collect();
+        let rooms: BTreeSet<&str> = group.iter().map(|module| room(module)).collect();
         if rooms.len() > 1 {
             groups.insert(group);
         }

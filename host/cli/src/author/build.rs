@@ -7,9 +7,10 @@ use anyhow::Context;
 use super::language::Profile;
 use super::place;
 use super::project::{Component, Project};
-use crate::args::{BuildArgs, SetupArgs};
+use crate::author::args::BuildArgs;
+use crate::command::args::SetupArgs;
+use crate::command::setup::{self, PolicyFile, Purpose};
 use crate::output::{self, HEAD};
-use crate::setup::{self, PolicyFile, Purpose};
 use crate::{Stop, Verdict};
 
 pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> {

@@ -17,10 +17,11 @@ use toolbay_policy::text::visible;
 
 use super::build;
 use super::project::Project;
-use crate::args::{BuildArgs, DevArgs, SetupArgs};
-use crate::cmd::LiveCalls;
+use crate::author::args::{BuildArgs, DevArgs};
+use crate::command::LiveCalls;
+use crate::command::args::SetupArgs;
+use crate::command::setup::{self, Purpose};
 use crate::output;
-use crate::setup::{self, Purpose};
 use crate::{Stop, Verdict};
 
 /// How long a source must have been the same before it is built: an editor writes in several steps.

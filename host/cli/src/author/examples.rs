@@ -25,11 +25,11 @@ use toolbay_core::registry::Entry;
 use toolbay_policy::text::visible;
 
 use super::project::{Component, Project};
-use crate::approval;
-use crate::args::{ApprovalArgs, SetupArgs};
-use crate::cmd::{self, declared};
+use crate::command::approval;
+use crate::command::args::{ApprovalArgs, SetupArgs};
+use crate::command::setup::{self, Purpose};
+use crate::command::{self as cmd, declared};
 use crate::output::{self, GOOD, WRONG};
-use crate::setup::{self, Purpose};
 use crate::{Stop, Verdict};
 
 /// Where the files lie that examples work on, below the project.

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use toolbay::PluginId;
 
 use super::template::{self, Plan};
-use crate::args::NewArgs;
+use crate::author::args::NewArgs;
 use crate::output::{self, HEAD, NAME};
 use crate::{Stop, Verdict};
 

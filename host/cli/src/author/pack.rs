@@ -18,9 +18,10 @@ use serde_json::{Value, json};
 
 use super::language::Profile;
 use super::project::Project;
-use crate::args::PackArgs;
+use crate::author::args::PackArgs;
+use crate::author::component;
 use crate::output::{self, DIM, HEAD};
-use crate::{Stop, Verdict, component};
+use crate::{Stop, Verdict};
 
 /// The list of dependencies; the name that auditing tools look for.
 pub(crate) const DEPENDENCIES: &str = ".dep-v0";

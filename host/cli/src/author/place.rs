@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 
 use super::project::{Component, Project};
-use crate::args::SetupArgs;
-use crate::{Stop, setup};
+use crate::Stop;
+use crate::command::args::SetupArgs;
+use crate::command::setup;
 
 /// Puts a component into the plugin directory, whole or not at all, and returns where it is.
 pub(crate) fn put(

@@ -1,6 +1,7 @@
 //! `toolbay test`: the project's own tests, then the examples of its tools against the built component.
 
-use crate::args::{SetupArgs, TestArgs};
+use crate::author::args::TestArgs;
+use crate::command::args::SetupArgs;
 use crate::{Stop, Verdict, output};
 
 use super::examples;

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{Algorithm, OAuth};
 
-use crate::regular::open_regular;
+use crate::auth::regular::open_regular;
 
 /// Largest set of keys that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;

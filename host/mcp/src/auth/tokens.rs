@@ -31,7 +31,7 @@ use toml::Spanned;
 use toolbay_policy::{Finding, Policy, Severity};
 
 use super::{Caller, Reach};
-use crate::regular::open_regular;
+use crate::auth::regular::open_regular;
 
 /// Largest file of tokens, in bytes.
 const MAX_FILE: u64 = 1 << 20;

@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-/// Bytes of one message of a server: a line of its stdout, an event, a body. Room for what one call of a plugin may give
-/// back, in base64.
-pub(super) const MAX_MESSAGE: usize = 24 << 20;
 /// Bytes of one stream of events that answers a request.
 pub(super) const MAX_STREAM: usize = 64 << 20;
-/// Messages that a batch may hold; revisions before 2025-06-18 know such.
-pub(super) const MAX_BATCH: usize = 100;
 /// Bytes of one tool of a list, with all that stands in it; a larger one is left out.
 pub(super) const MAX_TOOL_BYTES: usize = 1 << 20;
 /// Bytes of what a server claims of a tool (`annotations`).
@@ -78,8 +73,6 @@ pub(super) const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 pub(super) const MAX_RESUMES: usize = 8;
 /// How long to wait before that, where the server says nothing.
 pub(super) const RESUME_PAUSE: Duration = Duration::from_secs(1);
-/// The longest that a server may make us wait.
-pub(super) const MAX_RESUME_PAUSE: Duration = Duration::from_secs(30);
 /// How long a server that may know no 2026-07-28 has to say so, before the older handshake is tried.
 pub(super) const DISCOVER_WAIT: Duration = Duration::from_secs(5);
 /// How long after a change of the list it is read again, and the least time between two reads; doubles while it keeps
@@ -119,8 +112,6 @@ pub(super) const MAX_LAST_WORDS: usize = 800;
 pub(super) const MAX_LOG_LINES: u32 = 200;
 /// Longest text of a server in a message of ours, in characters, once values of secrets were taken out of it.
 pub(super) const MAX_SAID: usize = 1_000;
-/// Longest text of a server before that: what is cut earlier could be the beginning of a secret.
-pub(super) const MAX_HEARD: usize = 16_000;
 /// Bytes of all responses of one server that are being read.
 pub(super) const MAX_HELD: usize = 256 << 20;
 /// Bytes of a response with an error status that are read.

@@ -10,9 +10,9 @@ use toolbay_core::call::outside::Outside;
 use toolbay_core::tool::wording;
 use toolbay_policy::text::visible;
 
-use super::bounded;
 use super::bounds::{MAX_DESCRIPTION, MAX_QUESTION};
-use super::wire;
+use crate::protocol::bounded;
+use crate::protocol::wire;
 
 /// A question.
 #[derive(Debug, Clone, PartialEq)]

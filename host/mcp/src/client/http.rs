@@ -14,13 +14,13 @@ use toolbay_policy::mcp_server::Endpoint;
 use toolbay_policy::quantity;
 
 use super::bounds::{
-    FAREWELL, MAX_ERROR_BODY, MAX_HELD, MAX_IN_FLIGHT, MAX_MESSAGE, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE,
-    TELL_WAIT,
+    FAREWELL, MAX_ERROR_BODY, MAX_HELD, MAX_IN_FLIGHT, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE, TELL_WAIT,
 };
 use super::inbox::{Flood, Full, Held, Inbox};
 use super::link::{Ask, LinkError, said};
-use super::sse::Parser;
-use super::wire::{self, Message, Question, RpcError};
+use crate::protocol::bounds::MAX_MESSAGE;
+use crate::protocol::sse::Parser;
+use crate::protocol::wire::{self, Message, Question, RpcError};
 
 /// Longest session id, in bytes.
 const MAX_SESSION: usize = 1024;

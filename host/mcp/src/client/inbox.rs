@@ -20,7 +20,7 @@ use super::bounds::{
     MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_STRAY, MAX_UNASKED, MAX_UNASKED_BYTES, PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
-use super::wire::{self, METHOD_NOT_FOUND, Question};
+use crate::protocol::wire::{self, METHOD_NOT_FOUND, Question};
 
 /// Where the unasked messages of one connection go.
 #[derive(Debug)]

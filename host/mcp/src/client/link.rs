@@ -7,10 +7,10 @@ use toolbay_core::call::CallContext;
 use toolbay_core::call::outside::OutsideError;
 use toolbay_policy::text::one_line;
 
-use super::bounds::MAX_HEARD;
 use super::http::Web;
 use super::stdio::Pipe;
-use super::wire::RpcError;
+use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::wire::RpcError;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]

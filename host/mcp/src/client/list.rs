@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use toolbay_policy::quantity;
 
-use super::bounded::First;
 use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_RESOURCES, MAX_TOOLS};
 use super::link::LinkError;
 use super::session::{Extra, Session};
-use super::wire;
+use crate::protocol::bounded::First;
+use crate::protocol::wire;
 
 /// What a server listed.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use toolbay_core::call::outside::Outside;
 use toolbay_core::tool::canonical;
 use toolbay_policy::mcp_server::McpServer;
 
-use super::bounded::First;
 use super::bounds::{MAX_KEPT_LIST, MAX_LABEL, MAX_TOOLS, RECALL_WAIT};
 use super::list::Listed;
+use crate::protocol::bounded::First;
 
 /// A list of tools as it is kept.
 #[derive(Serialize)]

@@ -7,13 +7,14 @@ use toolbay_core::registry::{Bundle, Entry, ReducerEntry};
 use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
-use super::bounds::{MAX_HEARD, MAX_LIST_VALUES, MAX_PROBLEMS};
+use super::bounds::{MAX_LIST_VALUES, MAX_PROBLEMS};
 use super::link::LinkError;
 use super::list::{self, List, Listed};
 use super::remote::RemoteTool;
 use super::session::Session;
 use super::supervisor::Supervisor;
 use super::tools::{self, Taken};
+use crate::protocol::bounds::MAX_HEARD;
 
 impl Supervisor {
     /// Reads the list and puts its tools in place of those before.

@@ -22,7 +22,7 @@ use super::resources;
 use super::result::{self, Came, InputRequest};
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
-use super::wire::INVALID_PARAMS;
+use crate::protocol::wire::INVALID_PARAMS;
 
 /// Longest message of a server's error, in characters.
 const MAX_MESSAGE_OF_ERROR: usize = 8_000;

@@ -24,9 +24,8 @@ use toolbay_policy::quantity;
 use toolbay_policy::text::{one_line, seen};
 
 use super::address::Address;
-use super::bounded::{self, First};
 use super::bounds::{
-    MAX_CONTENTS, MAX_DESCRIPTION, MAX_HEARD, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM,
+    MAX_CONTENTS, MAX_DESCRIPTION, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM,
 };
 use super::link::{Link, LinkError};
 use super::list::{self, List};
@@ -34,7 +33,9 @@ use super::mirror;
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
 use super::tools;
-use super::wire::{self, INVALID_PARAMS};
+use crate::protocol::bounded::{self, First};
+use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::wire::{self, INVALID_PARAMS};
 
 /// What servers of before 2026-07-28 answer when they have no such resource.
 const NOT_FOUND: i64 = -32002;

@@ -10,9 +10,10 @@ use toolbay_core::tool::content::{
 };
 use toolbay_policy::text::one_line;
 
-use super::bounded::{self, Entries, First};
-use super::bounds::{MAX_HEARD, MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};
-use super::wire;
+use super::bounds::{MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};
+use crate::protocol::bounded::{self, Entries, First};
+use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::wire;
 
 /// Blocks of one result that are taken.
 const MAX_BLOCKS: usize = 1_000;

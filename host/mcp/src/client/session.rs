@@ -14,14 +14,14 @@ use toolbay_core::tool::wording;
 use toolbay_policy::mcp_server::Protocol;
 use toolbay_policy::text::one_line;
 
-use super::bounded;
 use super::bounds::{
-    DISCOVER_WAIT, EAR_PAUSE, MAX_EAR_PAUSE, MAX_HEARD, MAX_HELLO, MAX_IN_FLIGHT, MAX_LABEL, MAX_QUEUED,
-    STABLE,
+    DISCOVER_WAIT, EAR_PAUSE, MAX_EAR_PAUSE, MAX_HELLO, MAX_IN_FLIGHT, MAX_LABEL, MAX_QUEUED, STABLE,
 };
 use super::inbox::Inbox;
 use super::link::{Ask, Link, LinkError, wants_progress};
-use super::wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
+use crate::protocol::bounded;
+use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
 
 /// The stateless revision.
 pub(super) const MODERN: &str = "2026-07-28";

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::call::outside::{Input, Life, Output, Started};
 use toolbay_policy::quantity;
 
-use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, MAX_MESSAGE, OUTBOX};
+use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, OUTBOX};
 use super::inbox::{Flood, Inbox};
 use super::link::{Ask, LinkError};
-use super::wire::{self, Message, RpcError};
+use crate::protocol::bounds::MAX_MESSAGE;
+use crate::protocol::wire::{self, Message, RpcError};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;

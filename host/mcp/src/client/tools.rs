@@ -18,10 +18,11 @@ use toolbay_policy::name::QualifiedName;
 use toolbay_policy::output::Delivery;
 use toolbay_policy::text::one_line;
 
-use super::bounded;
-use super::bounds::{MAX_CLAIMS, MAX_DESCRIPTION, MAX_HEARD, MAX_LABEL, MAX_TOOL_BYTES};
+use super::bounds::{MAX_CLAIMS, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
 use super::mirror::Mirror;
-use super::wire;
+use crate::protocol::bounded;
+use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::wire;
 
 /// A tool that can be called, if somebody runs it.
 #[derive(Debug)]

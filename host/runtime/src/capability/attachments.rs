@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use toolbay_core::session::attachment::{self, Attachments, check_name};
 use toolbay_policy::Key;
-use toolbay_policy::capability::attachment::{Access, media_type};
+use toolbay_policy::capability::attachment::{Access, UNKNOWN_MEDIA, media_type};
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
-use crate::bindings::host::attachments::{Attachment, AttachmentError, Host};
+use crate::engine::bindings::host::attachments::{Attachment, AttachmentError, Host};
 
 /// What one call made.
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ impl Host for Capabilities {
         let attachments = self.attachments().ok_or(AttachmentError::NotFound)?;
         let all = attachments.list().await;
         let about = all.into_iter().find(|one| one.id == id).ok_or(AttachmentError::NotFound)?;
-        let media = media_type(&about.media_type).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
+        let media = media_type(&about.media_type).unwrap_or_else(|| UNKNOWN_MEDIA.to_owned());
         let wish = format!("read {media}");
         if !self.takes(Access::Read, &media) {
             return Err(AttachmentError::Denied(self.refuse(Key::Attachments, &wish)));

@@ -1,7 +1,7 @@
 //! `config`: what the operator wrote for this plugin under `config`. Never secret.
 
 use super::Capabilities;
-use crate::bindings::host::config;
+use crate::engine::bindings::host::config;
 
 impl config::Host for Capabilities {
     fn get(&mut self, key: String) -> Option<String> {

@@ -5,7 +5,7 @@ use toolbay_policy::limits::Limits;
 
 use super::rate::Rate;
 use super::{Capabilities, RunningCall};
-use crate::bindings::host::context;
+use crate::engine::bindings::host::context;
 
 /// Counts the progress events of one guest entry.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use toolbay_policy::capability::reach;
 use toolbay_policy::refusal::not_permitted;
 
 use super::Capabilities;
-use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
+use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
 use grants::{Need, Unresolved, full_path};
 use operations::Operation;
 

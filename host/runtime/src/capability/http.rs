@@ -30,7 +30,7 @@ use ipnet::IpNet;
 use toolbay_policy::{Key, Policy};
 
 use super::Capabilities;
-use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
+use crate::engine::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
 
 /// The one client of a host.
 #[derive(Debug)]

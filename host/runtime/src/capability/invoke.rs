@@ -16,10 +16,10 @@ use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::Refusal;
 
 use super::Capabilities;
-use crate::admission::Lent;
-use crate::answer::error_to_guest;
-use crate::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
-use crate::bindings::types;
+use crate::engine::admission::Lent;
+use crate::engine::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
+use crate::engine::bindings::types;
+use crate::plugins::answer::error_to_guest;
 
 /// What it takes to call others.
 #[derive(Debug, Clone)]

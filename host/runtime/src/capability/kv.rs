@@ -20,10 +20,11 @@ use std::time::Duration;
 use toolbay_core::call::Identity;
 use toolbay_core::session::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
 use toolbay_policy::Key;
+use toolbay_policy::capability::kv as granted_kv;
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
-use crate::bindings::host::kv::{Host, KvError, Scope};
+use crate::engine::bindings::host::kv::{Host, KvError, Scope};
 
 /// Where state is kept.
 #[derive(Debug)]
@@ -47,10 +48,10 @@ impl Capabilities {
     /// Checks that the scope is granted and says whose entries are meant.
     fn kv(&self, scope: Scope) -> Result<Access, KvError> {
         let scope = match scope {
-            Scope::Tool => kv::Scope::Tool,
-            Scope::Plugin => kv::Scope::Plugin,
-            Scope::Session => kv::Scope::Session,
-            Scope::Agent => kv::Scope::Agent,
+            Scope::Tool => granted_kv::Scope::Tool,
+            Scope::Plugin => granted_kv::Scope::Plugin,
+            Scope::Session => granted_kv::Scope::Session,
+            Scope::Agent => granted_kv::Scope::Agent,
         };
         let granted = self.granted.as_ref().filter(|granted| granted.grants.kv.contains(&scope));
         let (Some(granted), Some(call)) = (granted, &self.call) else {
@@ -97,16 +98,16 @@ impl Capabilities {
 }
 
 /// Whose entries a call means; empty where it does not say who it is.
-fn owner(scope: kv::Scope, tool: &str, identity: &Identity) -> String {
+fn owner(scope: granted_kv::Scope, tool: &str, identity: &Identity) -> String {
     let named = |kind: &str, id: &Option<String>| {
         id.as_ref().filter(|id| !id.is_empty()).map(|id| format!("{kind}:{id}"))
     };
     match scope {
-        kv::Scope::Tool => tool.to_owned(),
-        kv::Scope::Plugin => String::new(),
-        kv::Scope::Session => identity.session_id.clone().unwrap_or_default(),
+        granted_kv::Scope::Tool => tool.to_owned(),
+        granted_kv::Scope::Plugin => String::new(),
+        granted_kv::Scope::Session => identity.session_id.clone().unwrap_or_default(),
         // An agent and a personality of one name are not one.
-        kv::Scope::Agent => named("agent", &identity.agent_id)
+        granted_kv::Scope::Agent => named("agent", &identity.agent_id)
             .or_else(|| named("personality", &identity.personality_id))
             .unwrap_or_default(),
     }

@@ -4,7 +4,7 @@ use toolbay_policy::limits::Limits;
 
 use super::Capabilities;
 use super::rate::Rate;
-use crate::bindings::host::log;
+use crate::engine::bindings::host::log;
 
 /// Longest message, in characters.
 const MAX_MESSAGE: usize = 4000;

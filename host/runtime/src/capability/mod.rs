@@ -4,6 +4,9 @@
 //! All interfaces are always linked (components built from JavaScript or Python import every one of them); what was
 //! not granted answers `denied` with the reason.
 
+pub(crate) mod services;
+pub(crate) mod wasi_files;
+
 pub(crate) mod attachments;
 pub(crate) mod clock;
 mod config;
@@ -36,9 +39,9 @@ use toolbay_policy::text::one_line;
 use toolbay_policy::{self as policy, Advice, Grants, Key, Policy};
 use wasmtime::component::{HasData, Linker};
 
-use crate::bindings::callers::toolbay::plugin as callers;
-use crate::bindings::host;
-use crate::blocking::GuestThreads;
+use crate::engine::bindings::callers::toolbay::plugin as callers;
+use crate::engine::bindings::host;
+use crate::engine::blocking::GuestThreads;
 use files::FileGrants;
 
 /// What stands behind the interfaces under one policy. When the policy is read again, the next one takes its place;

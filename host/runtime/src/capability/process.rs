@@ -28,8 +28,8 @@ use toolbay_policy::{Key, Policy};
 
 use super::Capabilities;
 use super::files::Kept;
-use crate::admission::{FairPermit, FairSemaphore};
-use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
+use crate::engine::admission::{FairPermit, FairSemaphore};
+use crate::engine::bindings::host::process::{Command, Completed, Host, ProcessError};
 use keeper::{Running, StartError};
 use programs::Programs;
 use request::{NotRun, Request, Wish};

@@ -23,7 +23,7 @@ use toolbay_policy::{Grants, Key, Policy};
 use url::Url;
 
 use super::Capabilities;
-use crate::bindings::host::secrets::{Host, Secret, SecretError};
+use crate::engine::bindings::host::secrets::{Host, Secret, SecretError};
 use key_ring::KeyRing;
 
 /// Most secrets of one policy.

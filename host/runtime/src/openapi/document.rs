@@ -19,9 +19,9 @@ use crate::capability::environment::Environment;
 use crate::capability::http::NetError;
 use crate::capability::http::service::{Sender, Service, ServiceRequest};
 use crate::capability::{Granted, Services};
-use crate::digest::sha256;
-use crate::private;
-use crate::regular::read_regular;
+use crate::plugins::digest::sha256;
+use crate::storage::private;
+use crate::storage::regular::read_regular;
 
 /// Largest document, in bytes; the same as what is parsed.
 pub(crate) const MAX_BYTES: u64 = 32 << 20;

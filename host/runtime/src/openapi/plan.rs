@@ -26,7 +26,7 @@ use super::wire::Wire;
 use crate::capability::environment::Environment;
 use crate::capability::http::service::Service;
 use crate::capability::{Granted, GrantedUnder, Services};
-use crate::reducers;
+use crate::plugins::reducers;
 
 /// Longest title of a service or of one of its tools, in characters.
 const MAX_TITLE: usize = 100;

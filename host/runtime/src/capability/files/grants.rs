@@ -23,7 +23,7 @@ use super::beneath;
 use super::operations::Operation;
 use super::quota::Meter;
 use super::reads::{ReadLog, Reader};
-use crate::bindings::host::files::FileError;
+use crate::engine::bindings::host::files::FileError;
 
 /// Longest path of a guest, in bytes: what Linux takes.
 const MAX_PATH: usize = 4096;

@@ -17,7 +17,7 @@ use super::beneath::{self, Target};
 use super::grants::{self, Access, Areas, Need, Root};
 use super::quota::Meter;
 use super::reads::Reader;
-use crate::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
+use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
 
 /// Most bytes that one read returns; a larger file is read in parts.
 const MAX_READ: u64 = 8 << 20;

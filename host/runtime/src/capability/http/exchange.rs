@@ -14,7 +14,7 @@ use super::connect::{Key, Outgoing};
 use super::dispatch::{Unsent, request};
 use super::session::{NetError, Session};
 use super::{headers, recorded, seam};
-use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
+use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// Redirects that are followed.
 const MAX_REDIRECTS: u32 = 5;

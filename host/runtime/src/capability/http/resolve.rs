@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use toolbay_policy::name::PluginId;
 
 use super::session::NetError;
-use crate::admission::FairSemaphore;
+use crate::engine::admission::FairSemaphore;
 
 /// Look-ups of the whole host at once. Each takes a thread that nothing can call back, whatever becomes of the call.
 const MOST: u32 = 32;

@@ -21,9 +21,9 @@ use url::Url;
 use super::exchange;
 use super::seam;
 use super::session::{NetError, Own, Session};
-use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
 use crate::capability::Granted;
 use crate::capability::secrets::Tokens;
+use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// What is known of a service when its requests are judged.
 #[derive(Debug)]

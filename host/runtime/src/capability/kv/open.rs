@@ -20,7 +20,7 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::tables;
-use crate::private;
+use crate::storage::private;
 
 /// Memory for pages of the file. Small beside a guest's 64 MiB; the system caches the file too.
 const CACHE_BYTES: usize = 16 << 20;

@@ -18,7 +18,7 @@ use super::place::{EntryInfo, EntryKey, live};
 use super::read;
 use super::tables::{Answer, ENTRIES, Now, Operation, Stored};
 use super::writer::{self, Job, QUEUE, Shared, Task, now, tell};
-use crate::private::DEFAULT_STATE_WAIT;
+use crate::storage::private::DEFAULT_STATE_WAIT;
 
 /// State in a redb file, `kv.redb`, which any number of hosts and processes may have open, or in memory.
 ///

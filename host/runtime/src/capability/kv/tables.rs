@@ -128,7 +128,7 @@ pub(super) fn version(transaction: &ReadTransaction) -> Stored<Option<u64>> {
 /// # Errors
 /// Says what to do with a file of another format.
 pub(super) fn check_version(found: u64) -> Result<(), String> {
-    crate::private::check_version(found, VERSION)
+    crate::storage::private::check_version(found, VERSION)
 }
 
 impl<'t> Tables<'t> {

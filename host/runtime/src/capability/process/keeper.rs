@@ -26,7 +26,7 @@ use super::guard;
 use super::pipes::{self, Ends, Pipes};
 use super::process_limit;
 use super::request::path_of;
-use crate::bindings::host::process::Completed;
+use crate::engine::bindings::host::process::Completed;
 
 /// What is to be started.
 pub(super) struct Plan {

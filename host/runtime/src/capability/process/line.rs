@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use toolbay_policy::capability::program::Program;
 
-use crate::regular::open_regular;
+use crate::storage::regular::open_regular;
 
 /// Programs that run what they are given.
 const INTERPRETERS: [&str; 24] = [

@@ -19,9 +19,9 @@ use toolbay_policy::rule::Rule;
 use super::cage::Cage;
 use super::keeper::Plan;
 use super::programs::{Listed, Unfit};
-use crate::bindings::host::process::{Command, ProcessError};
 use crate::capability::files::{Access, FileGrants, Kept};
 use crate::capability::{Capabilities, Granted};
+use crate::engine::bindings::host::process::{Command, ProcessError};
 
 /// Most bytes of all arguments and variables together: far below the kernel's bound, and a bound for the work of
 /// comparing them with patterns, which is linear in them.

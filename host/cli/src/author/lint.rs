@@ -1,0 +1,123 @@
+//! What `check` says about plugins that load. What some client or vendor will not take is `toolbay_core::tool::portable`'s.
+
+pub(crate) mod reducers;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use toolbay::{Host, PluginInfo};
+use toolbay_core::registry::Entry;
+use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::portable;
+use toolbay_policy::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
+use toolbay_policy::unusable_target;
+
+use crate::author::component::Parts;
+
+/// Bytes of code that are compiled before anybody notices: about a second of one core for each MiB, once on each machine.
+const UNNOTICED_BYTES: u64 = 2 << 20;
+
+/// How a finding begins that makes a plugin unsound.
+pub(crate) const ERROR: &str = "error: ";
+
+/// Findings about one tool.
+pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
+    let name = def.name.as_str();
+    let mut found: Vec<String> = portable::findings(def).into_iter().map(|finding| finding.text).collect();
+    for wish in &def.capabilities {
+        if let CapabilityKind::Unknown(kind) = &wish.kind {
+            found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
+        } else if let Some(problem) = unusable_target(wish) {
+            let (kind, target) = (wish.kind.as_str(), &wish.target);
+            found.push(format!("{ERROR}`{name}` asks for `{kind}` of `{target}`: {problem}"));
+        } else if wish.reason.is_none() {
+            found.push(format!(
+                "`{name}` gives no reason for `{}` of `{}`; an operator has to decide about it",
+                wish.kind.as_str(),
+                wish.target
+            ));
+        }
+    }
+    found
+}
+
+/// Findings about the file of a plugin.
+pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    let of_debugging = |name: &str| name == "name" || name.starts_with(".debug_");
+    let debugging: u64 =
+        parts.custom.iter().filter(|(name, _)| of_debugging(name)).map(|(_, bytes)| bytes).sum();
+    if debugging > bytes / 4 {
+        found.push(format!(
+            "{} of its {} KiB are names and lines for debuggers, which no host reads: build it with \
+             `toolbay build --release`, or strip it",
+            debugging / 1024,
+            bytes / 1024
+        ));
+    } else if parts.code > UNNOTICED_BYTES {
+        let mib = parts.code >> 20;
+        found.push(format!(
+            "its code has {mib} MiB: its first start on a machine takes about {mib} seconds of a core, which compiles it \
+             once. If it is a language's engine (JavaScript, Python), so be it; in Rust, `cargo bloat --release --target \
+             wasm32-wasip2` tells which dependency weighs that much"
+        ));
+    }
+    found
+}
+
+/// What a component that does not know the contract imports and is not granted: no interface tells it, or its caller.
+pub(crate) fn ungranted(host: &Host, tools: &[&Arc<Entry>]) -> Option<String> {
+    let explained: Vec<_> =
+        tools.iter().filter_map(|tool| host.explain(tool.def.name.as_str(), None)).collect();
+    let refused = explained.iter().flat_map(|tool| &tool.wishes).filter(|wish| wish.refused.is_some());
+    let kinds: BTreeSet<String> =
+        refused.map(|wish| format!("`{}`", wish.capability.kind.as_str())).collect();
+    let first = explained.first().filter(|_| !kinds.is_empty())?;
+    let kinds: Vec<String> = kinds.into_iter().collect();
+    Some(format!(
+        "it imports what the policy does not grant: {}; results of calls that use it say so, and `toolbay explain {}` \
+         shows what would grant it",
+        kinds.join(", "),
+        first.tool
+    ))
+}
+
+/// Findings about a plugin as a whole. One that does not speak the contract says who made it in the file beside it.
+pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
+    let mut found = Vec::new();
+    let place = match (parts.contract(), &info.file) {
+        (None, Some(file)) => {
+            let beside = file.with_extension("plugin.toml");
+            let beside = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            format!("in `{beside}` beside it: `name`, `release`, `description`, `license`")
+        }
+        _ => "export `about`".to_owned(),
+    };
+    match &info.about {
+        None => found.push(format!("it does not say its name, version and licence ({place})")),
+        Some(about) => {
+            let absent = [(&about.description, "what it is for"), (&about.license, "its licence")];
+            let absent: Vec<_> =
+                absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
+            if !absent.is_empty() {
+                found.push(format!("it does not say {} ({place})", absent.join(" and ")));
+            }
+        }
+    }
+    let everything = imports_everything(&info.imports);
+    for Undeclared { import, kinds, of_contract } in undeclared(&info.imports, &info.capabilities) {
+        let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
+        let kinds = kinds.join(" or ");
+        let finds = match kinds.as_str() {
+            "`clock`" => "there it will find a clock that stands still",
+            "`random`" => "its random bytes are the same in each call: make no keys and no ids of them",
+            _ => "there it will find nothing",
+        };
+        if of_contract && everything {
+            continue;
+        }
+        let error = if of_contract { ERROR } else { "" };
+        found.push(format!("{error}it imports `{import}` and no tool of it declares {kinds}; {finds}"));
+    }
+    found
+}

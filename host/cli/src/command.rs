@@ -1,0 +1,225 @@
+//! One file for each command.
+
+pub(crate) mod approval;
+pub(crate) mod args;
+pub(crate) mod policy_file;
+pub(crate) mod servers;
+pub(crate) mod setup;
+pub(crate) mod told;
+
+mod attachments;
+mod batch;
+mod bench;
+mod call;
+mod check;
+mod client_setup;
+mod diff;
+mod docs;
+mod explain;
+mod grant;
+mod inspect;
+mod kv;
+mod list;
+mod log;
+mod mcp;
+mod offers;
+mod openapi;
+mod output;
+mod policy;
+mod revoke;
+mod schemas;
+mod search;
+mod serve;
+mod status;
+mod switch;
+
+pub(crate) use grant::declared;
+pub(crate) use log::LiveCalls;
+
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use tokio::signal::unix::Signal;
+use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
+use toolbay_core::registry::Entry;
+
+use crate::command::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
+use crate::output::stderr;
+use crate::output::styled;
+use crate::{Stop, Verdict, author};
+
+/// Runs the command. `hangup`: the SIGHUPs that came since the process began, which a server takes.
+pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
+    setup::start_log(&args.setup.log)?;
+    let setup = &args.setup;
+    match args.command {
+        Command::List { json, all } => list::run(setup, json, all).await,
+        Command::Prompts { json } => offers::prompts(setup, json).await,
+        Command::Resources { json } => offers::resources(setup, json).await,
+        Command::Call { tool, json_args, args_file, attachments, turn, approval, json } => {
+            let text = arguments(json_args, args_file)?;
+            let run = Run { setup, turn: &turn, approval: &approval, json };
+            call::run(run, &tool, text, &attachments).await
+        }
+        Command::Batch { file, turn, approval, json } => {
+            batch::run(Run { setup, turn: &turn, approval: &approval, json }, &file).await
+        }
+        Command::Bench(asked) => {
+            let text = arguments(asked.json_args.clone(), asked.args_file.clone())?;
+            let (turn, approval) = (&asked.turn, &asked.approval);
+            bench::run(Run { setup, turn, approval, json: asked.json }, &asked, &text).await
+        }
+        Command::Output(which) => output::run(setup, &which).await,
+        Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
+        Command::Status { json } => status::run(setup, json).await,
+        Command::Enable(which) => switch::enable(setup, &which).await,
+        Command::Disable { which, reason } => switch::disable(setup, &which, &reason).await,
+        Command::Explain { tool, json } => explain::run(setup, &tool, json).await,
+        Command::Grant { plugin, decision, tool } => {
+            grant::run(setup, &plugin, &decision, tool.as_deref()).await
+        }
+        Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision),
+        Command::Log(which) => log::run(setup, &which),
+        Command::Check { targets } => check::run(setup, &targets).await,
+        Command::Policy { command } => policy::run(setup, command).await,
+        Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
+        Command::Schemas(asked) => schemas::run(setup, &asked).await,
+        Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
+        Command::Serve { lazy, http } => serve::run(setup, lazy, &http, hangup).await,
+        Command::Mcp { command } => mcp::run(setup, command).await,
+        Command::Setup { command } => client_setup::run(setup, &command).await,
+        Command::OpenApi { command } => openapi::run(setup, command).await,
+        Command::Kv { command, json } => kv::run(setup, command, json).await,
+        Command::New(args) => author::new::run(&args),
+        Command::Build(args) => author::build::run(setup, &args).await,
+        Command::Test(args) => author::test::run(setup, &args).await,
+        Command::Dev(args) => author::dev::run(setup, &args).await,
+        Command::Pack(args) => author::pack::run(&args),
+        Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
+            Ok(Verdict::Good)
+        }
+    }
+}
+
+/// How a command runs calls.
+#[derive(Debug, Clone, Copy)]
+struct Run<'a> {
+    setup: &'a SetupArgs,
+    turn: &'a TurnArgs,
+    approval: &'a ApprovalArgs,
+    json: bool,
+}
+
+impl Run<'_> {
+    /// What its calls share.
+    fn turn(&self) -> TurnContext {
+        let TurnArgs { budget, dry_run, session: name } = self.turn;
+        let mut session = name.as_deref().map(Session::named).unwrap_or_default();
+        if let Some(approver) = approval::approver(self.approval) {
+            session = session.with_approver(approver);
+        }
+        let mut turn = TurnContext {
+            budget_chars: *budget,
+            dry_run: *dry_run,
+            session: Arc::new(session),
+            ..TurnContext::default()
+        };
+        turn.identity.platform = Some("cli".to_owned());
+        turn.identity.session_id.clone_from(name);
+        turn
+    }
+}
+
+fn arguments(json: Option<String>, file: Option<PathBuf>) -> Result<String, Stop> {
+    match (json, file) {
+        (Some(json), _) if json != "-" => Ok(json),
+        (Some(_), _) => read_text(Path::new("-")),
+        (None, Some(file)) => read_text(&file),
+        (None, None) => Ok(String::new()),
+    }
+}
+
+/// Reads a file, or stdin for `-`.
+fn read_text(file: &Path) -> Result<String, Stop> {
+    let read = || {
+        if file == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin().lock().read_to_string(&mut text)?;
+            Ok(text)
+        } else {
+            std::fs::read_to_string(file)
+        }
+    };
+    read().with_context(|| format!("`{}` can not be read", file.display())).map_err(Stop::Usage)
+}
+
+/// What may be seen and called under the profile of the command line.
+fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
+    Ok(host.view(Filter::of_profile(setup::profile(args, &host.policy())?)))
+}
+
+/// The tools of a plugin.
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+    let catalog = host.registry().snapshot();
+    catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
+}
+
+/// Asks on the terminal, unless `yes` was said before.
+fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool, Stop> {
+    if decision.yes {
+        return Ok(true);
+    }
+    stderr::prompt(&styled(&format!("{question} [y/N] ")));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A decision is a person's: it needs a terminal, or the word that makes up for one.
+fn check_decidable(decision: &DecisionArgs) -> Result<(), Stop> {
+    if decision.yes
+        || decision.dry_run
+        || (std::io::stdin().is_terminal() && crate::output::stderr_is_terminal())
+    {
+        return Ok(());
+    }
+    Err(Stop::Usage(anyhow::anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes")))
+}
+
+/// The names of lists that may stand in a grant.
+fn check_lists(lists: &[String]) -> Result<(), Stop> {
+    const LISTS: [&str; 13] = [
+        "fs_read",
+        "fs_write",
+        "net",
+        "net_private",
+        "process",
+        "secrets",
+        "kv",
+        "env",
+        "attachments",
+        "clock",
+        "random",
+        "invoke",
+        "reduce",
+    ];
+    match lists.iter().find(|list| !LISTS.contains(&list.as_str())) {
+        None => Ok(()),
+        Some(list) => Err(Stop::Usage(anyhow::anyhow!(
+            "--only `{list}`: the policy has {}",
+            LISTS.map(|l| format!("`{l}`")).join(", ")
+        ))),
+    }
+}
+
+/// Who runs this, for the record.
+fn operator() -> String {
+    let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    let uid = rustix::process::getuid().as_raw();
+    toolbay_policy::text::one_line(format!("{name} (uid {uid})").trim(), 100)
+}

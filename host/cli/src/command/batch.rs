@@ -1,0 +1,104 @@
+//! `toolbay batch`.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use toolbay::ToolCall;
+use toolbay_core::call::invoke::Failure;
+use toolbay_core::pipeline;
+
+use super::Run;
+use crate::command::servers;
+use crate::command::setup::{self, Purpose, Tell};
+use crate::{Stop, Verdict, output};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    id: Option<String>,
+    tool: String,
+    /// The arguments as they stand: what is wrong with them is told by the call's result.
+    args: Option<Box<RawValue>>,
+}
+
+pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
+    let text = super::read_text(file)?;
+    let calls = parse(&text).with_context(|| format!("`{}`", file.display())).map_err(Stop::Usage)?;
+    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+    let mut turn = run.turn();
+    // One file is one session: a write after a read in an earlier line of it is guarded.
+    turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
+    let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
+    let servers = servers::attach_for(&host, &named).await;
+    let results = host.call_all(&super::view(run.setup, &host)?, calls, turn).await;
+    servers.close().await;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let shown = results.iter().map(output::result_json);
+    if run.json {
+        let all = json!({
+            "calls": results.len(),
+            "failed": results.iter().filter(|r| r.result.is_err()).count(),
+            "cost_usd": pipeline::cost_usd(&results),
+            "results": shown.collect::<Vec<_>>(),
+        });
+        output::json(&mut out, &all)?;
+        writeln!(out)?;
+    } else {
+        for result in shown {
+            output::json_line(&mut out, &result)?;
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    if let Some(message) = results.iter().find_map(|r| match &r.result {
+        Err(Failure::Host(message)) => Some(message),
+        _ => None,
+    }) {
+        return Err(Stop::Host(anyhow!(message.clone())));
+    }
+    Ok(if results.iter().all(|r| r.result.is_ok()) { Verdict::Good } else { Verdict::Bad })
+}
+
+/// An array, or a call in each line.
+fn parse(text: &str) -> anyhow::Result<Vec<ToolCall>> {
+    let calls: Vec<Call> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text)?
+    } else {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        lines
+            .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("line {}", n + 1)))
+            .collect::<Result<_, _>>()?
+    };
+    let number = |(n, call): (usize, Call)| {
+        let args = call.args.map_or_else(String::new, |args| args.get().to_owned());
+        ToolCall::new(call.id.unwrap_or_else(|| (n + 1).to_string()), call.tool, args)
+    };
+    Ok(calls.into_iter().enumerate().map(number).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read() {
+        let lines = "{\"tool\":\"a\"}\n\n{\"id\":\"x\",\"tool\":\"b\",\"args\":{\"n\": 1}}\n";
+        let array = r#"[{"tool":"a"},{"id":"x","tool":"b","args":{"n": 1}}]"#;
+        for text in [lines, array] {
+            let calls = parse(text).unwrap();
+            let seen: Vec<_> = calls.iter().map(|c| (&*c.id, c.tool.as_str(), c.args.as_str())).collect();
+            assert_eq!(seen, [("1", "a", ""), ("x", "b", "{\"n\": 1}")]);
+        }
+        assert!(parse("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let error = format!("{:#}", parse("{\"tool\":\"a\"}\n{\"tol\":\"a\"}").err().unwrap());
+        assert!(error.contains("line 2") && error.contains("tol"), "{error}");
+    }
+}

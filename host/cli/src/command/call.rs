@@ -1,0 +1,51 @@
+//! `toolbay call`.
+
+use std::io::Write;
+
+use toolbay::{ToolCall, TurnContext};
+use toolbay_core::call::invoke::Failure;
+
+use super::Run;
+use super::attachments::Files;
+use crate::command::args::AttachmentArgs;
+use crate::command::servers;
+use crate::command::setup::{self, Purpose, Tell};
+use crate::command::told;
+use crate::output;
+use crate::{Stop, Verdict};
+
+pub(crate) async fn run(
+    run: Run<'_>,
+    tool: &str,
+    text: String,
+    attachments: &AttachmentArgs,
+) -> Result<Verdict, Stop> {
+    let files = Files::read(attachments)?;
+    let host = setup::loaded(run.setup, Tell::Nothing, Purpose::Run).await?;
+    let servers = servers::attach_for(&host, &[tool]).await;
+    let view = super::view(run.setup, &host)?;
+    if host.registry().snapshot().get(tool).is_none() {
+        // Its plugin may be one of those that are not loaded.
+        told::missing_tool(&host, tool);
+    }
+    let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
+    let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
+    servers.close().await;
+    let Some(delivered) = results.into_iter().next() else {
+        return Err(Stop::Host(anyhow::anyhow!("the call gave no result")));
+    };
+    if run.json {
+        let mut out = std::io::stdout().lock();
+        output::json(&mut out, &output::result_json(&delivered))?;
+        writeln!(out)?;
+    } else {
+        output::result(&delivered)?;
+        output::hints(&delivered);
+    }
+    files.save()?;
+    match &delivered.result {
+        Ok(_) => Ok(Verdict::Good),
+        Err(Failure::Refused(_) | Failure::Fault(_)) => Ok(Verdict::Bad),
+        Err(Failure::Host(message)) => Err(Stop::Host(anyhow::anyhow!(message.clone()))),
+    }
+}

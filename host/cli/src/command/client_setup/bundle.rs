@@ -1,0 +1,175 @@
+//! What registries and clients with a shop of their own want: a description of the server, and a bundle of it.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use toolbay::Filter;
+use toolbay_policy::text::first_sentence;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use crate::command::args::{ServerJsonArgs, SetupArgs};
+use crate::command::setup::{self, Purpose, Tell};
+use crate::{Stop, Verdict, output};
+
+/// What the server is, in one line; the registry takes a hundred characters.
+const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under a policy.";
+const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
+
+/// The description for the MCP registry.
+pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
+    let sound = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    if !asked.name.split_once('/').is_some_and(|(space, name)| sound(space) && sound(name)) {
+        bail!("--name `{}`: write a namespace and a name, `io.github.you/toolbay`", asked.name);
+    }
+    let mut server = json!({
+        "$schema": SCHEMA,
+        "name": asked.name,
+        "title": "Toolbay",
+        "description": ABOUT,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    if let (Some(url), Some(bundle)) = (&asked.url, &asked.bundle) {
+        let mut file = File::open(bundle).with_context(|| format!("`{}`", bundle.display()))?;
+        let mut hash = Sha256::new();
+        std::io::copy(&mut file, &mut hash)?;
+        let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let package = json!({
+            "registryType": "mcpb",
+            "identifier": url,
+            "version": env!("CARGO_PKG_VERSION"),
+            "fileSha256": digest,
+            "transport": {"type": "stdio"},
+        });
+        if let Some(server) = server.as_object_mut() {
+            server.insert("packages".to_owned(), json!([package]));
+        }
+    }
+    Ok(server)
+}
+
+/// Makes a bundle: whole, or not at all.
+pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let policy = setup::PolicyFile::find(args)?;
+    let view = host.view(Filter::of_profile(setup::profile(args, &host.policy())?));
+    let tools: Vec<Value> = view
+        .definitions()
+        .map(|entry| json!({"name": entry.def.name.as_str(), "description": first_sentence(&entry.def.description)}))
+        .collect();
+    let mut plugins: Vec<PathBuf> = host.plugins().into_iter().filter_map(|plugin| plugin.file).collect();
+    plugins.sort();
+    let parts = Parts {
+        manifest: manifest(args, name, author, policy.text.is_some(), &tools),
+        program: std::env::current_exe().context("this program has no path").map_err(Stop::Host)?,
+        plugins,
+        policy: policy.text,
+    };
+    let out = out.to_path_buf();
+    let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
+    let (out, bytes) = written.map_err(|e| Stop::Host(anyhow!(e)))?.map_err(Stop::Usage)?;
+    output::note(&format!("`{}` is made, {} KiB", out.display(), bytes / 1024));
+    Ok(Verdict::Good)
+}
+
+fn manifest(args: &SetupArgs, name: &str, author: &str, policy: bool, tools: &[Value]) -> Value {
+    let mut words = vec!["serve", "--plugins", "${__dirname}/plugins"];
+    if policy {
+        words.extend(["--config", "${__dirname}/toolbay.toml"]);
+    }
+    words.extend(["--workspace", "${user_config.workspace}"]);
+    if let Some(profile) = &args.profile {
+        words.extend(["--profile", profile.as_str()]);
+    }
+    json!({
+        "manifest_version": "0.3",
+        "name": name,
+        "display_name": "Toolbay",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": ABOUT,
+        "author": {"name": author},
+        "server": {
+            "type": "binary",
+            "entry_point": "server/toolbay",
+            "mcp_config": {"command": "${__dirname}/server/toolbay", "args": words, "env": {}},
+        },
+        "tools": tools,
+        "tools_generated": true,
+        "user_config": {
+            "workspace": {
+                "type": "directory",
+                "title": "Workspace",
+                "description": "The folder that `$workspace` of the policy means.",
+                "required": true,
+            },
+        },
+        "compatibility": {"platforms": [platform()]},
+    })
+}
+
+/// The platform as the format names it.
+fn platform() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "darwin",
+        "windows" => "win32",
+        other => other,
+    }
+}
+
+/// What goes into a bundle.
+struct Parts {
+    manifest: Value,
+    program: PathBuf,
+    plugins: Vec<PathBuf>,
+    policy: Option<String>,
+}
+
+impl Parts {
+    fn write(&self, out: &Path) -> Result<u64> {
+        let mut name = out.as_os_str().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let made = self.write_to(&temporary).and_then(|bytes| {
+            std::fs::rename(&temporary, out)?;
+            Ok(bytes)
+        });
+        if made.is_err() {
+            std::fs::remove_file(&temporary).ok();
+        }
+        made.with_context(|| format!("`{}` can not be made", out.display()))
+    }
+
+    fn write_to(&self, file: &Path) -> Result<u64> {
+        let mut zip = ZipWriter::new(File::create_new(file)?);
+        add(&mut zip, "manifest.json", false, &mut serde_json::to_vec_pretty(&self.manifest)?.as_slice())?;
+        add(&mut zip, "server/toolbay", true, &mut File::open(&self.program)?)?;
+        if let Some(policy) = &self.policy {
+            add(&mut zip, "toolbay.toml", false, &mut policy.as_bytes())?;
+        }
+        for plugin in &self.plugins {
+            let name = plugin.file_name().and_then(|name| name.to_str());
+            let name = name.ok_or_else(|| anyhow!("`{}` is not UTF-8", plugin.display()))?;
+            add(&mut zip, &format!("plugins/{name}"), false, &mut File::open(plugin)?)?;
+        }
+        let file = zip.finish()?;
+        file.sync_all()?;
+        Ok(file.metadata()?.len())
+    }
+}
+
+fn add<W: Write + Seek>(zip: &mut ZipWriter<W>, name: &str, runs: bool, from: &mut impl Read) -> Result<()> {
+    // Without the time: the same parts make the same bundle.
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Deflated)
+        .unix_permissions(if runs { 0o755 } else { 0o644 })
+        .last_modified_time(zip::DateTime::default());
+    zip.start_file(name, options)?;
+    std::io::copy(from, zip)?;
+    Ok(())
+}

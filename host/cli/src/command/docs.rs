@@ -1,0 +1,241 @@
+//! `toolbay docs`: a Markdown page for each tool of a plugin, from its definition.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+use toolbay_core::registry::Entry;
+use toolbay_policy::text::visible;
+
+use crate::command::args::SetupArgs;
+use crate::command::setup;
+use crate::output;
+use crate::{Stop, Verdict};
+
+/// The page of the settings; no tool has a name with a dot.
+const SETTINGS: &str = "settings.config";
+
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict, Stop> {
+    let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
+        Ok(found) => found,
+        Err(problem) => {
+            output::complain(&format!("{plugin}: {problem}"));
+            return Ok(Verdict::Bad);
+        }
+    };
+    let settings = host.plugin(id.as_str()).and_then(|info| info.about?.config_schema);
+    let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
+    let tools = super::tools(&host, &id);
+    let tools = tools.iter().map(|entry| (entry.def.bare().to_owned(), page(entry)));
+    let pages = settings.into_iter().chain(tools);
+    let Some(folder) = out else {
+        for (_, page) in pages {
+            writeln!(output::out(), "{page}")?;
+        }
+        return Ok(Verdict::Good);
+    };
+    let mut count = 0;
+    for (name, page) in pages {
+        let file = folder.join(format!("{name}.md"));
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&file, page))
+            .with_context(|| format!("`{}` can not be written", file.display()))
+            .map_err(Stop::Usage)?;
+        count += 1;
+    }
+    output::note(&format!("{count} pages in {}", folder.display()));
+    Ok(Verdict::Good)
+}
+
+/// The page of a tool. Writing to a `String` does not fail.
+fn page(entry: &Entry) -> String {
+    let def = &entry.def;
+    let mut page = format!("# {}\n\n", def.bare());
+    if let Some(title) = &def.title {
+        write!(page, "**{}**\n\n", line(title)).ok();
+    }
+    writeln!(page, "{}", visible(&def.description).trim()).ok();
+    arguments(&mut page, def.input_schema.value());
+    if let Some(schema) = &def.output_schema {
+        let schema = serde_json::to_string_pretty(schema.value()).unwrap_or_default();
+        write!(page, "\n## Result\n\nBeside the text, data of this schema:\n\n```json\n{schema}\n```\n").ok();
+    }
+    if !def.capabilities.is_empty() {
+        page.push_str("\n## Asks for\n\n| what | of | why |\n|---|---|---|\n");
+    }
+    for wish in &def.capabilities {
+        let need = if wish.optional { ", optional" } else { "" };
+        let (kind, target) = (wish.kind.as_str(), line(&wish.target));
+        let reason = wish.reason.as_deref().map(line).unwrap_or_default();
+        writeln!(page, "| `{}`{need} | `{target}` | {reason} |", line(kind)).ok();
+    }
+    properties(&mut page, entry);
+    examples(&mut page, entry);
+    page
+}
+
+/// The page of what the operator may set.
+fn settings_page(plugin: &str, schema: &Value) -> String {
+    let mut page = format!("# Settings\n\nIn the policy, under `[plugins.{}.config]`.\n", line(plugin));
+    match members(schema) {
+        Some(properties) => table(&mut page, schema, properties),
+        None => page.push_str("\nAny names will do.\n"),
+    }
+    page
+}
+
+fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
+    schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
+}
+
+fn arguments(page: &mut String, schema: &Value) {
+    match members(schema) {
+        Some(properties) => {
+            page.push_str("\n## Arguments\n");
+            table(page, schema, properties);
+        }
+        None => page.push_str("\nIt takes no arguments.\n"),
+    }
+}
+
+/// A line for each member of an object.
+fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String, Value>) {
+    let required = schema.get("required").and_then(Value::as_array);
+    let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    page.push_str("\n| name | type | | |\n|---|---|---|---|\n");
+    for (name, schema) in properties {
+        let need = match schema.get("default") {
+            Some(default) => format!("default `{}`", line(&default.to_string())),
+            None if required.contains(&name.as_str()) => "required".to_owned(),
+            None => "optional".to_owned(),
+        };
+        let about = schema.get("description").and_then(Value::as_str).map(line).unwrap_or_default();
+        let about =
+            [about, limits(schema)].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+        writeln!(page, "| `{}` | {} | {need} | {about} |", line(name), kind(schema)).ok();
+    }
+}
+
+/// What type of value it is, in a few words.
+fn kind(schema: &Value) -> String {
+    let of = |value: &Value| value.as_str().map(line).unwrap_or_default();
+    match schema.get("type") {
+        Some(Value::Array(types)) => types.iter().map(of).collect::<Vec<_>>().join(" or "),
+        Some(name) if name == "array" => match schema.get("items").map(kind) {
+            Some(items) => format!("array of {items}"),
+            None => "array".to_owned(),
+        },
+        Some(name) => of(name),
+        None if schema.get("oneOf").or_else(|| schema.get("anyOf")).is_some() => "one of several".to_owned(),
+        None => "any".to_owned(),
+    }
+}
+
+/// The limits of a value, in the words of its schema.
+fn limits(schema: &Value) -> String {
+    const SHOWN: [(&str, &str); 8] = [
+        ("enum", "one of"),
+        ("minimum", "at least"),
+        ("maximum", "at most"),
+        ("minLength", "characters at least"),
+        ("maxLength", "characters at most"),
+        ("minItems", "elements at least"),
+        ("maxItems", "elements at most"),
+        ("pattern", "matches"),
+    ];
+    let shown = SHOWN.iter().filter_map(|(key, words)| {
+        let value = schema.get(key)?;
+        Some(format!("{words} `{}`", line(&value.to_string())))
+    });
+    let shown: Vec<_> = shown.collect();
+    if shown.is_empty() { String::new() } else { format!("({})", shown.join(", ")) }
+}
+
+fn properties(page: &mut String, entry: &Entry) {
+    let def = &entry.def;
+    let traits = serde_json::to_value(def.traits).unwrap_or_default();
+    let mut said: Vec<String> = match &traits {
+        Value::Object(traits) => {
+            traits.iter().filter(|(_, on)| **on == Value::Bool(true)).map(|(name, _)| name.clone()).collect()
+        }
+        Value::Array(traits) => traits.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    said.extend(def.toolset.iter().map(|name| format!("toolset {}", line(name))));
+    said.extend(def.max_result_chars.iter().map(|most| format!("at most {most} characters")));
+    if !said.is_empty() {
+        write!(page, "\n## Properties\n\n{}\n", said.join(", ")).ok();
+    }
+}
+
+fn examples(page: &mut String, entry: &Entry) {
+    let meta = entry.def.meta.as_deref().and_then(|meta| serde_json::from_str::<Value>(meta.get()).ok());
+    let examples = meta.as_ref().and_then(|meta| meta.get("examples")).and_then(Value::as_array);
+    for (place, example) in examples.into_iter().flatten().enumerate() {
+        if place == 0 {
+            page.push_str("\n## Examples\n");
+        }
+        let args = example.get("args").map(Value::to_string).unwrap_or_default();
+        write!(page, "\n```json\n{}\n```\n", visible(&args)).ok();
+        let text = |key: &str| example.get(key).and_then(Value::as_str);
+        match (text("value"), text("contains"), text("error")) {
+            (Some(value), ..) => write!(page, "\n```text\n{}\n```\n", visible(value)),
+            (_, Some(part), None) => write!(page, "\nThe result contains `{}`.\n", line(part)),
+            (.., Some(code)) => write!(page, "\nThe error `{}`.\n", line(code)),
+            _ => Ok(()),
+        }
+        .ok();
+    }
+}
+
+/// A text that may stand in a cell: one line, and nothing that ends it.
+fn line(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    visible(&text).replace('|', "\\|").replace('`', "'")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cell_stays_a_cell() {
+        assert_eq!(line("a|b\n c `d`\u{1b}"), "a\\|b c 'd'\\u{1b}");
+    }
+
+    #[test]
+    fn settings_have_a_page() {
+        let schema = json!({"type": "object", "properties": {"days": {"type": "integer", "description": "How long."}}});
+        let page = settings_page("p", &schema);
+        assert!(
+            page.contains("[plugins.p.config]")
+                && page.contains("| `days` | integer | optional | How long. |"),
+            "{page}"
+        );
+        assert!(settings_page("p", &json!({"type": "object"})).contains("Any names"));
+    }
+
+    #[test]
+    fn arguments_say_what_they_take() {
+        let mut page = String::new();
+        arguments(
+            &mut page,
+            &json!({"type": "object", "required": ["a"], "properties": {
+                "a": {"type": "string", "description": "Where.", "maxLength": 5},
+                "b": {"type": "array", "items": {"type": ["integer", "null"]}, "default": []},
+                "c": {"oneOf": []},
+            }}),
+        );
+        assert!(page.contains("| `a` | string | required | Where. (characters at most `5`) |"), "{page}");
+        assert!(page.contains("| `b` | array of integer or null | default `[]` |  |"), "{page}");
+        assert!(page.contains("| `c` | one of several | optional |  |"), "{page}");
+        let mut page = String::new();
+        arguments(&mut page, &json!({"type": "object", "properties": {}}));
+        assert!(page.contains("no arguments"), "{page}");
+    }
+}

@@ -1,0 +1,314 @@
+//! `toolbay log`: reads the audit.
+
+mod show;
+mod unfinished;
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use anyhow::anyhow;
+use serde_json::Value;
+use toolbay::{AuditReader, FileAudit};
+use toolbay_core::audit::timestamp;
+
+use crate::command::args::{LogArgs, SetupArgs};
+use crate::command::setup;
+use crate::{Stop, Verdict, output};
+use show::Stats;
+use unfinished::Unfinished;
+
+/// Between two looks at a file that is followed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict, Stop> {
+    let path = setup::audit_file(args)?;
+    let filter = Filter::new(which)?;
+    if FileAudit::files(&path).is_empty() && !which.follow {
+        output::note(&format!("there is no audit yet: `{}`", path.display()));
+        return Ok(Verdict::Good);
+    }
+    let mut tail = AuditReader::new(path);
+    let mut broken = 0;
+    let mut kept: VecDeque<(u64, String, Value)> = VecDeque::new();
+    let (mut unfinished, mut number) = (Unfinished::default(), 0);
+    let mut stats = Stats::default();
+    let most = which.limit.unwrap_or(usize::MAX);
+    tail.read(&mut |line| {
+        number += 1;
+        let Read::Record { record, wanted } = filter.read(line) else {
+            broken += 1;
+            return Ok(());
+        };
+        // The start line of a call may be wanted where its record is not.
+        unfinished.end(&record);
+        match text(&record, "kind") {
+            _ if !wanted => {}
+            "start" => unfinished.begin(number, line, record),
+            _ if which.stats => stats.add(&record),
+            _ => {
+                kept.push_back((number, line.to_owned(), record));
+                if kept.len() > most {
+                    kept.pop_front();
+                }
+            }
+        }
+        Ok(())
+    })?;
+    if which.stats {
+        stats.show()?;
+    } else {
+        let shown = unfinished.join(kept, most);
+        shown.iter().try_for_each(|(_, line, record)| print(which, line, record))?;
+    }
+    if which.follow {
+        follow(&mut tail, &filter)?;
+    }
+    if tail.rest_is_broken() {
+        broken += 1;
+    }
+    if broken > 0 {
+        output::complain(&format!("{broken} lines of the audit are broken and were left out"));
+    }
+    Ok(Verdict::Good)
+}
+
+fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
+    if which.json {
+        // As it stands in the file, where it is escaped.
+        writeln!(std::io::stdout().lock(), "{line}")
+    } else {
+        show::record(record)
+    }
+}
+
+/// Shows what comes, until nobody reads it any more.
+fn follow(tail: &mut AuditReader, filter: &Filter<'_>) -> std::io::Result<()> {
+    loop {
+        std::io::stdout().flush()?;
+        std::thread::sleep(LOOK_EVERY);
+        tail.read(&mut |line| match filter.read(line) {
+            // Whether it ends is seen later.
+            Read::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
+            Read::Record { record, wanted: true } => print(filter.which, line, &record),
+            Read::Record { .. } => Ok(()),
+            Read::Broken => {
+                output::complain("a line of the audit is broken");
+                Ok(())
+            }
+        })?;
+    }
+}
+
+/// What is shown as the outcome of a call that has a start line and no record.
+const UNFINISHED: &str = "unfinished";
+
+/// The calls that the audit tells of from now on.
+pub(crate) struct LiveCalls {
+    tail: AuditReader,
+    which: LogArgs,
+}
+
+impl LiveCalls {
+    /// Begins now: what is there already is passed over.
+    pub(crate) fn new(args: &SetupArgs) -> Result<Self, Stop> {
+        let mut tail = AuditReader::new(setup::audit_file(args)?);
+        tail.read(&mut |_| Ok(()))?;
+        Ok(Self { tail, which: LogArgs::default() })
+    }
+
+    /// Shows what came since the last time.
+    pub(crate) fn show(&mut self) -> Result<(), Stop> {
+        let filter = Filter::new(&self.which)?;
+        self.tail.read(&mut |line| match filter.read(line) {
+            Read::Record { record, wanted: true } if text(&record, "kind") == "call" => show::record(&record),
+            Read::Record { .. } | Read::Broken => Ok(()),
+        })?;
+        Ok(())
+    }
+}
+
+/// Most hints of one tool that are kept, the last ones.
+const MAX_HINTS: usize = 5;
+
+/// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read has
+/// none.
+pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let Ok(file) = setup::audit_file(args) else { return found };
+    let mut take = |line: &str| {
+        // Most calls have none, and to read a line takes far longer than to search it.
+        if line.contains("\"hints\"")
+            && let Ok(record) = serde_json::from_str::<Value>(line)
+            && text(&record, "tool") == tool
+        {
+            for hint in
+                record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+            {
+                found.retain(|known| known != hint);
+                found.insert(0, hint.to_owned());
+            }
+            found.truncate(MAX_HINTS);
+        }
+        Ok(())
+    };
+    if AuditReader::new(file).read(&mut take).is_err() {
+        found.clear();
+    }
+    found
+}
+
+/// Which records are wanted.
+struct Filter<'a> {
+    which: &'a LogArgs,
+    since: Option<String>,
+}
+
+/// What a line is.
+enum Read {
+    Record { record: Value, wanted: bool },
+    Broken,
+}
+
+impl<'a> Filter<'a> {
+    fn new(which: &'a LogArgs) -> Result<Self, Stop> {
+        let read = |text: &String| {
+            since(text, micros_now()).ok_or_else(|| {
+                Stop::Usage(anyhow!(
+                    "--since `{text}`: write `10m` (`s`, `m`, `h`, `d`) or `2026-02-03T04:05:06Z`"
+                ))
+            })
+        };
+        Ok(Self { which, since: which.since.as_ref().map(read).transpose()? })
+    }
+
+    fn read(&self, line: &str) -> Read {
+        let Ok(record) = serde_json::from_str::<Value>(line) else { return Read::Broken };
+        if record.get("kind").and_then(Value::as_str).is_none() {
+            return Read::Broken;
+        }
+        let wanted = self.wants(&record);
+        Read::Record { record, wanted }
+    }
+
+    fn wants(&self, record: &Value) -> bool {
+        let which = self.which;
+        let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|w| w == found);
+        let plugin = record.pointer("/source/id").or_else(|| record.get("plugin"));
+        // The tool, the session and the outcome of what is about calls.
+        let call = match (text(record, "kind"), text(record, "what")) {
+            ("call", _) => Some(["tool", "session_id", "outcome"].map(|key| text(record, key))),
+            ("start", _) => Some([text(record, "tool"), text(record, "session_id"), UNFINISHED]),
+            ("refused", "call") => Some(["last", "client", "reason"].map(|key| text(record, key))),
+            _ => None,
+        };
+        let only_calls =
+            which.tool.is_some() || which.session.is_some() || which.outcome.is_some() || which.failed;
+        let fits = |[tool, session, outcome]: [&str; 3]| {
+            same(&which.tool, tool)
+                && same(&which.session, session)
+                && same(&which.outcome, outcome)
+                && (!which.failed || outcome != "ok")
+        };
+        call.map_or(!only_calls, fits)
+            && same(&which.plugin, plugin.and_then(Value::as_str).unwrap_or_default())
+            && (!which.refused || show::has_refusal(record))
+            && self.since.as_ref().is_none_or(|since| text(record, "time") >= since.as_str())
+    }
+}
+
+fn text<'a>(record: &'a Value, key: &str) -> &'a str {
+    record.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The point in time that a person means, as records write it.
+fn since(text: &str, now: u64) -> Option<String> {
+    if let Some(micros) = timestamp::parse(text) {
+        return Some(timestamp::rfc3339(micros));
+    }
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let back = number.parse::<u64>().ok()?.checked_mul(seconds)?.checked_mul(1_000_000)?;
+    Some(timestamp::rfc3339(now.saturating_sub(back)))
+}
+
+fn micros_now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_point_in_time_is_read() {
+        let now = 1_000_000_000_000_000;
+        for (text, expect) in [
+            ("0s", Some(now)),
+            ("10m", Some(now - 600_000_000)),
+            ("2h", Some(now - 7_200_000_000)),
+            ("1d", Some(now - 86_400_000_000)),
+            ("999999d", Some(0)),
+            ("1970-01-01T00:00:01Z", Some(1_000_000)),
+        ] {
+            assert_eq!(since(text, now), expect.map(timestamp::rfc3339), "{text}");
+        }
+        for text in ["", "m", "10", "-1m", "10é", "18446744073709551615d", "yesterday"] {
+            assert_eq!(since(text, now), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_filter_takes_what_it_says() {
+        let call = json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
+            "source": {"id": "p"}, "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]});
+        let grant = json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
+            "refused": {}, "held": []});
+        let some = |text: &str| Some(text.to_owned());
+        let base = LogArgs::default;
+        for (which, of_call, of_grant) in [
+            (base(), true, true),
+            (LogArgs { tool: some("p__t"), ..base() }, true, false),
+            (LogArgs { tool: some("p__u"), ..base() }, false, false),
+            (LogArgs { plugin: some("p"), ..base() }, true, true),
+            (LogArgs { plugin: some("q"), ..base() }, false, false),
+            (LogArgs { session: some("s"), ..base() }, true, false),
+            (LogArgs { outcome: some("trap"), ..base() }, false, false),
+            (LogArgs { failed: true, ..base() }, false, false),
+            (LogArgs { refused: true, ..base() }, true, false),
+            (LogArgs { since: some("2026-01-01T12:00:00Z"), ..base() }, false, true),
+        ] {
+            let filter = Filter::new(&which).unwrap();
+            assert_eq!((filter.wants(&call), filter.wants(&grant)), (of_call, of_grant), "{which:?}");
+        }
+        let start = json!({"kind": "start", "tool": "p__t", "session_id": "s", "source": {"id": "p"}});
+        let count =
+            json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"});
+        let request = json!({"kind": "request", "reason": "host", "client": "192.0.2.1"});
+        for (which, of_start, of_count, of_request) in [
+            (base(), true, true, true),
+            (LogArgs { tool: some("p__t"), session: some("s"), ..base() }, true, true, false),
+            (LogArgs { outcome: some("trap"), ..base() }, false, true, false),
+            (LogArgs { outcome: some("unfinished"), ..base() }, true, false, false),
+            (LogArgs { failed: true, ..base() }, true, true, false),
+            (LogArgs { refused: true, ..base() }, false, true, true),
+        ] {
+            let filter = Filter::new(&which).unwrap();
+            let wants = [&start, &count, &request].map(|record| filter.wants(record));
+            assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
+        }
+        let filter = LogArgs::default();
+        let filter = Filter::new(&filter).unwrap();
+        for broken in ["{\"kind\":\"ca", "5", "{}", "[]"] {
+            assert!(matches!(filter.read(broken), Read::Broken), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `toolbay mcp add`: a section of the policy from a command line. What is written is read back before it is written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
+
+use crate::command::args::{AddArgs, SetupArgs};
+use crate::command::policy_file;
+use crate::command::setup::PolicyFile;
+use crate::output;
+use crate::{Stop, Verdict};
+
+/// Where a secret's value may come from.
+const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
+
+pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<Verdict, Stop> {
+    let file = PolicyFile::find_or_new(args, true)?;
+    let Some(path) = &file.file else {
+        return Err(Stop::Usage(anyhow!("there is no place for a policy: give one with --config FILE")));
+    };
+    let text = file.text_or_new();
+    let (after, lines) = with(&text, new).map_err(Stop::Usage)?;
+    file.parse(&after).map_err(Stop::Usage)?;
+    for line in lines.lines() {
+        output::note(line);
+    }
+    if new.dry_run {
+        output::note(&format!("nothing was written to `{}`", path.display()));
+        return Ok(Verdict::Good);
+    }
+    policy_file::write(path, file.text.as_deref(), &after).map_err(Stop::Usage)?;
+    output::note(&format!("written to `{}`; try it with `toolbay mcp check {}`", path.display(), new.name));
+    Ok(Verdict::Good)
+}
+
+/// The text of a policy with a server; and the lines that are new.
+fn with(text: &str, new: &AddArgs) -> Result<(String, String)> {
+    let name = PluginId::new(&new.name).map_err(|e| anyhow!("{e}"))?;
+    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut secrets = Secrets { server: name.as_str(), origin: None, new: Vec::new() };
+    let section = match &new.url {
+        Some(url) => {
+            secrets.origin = Some(origin_of(url)?);
+            by_url(new, url, &mut secrets)?
+        }
+        None => by_command(new, &mut secrets)?,
+    };
+    let before = document.to_string();
+    let servers = table(&mut document, "mcp")?;
+    if servers.contains_key(name.as_str()) && !new.replace {
+        bail!("the policy has a server `{name}` already: `--replace` puts this one in its place");
+    }
+    servers.remove(name.as_str());
+    servers.insert(name.as_str(), Item::Table(section));
+    for (name, section) in secrets.new {
+        let table = table(&mut document, "secrets")?;
+        table.remove(&name);
+        table.insert(&name, Item::Table(section));
+    }
+    let after = document.to_string();
+    let known: std::collections::BTreeSet<&str> = before.lines().collect();
+    let lines: Vec<&str> = after.lines().filter(|line| !line.is_empty() && !known.contains(line)).collect();
+    let lines = lines.join("\n");
+    Ok((after, lines))
+}
+
+/// A table of the document, made without a header of its own if it is not there.
+fn table<'a>(document: &'a mut DocumentMut, name: &str) -> Result<&'a mut Table> {
+    let item = document.entry(name).or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    item.as_table_mut()
+        .ok_or_else(|| anyhow!("`{name}` of the policy is not written as [{name}.NAME] tables"))
+}
+
+fn list(texts: &[String]) -> Value {
+    Value::Array(texts.iter().map(String::as_str).collect::<Array>())
+}
+
+fn put_common(section: &mut Table, new: &AddArgs) {
+    for (key, texts) in [("tools", &new.tool), ("exclude", &new.exclude)] {
+        if !texts.is_empty() {
+            section.insert(key, Item::Value(list(texts)));
+        }
+    }
+    if new.ask {
+        section.insert("permission", toml_edit::value("ask"));
+    }
+}
+
+fn by_command(new: &AddArgs, secrets: &mut Secrets<'_>) -> Result<Table> {
+    let (program, rest) = new.command.split_first().ok_or_else(|| anyhow!("name the program behind `--`"))?;
+    let program = found(program)?;
+    let shown = program.to_str().ok_or_else(|| anyhow!("`{}` is not UTF-8", program.display()))?;
+    let command: Vec<String> = std::iter::once(shown.to_owned()).chain(rest.iter().cloned()).collect();
+    let mut section = Table::new();
+    section.insert("command", Item::Value(list(&command)));
+    let lists = [
+        ("env", &new.env),
+        ("fs_read", &new.fs_read),
+        ("fs_write", &new.fs_write),
+        ("execute", &new.execute),
+    ];
+    for (key, texts) in lists {
+        if !texts.is_empty() {
+            let texts: Vec<String> = if key == "env" {
+                texts.clone()
+            } else {
+                texts.iter().map(|path| absolute(path)).collect::<Result<_>>()?
+            };
+            section.insert(key, Item::Value(list(&texts)));
+        }
+    }
+    if !new.env_secret.is_empty() {
+        let mut variables = InlineTable::new();
+        for text in &new.env_secret {
+            let (variable, of) = text
+                .split_once('=')
+                .ok_or_else(|| anyhow!("--env-secret `{}`: write `NAME=SECRET`", one_line(text, 100)))?;
+            variables.insert(variable, secrets.named(variable, of).into());
+        }
+        section.insert("env_secrets", Item::Value(variables.into()));
+    }
+    if new.network {
+        section.insert("network", toml_edit::value(true));
+    }
+    if let Some(word) = &new.sandbox {
+        section.insert("sandbox", toml_edit::value(word.as_str()));
+    }
+    put_common(&mut section, new);
+    Ok(section)
+}
+
+fn by_url(new: &AddArgs, url: &str, secrets: &mut Secrets<'_>) -> Result<Table> {
+    let mut section = Table::new();
+    section.insert("url", toml_edit::value(url));
+    if let Some(of) = &new.bearer {
+        section.insert("bearer", toml_edit::value(secrets.named("bearer", of)));
+    }
+    if !new.header.is_empty() {
+        let mut headers = InlineTable::new();
+        for text in &new.header {
+            let (name, value) = text
+                .split_once(':')
+                .ok_or_else(|| anyhow!("--header `{}`: write `NAME: VALUE`", one_line(text, 100)))?;
+            headers.insert(name.trim(), value.trim().into());
+        }
+        section.insert("headers", Item::Value(headers.into()));
+    }
+    put_common(&mut section, new);
+    Ok(section)
+}
+
+/// The secrets that are written with a server.
+struct Secrets<'a> {
+    server: &'a str,
+    /// Where they may be sent; `None`: they go to a program.
+    origin: Option<String>,
+    new: Vec<(String, Table)>,
+}
+
+impl Secrets<'_> {
+    /// The name of a secret of the policy: as it is, or a new one for a source.
+    fn named(&mut self, what: &str, of: &str) -> String {
+        if !SOURCES.iter().any(|source| of.starts_with(source)) {
+            return of.to_owned();
+        }
+        let name = format!("mcp/{}/{what}", self.server);
+        let mut section = Table::new();
+        section.insert("from", toml_edit::value(of));
+        match &self.origin {
+            Some(origin) => section.insert("origins", Item::Value(list(std::slice::from_ref(origin)))),
+            None => section.insert("reveal", toml_edit::value(true)),
+        };
+        self.new.push((name.clone(), section));
+        name
+    }
+}
+
+/// Scheme, host and port of a URL, as a secret's `origins` names them.
+fn origin_of(url: &str) -> Result<String> {
+    let bad = || anyhow!("`{}` is no URL of a server: write `https://…`", one_line(url, 100));
+    let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
+    let authority =
+        rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty()).ok_or_else(bad)?;
+    Ok(format!("{scheme}://{authority}"))
+}
+
+/// The program's file: as it is, or where the shell would find it.
+fn found(program: &str) -> Result<PathBuf> {
+    let path = Path::new(program);
+    if path.is_absolute() {
+        return Ok(path.to_path_buf());
+    }
+    if program.contains('/') {
+        return Ok(PathBuf::from(absolute(program)?));
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let mut files =
+        std::env::split_paths(&places).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
+    files.find(|file| file.is_file()).ok_or_else(|| {
+        anyhow!(
+            "there is no program `{}` in the directories of `PATH`: write its path",
+            one_line(program, 100)
+        )
+    })
+}
+
+/// A path as the policy wants it; `$workspace` stays.
+fn absolute(path: &str) -> Result<String> {
+    if path.starts_with('/') || path.starts_with('$') {
+        return Ok(path.to_owned());
+    }
+    let here = std::env::current_dir().context("the current directory is gone")?;
+    let full =
+        toolbay_policy::capability::reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
+    full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))
+}

@@ -1,0 +1,49 @@
+//! `toolbay search`: what a model would find.
+
+use std::io::Write;
+
+use anyhow::anyhow;
+use toolbay_policy::text::first_sentence;
+use toolbay_policy::text::{one_line, visible};
+
+use crate::command::args::SetupArgs;
+use crate::command::servers;
+use crate::command::setup::{self, Purpose, Tell};
+use crate::output::{self, DIM, NAME};
+use crate::{Stop, Verdict};
+
+/// Good if something was found, as with `grep`.
+pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict, Stop> {
+    let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+    let servers = servers::attach_all(&host).await;
+    let view = super::view(args, &host)?;
+    servers.close().await;
+    let hits = toolbay_discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
+    if json {
+        let mut out = std::io::stdout().lock();
+        output::json(&mut out, &toolbay_discovery::found(&hits))?;
+        writeln!(out)?;
+    } else {
+        show(&hits)?;
+    }
+    if hits.is_empty() {
+        output::note(&format!("no tool fits `{}`", one_line(query, 100)));
+    }
+    Ok(if hits.is_empty() { Verdict::Bad } else { Verdict::Good })
+}
+
+fn show(hits: &[toolbay_discovery::Hit]) -> std::io::Result<()> {
+    let terminal = output::stdout_is_terminal();
+    let width = hits.iter().map(|hit| hit.entry.def.name.as_str().len()).max().unwrap_or(0);
+    let mut out = output::out();
+    for hit in hits {
+        let (name, score) = (hit.entry.def.name.as_str(), hit.score);
+        let summary = visible(first_sentence(&hit.entry.def.description));
+        if terminal {
+            writeln!(out, "{NAME}{name:width$}{NAME:#}  {DIM}{score:5.1}{DIM:#}  {summary}")?;
+        } else {
+            writeln!(out, "{name}\t{score:.2}\t{summary}")?;
+        }
+    }
+    out.flush()
+}

@@ -1,0 +1,6 @@
+//! How bytes arrive and leave: lines over stdio, requests over HTTP.
+
+pub mod http;
+pub(crate) mod lines;
+pub(crate) mod linger;
+pub mod stdio;

@@ -1,0 +1,74 @@
+//! What wasmtime generates from the contract in `wit/`: one module for the imports, one for each optional export.
+//! The records are generated once, in `imports`, and shared.
+
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    reason = "generated from the contract, documented there"
+)]
+#![allow(clippy::all, clippy::pedantic, reason = "generated")]
+
+pub(crate) mod imports {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/imports",
+        imports: {
+            "toolbay:plugin/attachments": async,
+            "toolbay:plugin/files": async,
+            "toolbay:plugin/http-client": async,
+            "toolbay:plugin/kv": async,
+            "toolbay:plugin/process": async,
+        },
+        additional_derives: [PartialEq],
+    });
+}
+
+pub(crate) use imports::toolbay::plugin as host;
+
+pub(crate) mod callers {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "package toolbay:host; world only { import toolbay:plugin/tool-invoke@0.1.0; }",
+        world: "toolbay:host/only",
+        imports: { default: async },
+        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+    });
+}
+
+pub(crate) mod tools {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/exports-tools",
+        exports: { default: async },
+        additional_derives: [PartialEq],
+    });
+}
+
+pub(crate) mod reducers {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/exports-reducers",
+        exports: { default: async },
+        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+    });
+}
+
+pub(crate) mod about {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/exports-about",
+        exports: { default: async },
+        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+    });
+}
+
+pub(crate) mod availability {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "toolbay:plugin/exports-availability",
+        exports: { default: async },
+    });
+}
+
+pub(crate) use tools::toolbay::plugin::types;

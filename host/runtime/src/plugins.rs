@@ -1,0 +1,31 @@
+//! The life of a plugin file: found, read, compiled, described, planned, installed, watched.
+
+pub(crate) mod answer;
+pub(crate) mod availability;
+pub(crate) mod cache;
+pub(crate) mod code;
+pub(crate) mod compiler;
+pub(crate) mod complexity;
+pub(crate) mod descriptor;
+pub(crate) mod digest;
+pub(crate) mod directory;
+pub(crate) mod file;
+pub(crate) mod foreign;
+pub(crate) mod inotify;
+pub(crate) mod installed;
+pub(crate) mod known;
+pub(crate) mod loader;
+pub(crate) mod loading;
+pub(crate) mod offers;
+pub(crate) mod plugin;
+pub(crate) mod reducer;
+pub mod reducers;
+pub(crate) mod reload;
+pub(crate) mod report;
+pub(crate) mod resident;
+pub(crate) mod settings;
+pub(crate) mod switches;
+pub(crate) mod tool;
+pub(crate) mod usual;
+pub(crate) mod watch;
+pub(crate) mod worker;
