@@ -3,10 +3,12 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod bench;
+mod check;
 mod clients;
 mod conformance;
 mod counts;
 mod demo;
+mod deny;
 mod foreign;
 mod hostile;
 mod languages;
@@ -31,7 +33,9 @@ The tasks of this project.
 
 TASK is one of
     test [--keep-going]  all that must pass before a change is taken; stops at the first failure
-    tidy                 what the compiler does not check: module table, core without I/O, file sizes
+    check [--since REV]  formats, lints and tests what changed: the loop while you edit
+    tidy                 what the compiler does not check: import cycles, crates without I/O, file sizes
+    deny                 licences, bans and duplicate versions of the dependencies, by `deny.toml`
     plugins              builds the first-party plugins into the folder `plugins` of the target directory
     languages            plugins in JavaScript, Python and C: builds them, and runs the contract suite against all
     tutorials [PAGE…]    types what the tutorial pages show, exactly as printed, in an empty home
@@ -74,7 +78,10 @@ fn run(args: &[&str]) -> Result<()> {
         }
         ["test"] => test::run(&workspace, false),
         ["test", "--keep-going"] => test::run(&workspace, true),
+        ["check"] => check::run(&workspace, "HEAD"),
+        ["check", "--since", revision] => check::run(&workspace, revision),
         ["tidy"] => tidy::run(&workspace),
+        ["deny"] => deny::run(&workspace),
         ["plugins"] => plugins::run(&workspace),
         ["guests"] => plugins::guests(&workspace, &wasm::target_dir(&workspace).join("wasm")),
         ["guests", folder] => {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, counts, languages, plugins, tidy, tutorials};
+use crate::{clients, conformance, counts, deny, languages, plugins, tidy, tutorials};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -17,6 +17,7 @@ const STEPS: &[Step] = &[
     ("toolchain", toolchain),
     ("format", |workspace| cargo(workspace, &["fmt", "--all", "--check"])),
     ("tidy", tidy::run),
+    ("dependencies", deny::run),
     ("plugins", plugins::run),
     ("lints", lints),
     ("lints of the guests", guest_lints),
