@@ -31,7 +31,10 @@ pub(crate) fn run(workspace: &Path, revision: &str) -> Result<()> {
     }
     shell(Command::new(env!("CARGO")).args(["fmt", "--all"]).current_dir(workspace))?;
     tidy::run(workspace)?;
-    check_words(&git(workspace, &["diff", "--unified=0", revision, "--", "*.rs", "*.md", ":!xtask/src/check.rs"])?)?;
+    check_words(&git(
+        workspace,
+        &["diff", "--unified=0", revision, "--", "*.rs", "*.md", ":!xtask/src/check.rs"],
+    )?)?;
     let packages = packages(workspace, &changed)?;
     if packages.is_empty() {
         println!("no package of this machine changed");
