@@ -7,27 +7,19 @@ pub use self::builder::HostBuilder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolbay_core::audit::AuditSink;
 use toolbay_core::audit::call_log::CallLog;
-use toolbay_core::call::approval::Approver;
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::pipeline::intercept::Interceptor;
 use toolbay_core::pipeline::{Delivered, Gates, Pipeline};
 use toolbay_core::registry::event::Events;
 use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, Registered, Registry};
-use toolbay_core::session::kv::KvStore;
-use toolbay_core::session::spool::Spool;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::offer::Document;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::floor::Keep;
-use toolbay_policy::consent::ConsentStore;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{Policy, Profile};
 
-use crate::capability::clock::Clock;
-use crate::capability::http::recorded::RecordedHttp;
 use crate::capability::process::cage::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
