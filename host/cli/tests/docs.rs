@@ -233,9 +233,11 @@ fn messages(folder: &Path) -> String {
 #[test]
 fn each_message_of_troubleshooting_is_one_of_ours() {
     let page = read("docs/guide/troubleshooting.md");
-    let folders = ["host/core/src", "host/runtime/src", "host/mcp/src", "host/openapi/src", "host/cli/src"];
+    let crates = ["policy", "core", "discovery", "runtime", "mcp", "openapi", "cli"];
+    let folders = crates.map(|name| format!("host/{name}/src"));
     let sdk = ["sdk/rust/src", "sdk/rust-macros/src"];
-    let sources: String = folders.iter().chain(&sdk).map(|folder| messages(&root().join(folder))).collect();
+    let sources: String =
+        folders.iter().map(String::as_str).chain(sdk).map(|folder| messages(&root().join(folder))).collect();
     let mut seen = 0;
     for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
         let shown = row.split(" | ").next().unwrap().replace("\\|", "|");

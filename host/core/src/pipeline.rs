@@ -6,7 +6,6 @@
 mod admit;
 mod answer;
 mod around;
-mod crew;
 mod deliver;
 mod fit;
 mod inner;
@@ -17,6 +16,7 @@ mod permit;
 mod record;
 mod refused;
 mod results;
+mod schedule;
 mod way;
 
 use std::collections::HashMap;
@@ -34,10 +34,10 @@ use toolbay_policy::output::Delivery;
 use toolbay_policy::permission::{Action, Permissions};
 use toolbay_policy::session::SessionLimits;
 
-use self::crew::{Crew, Work};
 use self::inner::Outer;
 use self::record::Open;
 use self::results::{Reserved, ResultMemory};
+use self::schedule::BatchScheduler;
 use self::way::Way;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
@@ -326,7 +326,7 @@ impl Pipeline {
         let whole =
             Whole { pipeline: self.clone(), view: view.clone(), turn, gates, turn_count, count, outer: None };
         // Boxed, so that a single call does not carry it about.
-        Box::pin(Crew::work_off(whole, units)).await
+        Box::pin(BatchScheduler::run(whole, units)).await
     }
 }
 
@@ -341,7 +341,7 @@ struct Whole {
     outer: Option<Outer>,
 }
 
-impl Work for Whole {
+impl Whole {
     async fn run(&self, call: ToolCall) -> Delivered {
         let Self { pipeline, view, turn, gates, turn_count, count, outer } = self;
         let outer = outer.as_ref();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Invocation, Invoke};
 use toolbay_core::call::{Admitted, CallContext};
 use toolbay_core::registry::Entry;
@@ -12,7 +13,7 @@ use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 
-/// Returns its arguments, and counts its runs.
+/// Does what its argument `do` says, and counts its runs.
 #[derive(Debug, Default)]
 pub(crate) struct Puppet {
     pub(crate) ran: AtomicUsize,
@@ -21,7 +22,13 @@ pub(crate) struct Puppet {
 impl Invoke for Puppet {
     fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
         self.ran.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Invocation { result: Ok(ToolOutput::text(call.args())), usage: Usage::default() } })
+        let action = call.parsed().get("do").and_then(|value| value.as_str()).unwrap_or("echo");
+        let result = match action {
+            "fault" => Err(Fault::new(FaultKind::Trap, "trapped").into()),
+            "long" => Ok(ToolOutput::text("🙂".repeat(1000))),
+            _ => Ok(ToolOutput::text(call.args())),
+        };
+        Box::pin(async { Invocation { result, usage: Usage::default() } })
     }
 }
 

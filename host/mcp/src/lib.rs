@@ -33,7 +33,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use toolbay_core::{audit::LogAudit, pipeline::Pipeline, registry::Registry, view::Filter};
+//! use toolbay_core::{audit::LogAudit, pipeline::Pipeline, registry::{Registry, view::Filter}};
 //! use toolbay_mcp::{Ends, Options, Server};
 //!
 //! # async fn serve() -> anyhow::Result<()> {

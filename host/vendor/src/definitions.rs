@@ -51,12 +51,12 @@ fn is_strict(definition: &Value) -> bool {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use toolbay_core::{registry::Registry, view::{Filter, View}};
+/// # use toolbay_core::registry::{Registry, view::{Filter, View}};
 /// use toolbay_vendor::{self, Vendor};
 ///
 /// # let registry = Registry::default();
 /// let view = View::new(registry.snapshot(), Filter::default());
-/// let body = vendor::of_view(Vendor::Anthropic, &view, false);
+/// let body = toolbay_vendor::of_view(Vendor::Anthropic, &view, false);
 /// for loss in &body.lost {
 ///     eprintln!("{}: {} {}", loss.tool, loss.pointer, loss.what);
 /// }

@@ -4,16 +4,12 @@
 //! with its id. What they answer goes to a program: whole, without marks, kept nowhere. That others wrote in it is
 //! remembered, and the call that heard it is marked as if it had come from them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use std::vec::IntoIter;
 
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-
-use super::crew::Work;
-use super::{Batch, Delivered, Gates, Pipeline, Unit, Whole, make_room, units};
+use super::schedule::BatchScheduler;
+use super::{Batch, Delivered, Gates, Pipeline, Whole, units};
 use crate::call::invoke::BoxFuture;
 use crate::call::invoke::onward::{Answered, Callable, Inner, MAX_CHARS, MayCall, Onward, TakeAnswer, WayOn};
 use crate::call::{CallContext, ToolCall, TurnContext};
@@ -148,7 +144,7 @@ impl Onward for Below {
                 progress: None,
                 ..TurnContext::clone(&self.turn)
             };
-            let whole = Arc::new(Whole {
+            let whole = Whole {
                 pipeline: self.pipeline.clone(),
                 view: self.view.clone(),
                 turn: Arc::new(turn),
@@ -156,25 +152,15 @@ impl Onward for Below {
                 turn_count: self.turn_count.clone(),
                 count,
                 outer: Some(Outer { maker: Arc::clone(&self.maker), ends }),
-            });
+            };
             let calls = calls.into_iter().map(|call| self.named(call)).collect();
-            let units = units(&self.view, calls);
-            let members = at_once.min(units.len());
-            let waiting = Arc::new(Mutex::new(units.into_iter()));
-            // One answer may wait for the program to take it: all of them together could be large.
-            let (answers, mut taken) = mpsc::channel(1);
-            // Dropped with this future, and with it every call.
-            let mut tasks = JoinSet::new();
-            for _ in 0..members {
-                tasks.spawn(member(Arc::clone(&whole), Arc::clone(&waiting), answers.clone()));
-            }
-            drop(answers);
-            while let Some((index, delivered)) = taken.recv().await {
+            let take = |index, delivered: Delivered| {
                 let Delivered { result, cut_from_chars, hints, .. } = delivered;
                 // The program gets the model's text; the operator hears of it from the call that made this one.
                 hints.into_iter().for_each(|hint| self.ctx.advise(hint));
                 take(index, Answered { result, cut: cut_from_chars.is_some() });
-            }
+            };
+            BatchScheduler::run_nested(whole, units(&self.view, calls), at_once, take).await;
         })
     }
 }
@@ -182,23 +168,6 @@ impl Onward for Below {
 impl Below {
     fn named(&self, call: ToolCall) -> ToolCall {
         ToolCall { id: format!("{}/{}", self.maker.id, call.id).into(), ..call }
-    }
-}
-
-/// Makes one call after the other until there is none.
-async fn member(
-    whole: Arc<Whole>,
-    waiting: Arc<Mutex<IntoIter<Unit>>>,
-    answers: mpsc::Sender<(usize, Delivered)>,
-) {
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-    while let Some(unit) = next() {
-        for (index, call) in std::iter::once(unit.first).chain(unit.rest) {
-            make_room().await;
-            if answers.send((index, whole.run(call).await)).await.is_err() {
-                return;
-            }
-        }
     }
 }
 
