@@ -201,7 +201,7 @@ impl Registry {
         self.unregister_where(|entry| entry.def.name.as_str() == name) > 0
     }
 
-    /// Takes the tools of a source or of several out ([`ToolSource::matches`](crate::tool::ToolSource::matches));
+    /// Takes the tools of a source or of several out ([`SourceLabel::matches`](toolbay_policy::permission::SourceLabel::matches));
     /// returns how many there were.
     pub fn remove_source(&self, pattern: &str) -> usize {
         self.unregister_where(|entry| entry.def.source.as_label().matches(pattern))

@@ -54,7 +54,7 @@ pub struct Consent {
     pub version: Option<String>,
     /// What it was granted.
     pub granted: Authority,
-    /// When ([`crate::timestamp`]).
+    /// When.
     pub at: String,
     /// By whom: a person, or the rule that made the record.
     pub by: String,

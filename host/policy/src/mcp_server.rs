@@ -1,6 +1,5 @@
 //! Another MCP server, as the operator describes it (`[mcp.NAME]`): how it is reached, what it may reach itself, which
-//! of its tools are taken, and how their results are treated. Plain data; who connects is elsewhere
-//! ([`crate::outside`] has the ports).
+//! of its tools are taken, and how their results are treated. Plain data; who connects is elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -82,7 +82,7 @@ impl Catalog {
     }
 
     /// The tools of one source or of several, in the order of their names; see
-    /// [`ToolSource::matches`](crate::tool::ToolSource::matches).
+    /// [`SourceLabel::matches`](toolbay_policy::permission::SourceLabel::matches).
     pub fn from_source(&self, pattern: &str) -> impl Iterator<Item = &Arc<Entry>> {
         self.tools().filter(move |entry| entry.def.source.as_label().matches(pattern))
     }

@@ -1,5 +1,5 @@
-//! Which tools a tool may call in the middle of its own call (`invoke = ["files__*"]`); how it does is
-//! [`crate::invoke::onward`]'s.
+//! Which tools a tool may call in the middle of its own call (`invoke = ["files__*"]`). The core makes
+//! these calls.
 //!
 //! A rule is the name of one tool, or the beginning of names with a star behind it. Whatever rules allow, a call reaches
 //! only what its caller's view lets through, and passes its gates.
