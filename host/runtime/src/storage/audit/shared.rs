@@ -93,7 +93,7 @@ impl State {
 
 /// Says that records are lost; once, until one is written again.
 fn cannot_write(path: &Path, error: &io::Error) {
-    tracing::error!(file = %path.display(), %error, "the audit cannot be written; records are lost until it can");
+    tracing::error!(target: "toolbay::audit", file = %path.display(), %error, "the audit cannot be written; records are lost until it can");
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -171,7 +171,7 @@ impl Shared {
 
     fn is_written(&self, state: &mut State) {
         if state.problem.take().is_some() {
-            tracing::warn!(file = %self.path.display(), "the audit is written again");
+            tracing::warn!(target: "toolbay::audit", file = %self.path.display(), "the audit is written again");
         }
     }
 
@@ -325,7 +325,7 @@ impl Shared {
             if let Err(error) = file.sync_data()
                 && error.kind() != ErrorKind::InvalidInput
             {
-                tracing::error!(file = %self.path.display(), %error, "the audit is not on the disk");
+                tracing::error!(target: "toolbay::audit", file = %self.path.display(), %error, "the audit is not on the disk");
             }
         }
     }
