@@ -46,7 +46,7 @@ impl Default for SessionLimits {
 }
 
 impl SessionLimits {
-    /// Says what can not be had.
+    /// Checks the values.
     ///
     /// # Errors
     /// A zero that would stop every call, dollars that are no amount, or more memory than [`MAX_CACHE_BYTES`].

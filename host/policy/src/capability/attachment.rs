@@ -1,4 +1,4 @@
-//! Who may read or create attachments of which media types.
+//! Rules for attachments: read or create, and the media types.
 
 use std::path::Path;
 

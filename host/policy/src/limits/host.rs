@@ -159,7 +159,7 @@ impl HostLimits {
         differ.into_iter().filter(|(_, differ)| *differ).map(|(key, _)| key).collect()
     }
 
-    /// Says what can not be had.
+    /// Checks the values.
     ///
     /// # Errors
     /// No place at all, or more than the instance pool can hold; no time to compile, or a time without end.
