@@ -15,8 +15,7 @@ use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{QualifiedName, ToolName};
 use toolbay_policy::similar::same_name;
-use toolbay_policy::text::first_sentence;
-use toolbay_policy::text::one_line;
+use toolbay_policy::text::{first_sentence, one_line};
 
 use super::{Hit, index_of, search};
 use crate::search::Index;
