@@ -26,8 +26,8 @@ use crate::explain::{self, Explanation};
 use crate::openapi::Sources;
 use crate::outside::Outward;
 use crate::plugins::descriptor::About;
-use crate::plugins::directory::{Directory, Look};
-use crate::plugins::installed::{Installed, Why};
+use crate::plugins::directory::Look;
+use crate::plugins::installed::{InstalledPlugins, ReplanReason};
 use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
@@ -36,11 +36,11 @@ use crate::plugins::resident::LoadedCode;
 /// A plugin host. Cheap to clone; all clones are one host.
 #[derive(Clone)]
 pub struct Host {
-    pub(crate) installed: Arc<Installed>,
+    pub(crate) installed: Arc<InstalledPlugins>,
     pipeline: Pipeline,
-    /// The directories in the order in which they were loaded. Held while plugins are put in order.
-    pub(crate) directories: Arc<tokio::sync::Mutex<Vec<Directory>>>,
-    /// Held while directories are read, of which there is one at a time.
+    /// Held during a pass over all directories.
+    pub(crate) passes: Arc<tokio::sync::Mutex<()>>,
+    /// Held during a scan: a pass, and all reading and compiling that it asks for.
     pub(crate) scanning: Arc<tokio::sync::Mutex<()>>,
     /// The file in which consents are kept, where that is the host's own.
     pub(crate) consents_file: Option<PathBuf>,
@@ -103,21 +103,23 @@ impl Host {
         })?;
         // Whoever writes there is a plugin the next time.
         self.installed.shared.folders.keep(dir, Keep::FromWriters);
-        let mut directories = self.directories.lock().await;
-        if !directories.iter().any(|known| known.path == dir) {
-            directories.push(Directory::new(dir.to_path_buf()));
-        }
-        drop(directories);
-        self.installed.forget_taken_out();
-        let (report, _) = self.scan(Look::Changed, Why::Agreed).await;
+        self.add_directory(dir).await;
+        self.installed.readmit();
+        let (report, _) = self.scan(Look::Changed, ReplanReason::Agreed).await;
         let here = |file: &Path| file.parent() == Some(dir);
-        let loaded = self.installed.loaded();
-        let from = |id: &PluginId| loaded.plugins.get(id).and_then(|one| one.plugin.file.as_deref());
+        let snapshot = self.installed.snapshot();
+        let from = |id: &PluginId| snapshot.plugins.get(id).and_then(|one| one.plugin.file.as_deref());
         Ok(LoadReport {
             loaded: report.loaded.into_iter().filter(|id| from(id).is_some_and(here)).collect(),
             problems: report.problems.into_iter().filter(|problem| here(&problem.file)).collect(),
             ..report
         })
+    }
+
+    pub(crate) async fn add_directory(&self, dir: &Path) {
+        let (installed, dir) = (Arc::clone(&self.installed), dir.to_path_buf());
+        // Off the async threads: it waits for a pass that reads folders.
+        tokio::task::spawn_blocking(move || installed.add_directory(&dir)).await.ok();
     }
 
     /// Loads one file under an id, in place of what that id had before. It comes before what a directory offers under
@@ -156,33 +158,33 @@ impl Host {
     /// The plugins that are loaded, in the order of their ids.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginInfo> {
-        self.installed.loaded().plugins.values().map(|running| info(&running.plugin)).collect()
+        self.installed.snapshot().plugins.values().map(|active| info(&active.plugin)).collect()
     }
 
     /// What is known of one plugin.
     #[must_use]
     pub fn plugin(&self, id: &str) -> Option<PluginInfo> {
-        self.installed.loaded().plugins.get(id).map(|running| info(&running.plugin))
+        self.installed.snapshot().plugins.get(id).map(|active| info(&active.plugin))
     }
 
     /// The files that are not loaded, or not in place of what runs under their id, as of now.
     #[must_use]
     pub fn problems(&self) -> Vec<LoadProblem> {
-        self.installed.loaded().problems.clone()
+        self.installed.snapshot().problems.clone()
     }
 
     /// All that decides what a tool of a plugin or of a service may do, under a profile or without one; `None` if there is
     /// no such tool or it is native code, which nothing bounds.
     #[must_use]
     pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
-        let (view, loaded) = (self.view(Filter::of_profile(profile.cloned())), self.installed.loaded());
+        let (view, snapshot) = (self.view(Filter::of_profile(profile.cloned())), self.installed.snapshot());
         let entry = view.catalog().get(tool)?;
         if let ToolSource::OpenApi { document } = &*entry.def.source {
             let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
             let profile = profile.map(|profile| &**profile.name());
             return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));
         }
-        let plugin = &loaded.plugins.get(entry.def.source.plugin()?)?.plugin;
+        let plugin = &snapshot.plugins.get(entry.def.source.plugin()?)?.plugin;
         let name = ToolName::new(entry.def.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
         explain::explain(&self.policy(), plugin, entry, &name, profile, view.why_not(entry))

@@ -12,13 +12,13 @@ use toolbay_policy::mcp_server::{Child, Endpoint};
 use toolbay_policy::name::PluginId;
 
 use crate::capability::process::server;
-use crate::plugins::installed::Installed;
+use crate::plugins::installed::InstalledPlugins;
 use crate::storage::private;
 
 /// What a host lets a client of other servers do. Looks the policy's services up anew each time: when the policy is read
 /// again, the next start and the next request are under the new one.
 pub(crate) struct Outward {
-    pub(crate) installed: Arc<Installed>,
+    pub(crate) installed: Arc<InstalledPlugins>,
     /// Where it is kept what servers listed last.
     pub(crate) kept: Option<PathBuf>,
 }

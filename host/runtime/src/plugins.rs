@@ -1,4 +1,4 @@
-//! The life of a plugin file: found, read, compiled, described, planned, installed, watched.
+//! Plugins: their files and the life of these ([`state`]), their code, their tools.
 
 pub(crate) mod answer;
 pub(crate) mod availability;
@@ -24,6 +24,7 @@ pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod resident;
 pub(crate) mod settings;
+pub(crate) mod state;
 pub(crate) mod switches;
 pub(crate) mod tool;
 pub(crate) mod usual;

@@ -32,7 +32,7 @@ use crate::openapi::Sources;
 use crate::plugins::cache;
 use crate::plugins::compiler::Compiler;
 use crate::plugins::descriptor::Descriptors;
-use crate::plugins::installed::Installed;
+use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
 use crate::plugins::plugin::Shared;
 use crate::plugins::resident::Resident;
@@ -348,11 +348,11 @@ impl HostBuilder {
         let consents_file = in_state.as_ref().map(FileConsents::file);
         let in_state = in_state.map(|store| Arc::new(store) as Arc<dyn ConsentStore>);
         let keeper = Arc::new(Keeper { store: self.consents.or(in_state), audit: self.audit });
-        let installed = Installed::new(Arc::new(shared), services, keeper, registry);
+        let installed = InstalledPlugins::new(Arc::new(shared), services, keeper, registry);
         Ok(Host {
             installed: Arc::new(installed),
             pipeline,
-            directories: Arc::default(),
+            passes: Arc::default(),
             scanning: Arc::default(),
             consents_file,
             openapi: Arc::new(openapi),

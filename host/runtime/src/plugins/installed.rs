@@ -12,135 +12,104 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
+use toolbay_core::registry::Registry;
 use toolbay_core::registry::event::Event;
-use toolbay_core::registry::{Bundle, Registry};
-use toolbay_policy::Policy;
-use toolbay_policy::name::{self, PluginId};
+use toolbay_policy::name::PluginId;
 
 use crate::capability::Services;
-use crate::engine::Metering;
 use crate::error::LoadError;
+use crate::plugins::cache::Index;
+use crate::plugins::directory::{Directory, Look, ReadFile, ReadTask, list};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{Plugin, Shared};
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
+use crate::plugins::state::{ActivePlugin, PluginFile};
 use crate::storage::consent::Keeper;
 use news::{changes, news, warnings};
-use plan::{Plan, refusals};
-
-/// What a file comes to.
-pub(crate) type Outcome = Result<Arc<Plugin>, Arc<LoadError>>;
-
-/// A place for one plugin.
-#[derive(Debug, Clone)]
-pub(crate) struct Slot {
-    pub(crate) file: Option<Arc<Path>>,
-    pub(crate) id: Result<PluginId, Arc<LoadError>>,
-    /// `None`: it is not known yet.
-    pub(crate) outcome: Option<Outcome>,
-}
-
-/// A plugin that runs.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) plugin: Arc<Plugin>,
-    /// What it was joined with.
-    services: Arc<Services>,
-    /// Why none of its tools can be called.
-    held: Option<String>,
-    warnings: Vec<String>,
-}
-
-impl Running {
-    /// What bounds it as a whole.
-    pub(crate) fn metering(&self) -> Metering {
-        Metering::of(&self.services.policy.limits(&self.plugin.id, None))
-    }
-}
-
-/// A plugin that is joined with what it may, and can be put in.
-#[derive(Debug)]
-struct Ready {
-    running: Arc<Running>,
-    bundle: Bundle,
-}
+use plan::{Plan, awaited, refusals};
 
 /// What runs, and what does not.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Loaded {
-    pub(crate) plugins: BTreeMap<PluginId, Arc<Running>>,
+pub(crate) struct PluginSnapshot {
+    pub(crate) plugins: BTreeMap<PluginId, Arc<ActivePlugin>>,
     /// Their ids in the order of their files.
     pub(crate) order: Vec<PluginId>,
     pub(crate) problems: Vec<LoadProblem>,
 }
 
-/// What was found.
+/// All plugin files, in the order in which they are considered.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+struct PluginFiles {
     /// What was given plugin by plugin.
-    single: Vec<Slot>,
-    /// What directories hold.
-    directories: Vec<(PathBuf, Vec<Slot>)>,
-    /// What was taken out by hand, until its file holds something else.
-    taken_out: BTreeMap<PluginId, Arc<Plugin>>,
-    /// What is ready and not in.
-    waiting: BTreeMap<PluginId, Arc<Ready>>,
-    /// What is ready is put in while other files are still read for the first time.
-    reading: bool,
+    given: Vec<PluginFile>,
+    /// Only ever added to.
+    directories: Vec<Directory>,
+}
+
+/// The result of a pass over all directories.
+#[derive(Default)]
+pub(crate) struct PassResult {
+    pub(crate) report: LoadReport,
+    /// Whether something is still changing.
+    pub(crate) pending: bool,
+    /// Whether no file was ever read before.
+    pub(crate) is_first: bool,
+    /// The files to read, each with the index of its directory.
+    pub(crate) tasks: Vec<(usize, ReadTask)>,
 }
 
 /// What runs, and how it comes to run.
-pub(crate) struct Installed {
+pub(crate) struct InstalledPlugins {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) registry: Arc<Registry>,
     services: ArcSwap<Services>,
-    loaded: ArcSwap<Loaded>,
-    found: Mutex<Found>,
-}
-
-impl Slot {
-    /// Whether it comes to the same as another one.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        let id = match (&self.id, &other.id) {
-            (Ok(one), Ok(other)) => one == other,
-            (Err(one), Err(other)) => one.to_string() == other.to_string(),
-            _ => false,
-        };
-        let outcome = match (&self.outcome, &other.outcome) {
-            (Some(Ok(one)), Some(Ok(other))) => Arc::ptr_eq(one, other),
-            (Some(Err(one)), Some(Err(other))) => {
-                Arc::ptr_eq(one, other) || one.to_string() == other.to_string()
-            }
-            (None, None) => true,
-            _ => false,
-        };
-        id && outcome && self.file == other.file
-    }
+    snapshot: ArcSwap<PluginSnapshot>,
+    files: Mutex<PluginFiles>,
+    /// Whether what is ready is put in while other files are still read for the first time.
+    reading: AtomicBool,
 }
 
 /// Why things are put in order again.
 #[derive(Debug, Clone)]
-pub(crate) enum Why {
+pub(crate) enum ReplanReason {
     /// Something else was found.
     Found,
     /// What is held may have been agreed to.
     Agreed,
     /// The policy is another one.
     Policy(Arc<Services>),
+    /// A plugin was taken out by hand.
+    TakenOut(PluginId),
 }
 
-impl Why {
+impl ReplanReason {
     /// Whether it asks for a new judgement where nothing else was found.
-    pub(crate) fn judges(&self) -> bool {
+    fn judges(&self) -> bool {
         !matches!(self, Self::Found)
+    }
+
+    fn takes_out(&self, id: &PluginId) -> bool {
+        matches!(self, Self::TakenOut(out) if out == id)
     }
 }
 
-impl Installed {
+impl PluginFiles {
+    fn all(&self) -> impl Iterator<Item = &PluginFile> {
+        self.given.iter().chain(self.directories.iter().flat_map(|one| &one.files))
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut PluginFile> {
+        self.given.iter_mut().chain(self.directories.iter_mut().flat_map(|one| &mut one.files))
+    }
+}
+
+impl InstalledPlugins {
     pub(crate) fn new(
         shared: Arc<Shared>,
         services: Services,
@@ -154,8 +123,9 @@ impl Installed {
             keeper,
             registry,
             services: ArcSwap::from_pointee(services),
-            loaded: ArcSwap::default(),
-            found: Mutex::default(),
+            snapshot: ArcSwap::default(),
+            files: Mutex::default(),
+            reading: AtomicBool::new(false),
         }
     }
 
@@ -163,8 +133,8 @@ impl Installed {
         self.services.load_full()
     }
 
-    pub(crate) fn loaded(&self) -> Arc<Loaded> {
-        self.loaded.load_full()
+    pub(crate) fn snapshot(&self) -> Arc<PluginSnapshot> {
+        self.snapshot.load_full()
     }
 
     /// What makes plugins under the policy that holds now.
@@ -172,132 +142,238 @@ impl Installed {
         self.loader_under(self.services())
     }
 
-    /// What makes plugins under another policy.
-    pub(crate) fn loader_under(&self, services: Arc<Services>) -> Loader {
+    fn loader_under(&self, services: Arc<Services>) -> Loader {
         Loader { shared: Arc::clone(&self.shared), services, keeper: Arc::clone(&self.keeper), runtime: None }
     }
 
-    /// Puts what directories hold in the place of what they held before, and in order. Blocks on folders and consents.
-    pub(crate) fn place(&self, directories: Vec<(PathBuf, Vec<Slot>)>, why: &Why) -> LoadReport {
-        let mut found = self.found();
-        found.directories = directories;
-        let (report, events) = self.order(&mut found, why, true);
-        drop(found);
-        self.tell(&report, events);
-        report
+    /// Adds a directory, unless it is there. The next pass looks at it.
+    pub(crate) fn add_directory(&self, dir: &Path) {
+        let mut files = self.files();
+        if !files.directories.iter().any(|known| known.path == dir) {
+            files.directories.push(Directory::new(dir.to_path_buf()));
+        }
+    }
+
+    pub(crate) fn directory_paths(&self) -> Vec<PathBuf> {
+        self.files().directories.iter().map(|one| one.path.clone()).collect()
+    }
+
+    /// Looks at all directories, and puts what is known of their files in order if it is not what it was. Blocks on
+    /// folders and consents. Must not run while another pass does.
+    pub(crate) fn pass(&self, how: Look, why: &ReplanReason) -> PassResult {
+        let loader = match why {
+            ReplanReason::Policy(services) => self.loader_under(Arc::clone(services)),
+            _ => self.loader(),
+        };
+        let directories =
+            self.files().directories.iter().map(|one| (one.path.clone(), one.is_new())).collect();
+        let directories: Vec<(PathBuf, bool)> = directories;
+        let is_first = directories.iter().all(|(_, is_new)| *is_new);
+        let listed = directories.iter().map(|(path, is_new)| list(path, *is_new, &loader, how));
+        let listed: Vec<_> = listed.collect();
+        let mut result = PassResult { is_first, ..PassResult::default() };
+        let mut changed = why.judges();
+        let mut files = self.files();
+        if matches!(why, ReplanReason::Policy(_)) {
+            files.all_mut().for_each(PluginFile::forget_pin);
+        }
+        for (index, (directory, listed)) in files.directories.iter_mut().zip(listed).enumerate() {
+            match listed {
+                Ok(listed) => {
+                    let scan = directory.look(listed, how);
+                    result.pending |= scan.pending;
+                    changed |= scan.changed;
+                    result.tasks.extend(scan.tasks.into_iter().map(|task| (index, task)));
+                }
+                Err(error) => changed |= directory.gone(&error),
+            }
+        }
+        result.report = match changed {
+            true => self.order(files, why),
+            false => self.unchanged(),
+        };
+        result
+    }
+
+    /// Puts in order what was read under a loader's policy; also tells whether all of it stood still meanwhile. What was
+    /// read `at_once` needs no look at what came and went in that time. Blocks as [`InstalledPlugins::pass`] does.
+    pub(crate) fn learn(
+        &self,
+        read: Vec<ReadFile>,
+        services: &Arc<Services>,
+        at_once: bool,
+    ) -> (LoadReport, bool) {
+        let now = self.loader();
+        let same_policy = Arc::ptr_eq(&now.services, services);
+        let mut by_directory: BTreeMap<usize, Vec<ReadFile>> = BTreeMap::new();
+        for file in read {
+            by_directory.entry(file.directory).or_default().push(file);
+        }
+        let paths = self.directory_paths();
+        let again = |index: &usize| {
+            let path = paths.get(*index).filter(|_| !(at_once && same_policy))?;
+            Some(list(path, false, &now, Look::Known))
+        };
+        let listed: Vec<_> = by_directory.keys().map(again).collect();
+        let mut stood_still = true;
+        let mut files = self.files();
+        for ((index, read), listed) in by_directory.into_iter().zip(listed) {
+            let Some(directory) = files.directories.get_mut(index) else { continue };
+            stood_still &= directory.learn(read);
+            if !same_policy {
+                directory.files.iter_mut().for_each(PluginFile::forget_pin);
+            }
+            match listed {
+                Some(Ok(listed)) => drop(directory.look(listed, Look::Known)),
+                Some(Err(error)) => drop(directory.gone(&error)),
+                None => {}
+            }
+        }
+        (self.order(files, &ReplanReason::Found), stood_still)
+    }
+
+    /// What runs now, as a report of a pass that changed nothing.
+    fn unchanged(&self) -> LoadReport {
+        let snapshot = self.snapshot();
+        LoadReport {
+            loaded: snapshot.order.clone(),
+            problems: snapshot.problems.clone(),
+            ..LoadReport::default()
+        }
+    }
+
+    /// The indexes of directories in which files were read since the last ones.
+    pub(crate) fn indexes(&self) -> Vec<(PathBuf, Index)> {
+        let index = |one: &mut Directory| Some((one.path.clone(), one.index()?));
+        self.files().directories.iter_mut().filter_map(index).collect()
     }
 
     /// Puts one plugin in, in place of what its id had before. Blocks on folders and consents.
     ///
     /// # Errors
-    /// Why it can not be; what the id had before then stays.
+    /// Why it cannot be; what the id had before then stays.
     pub(crate) fn put(
         &self,
-        file: Option<Arc<Path>>,
+        path: Option<Arc<Path>>,
         plugin: &Arc<Plugin>,
     ) -> Result<Vec<LoadWarning>, LoadError> {
-        let id = plugin.id.clone();
-        let mut found = self.found();
-        let before = found.single.clone();
-        found.single.retain(|slot| slot.id.as_ref().ok() != Some(&id));
-        found.single.push(Slot { file, id: Ok(id.clone()), outcome: Some(Ok(Arc::clone(plugin))) });
-        let (mut report, events) = self.order(&mut found, &Why::Found, true);
-        let runs = self.loaded().plugins.get(&id).is_some_and(|one| Arc::ptr_eq(&one.plugin, plugin));
+        let id = &plugin.id;
+        let mut files = self.files();
+        let at = files.given.iter().position(|file| file.id.as_ref() == Some(id));
+        let before = at.map(|at| (at, files.given.remove(at)));
+        files.given.push(PluginFile::given(path, Arc::clone(plugin)));
+        let (mut report, events) = self.plan(&mut files, &ReplanReason::Found);
+        let active = self.snapshot().plugins.get(id).cloned();
+        let runs = active.as_ref().is_some_and(|one| Arc::ptr_eq(&one.plugin, plugin));
         if !runs {
-            found.single = before;
-            found.waiting.remove(&id);
-            let mut loaded = Loaded::clone(&self.loaded());
-            loaded.problems.retain(|problem| problem.plugin.as_ref() != Some(&id));
-            self.loaded.store(Arc::new(loaded));
+            files.given.pop();
+            if let Some((at, mut before)) = before {
+                before.registered(active.as_ref());
+                files.given.insert(at, before);
+            }
+            let mut snapshot = PluginSnapshot::clone(&self.snapshot());
+            snapshot.problems.retain(|problem| problem.plugin.as_ref() != Some(id));
+            self.snapshot.store(Arc::new(snapshot));
         }
-        drop(found);
-        let failed = report.problems.iter().position(|problem| problem.plugin.as_ref() == Some(&id));
+        drop(files);
+        let failed = report.problems.iter().position(|problem| problem.plugin.as_ref() == Some(id));
         let failed = failed.filter(|_| !runs).map(|at| report.problems.swap_remove(at).error);
         self.tell(&report, events);
         match failed {
             Some(error) => {
                 Err(Arc::try_unwrap(error).unwrap_or_else(|error| LoadError::Host(error.to_string())))
             }
-            None => Ok(report.warnings.into_iter().filter(|warning| warning.plugin == id).collect()),
+            None => Ok(report.warnings.into_iter().filter(|warning| warning.plugin == *id).collect()),
         }
     }
 
     /// Takes a plugin out; returns whether it was there.
     pub(crate) fn take_out(&self, id: &PluginId) -> bool {
-        let mut found = self.found();
-        let Some(running) = self.loaded().plugins.get(id).cloned() else { return false };
-        found.single.retain(|slot| slot.id.as_ref().ok() != Some(id));
-        found.taken_out.insert(id.clone(), Arc::clone(&running.plugin));
-        let (report, events) = self.order(&mut found, &Why::Found, false);
-        drop(found);
-        self.tell(&report, events);
+        let mut files = self.files();
+        let Some(active) = self.snapshot().plugins.get(id).cloned() else { return false };
+        files.given.retain(|file| file.id.as_ref() != Some(id));
+        for file in files.all_mut().filter(|file| file.id.as_ref() == Some(id)) {
+            file.removed(&active.plugin);
+        }
+        self.order(files, &ReplanReason::TakenOut(id.clone()));
         true
     }
 
-    /// The ids of all plugins that there are, loaded or not. `None`: no directory was loaded, and no plugin given.
+    /// The ids of all plugins that there are, loaded or not. `None`: no directory was looked at, and no plugin given.
     pub(crate) fn offered(&self) -> Option<BTreeSet<PluginId>> {
-        let found = self.found();
-        let looked = !(found.single.is_empty() && found.directories.is_empty());
-        let slots = found.single.iter().chain(found.directories.iter().flat_map(|(_, slots)| slots));
-        looked.then(|| slots.filter_map(|slot| slot.id.as_ref().ok()).cloned().collect())
+        let files = self.files();
+        let looked = !files.given.is_empty() || files.directories.iter().any(|one| one.is_listed);
+        looked.then(|| files.all().filter_map(|file| file.id.clone()).collect())
     }
 
     /// Notes whether files are still read for the first time while others are put in.
     pub(crate) fn set_reading(&self, reading: bool) {
-        self.found().reading = reading;
+        self.reading.store(reading, Ordering::Relaxed);
     }
 
     /// Lets plugins in again that were taken out by hand.
-    pub(crate) fn forget_taken_out(&self) {
-        self.found().taken_out.clear();
+    pub(crate) fn readmit(&self) {
+        self.files().all_mut().for_each(PluginFile::readmitted);
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn files(&self) -> MutexGuard<'_, PluginFiles> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one way from what was found to what runs. What is to be told comes back: no lock may be held then. With
-    /// `asks`, plugins that are new are asked what of them is available: that blocks, and is not for an async thread.
-    fn order(&self, found: &mut Found, why: &Why, asks: bool) -> (LoadReport, Vec<Event>) {
+    fn order(&self, mut files: MutexGuard<'_, PluginFiles>, why: &ReplanReason) -> LoadReport {
+        let (report, events) = self.plan(&mut files, why);
+        drop(files);
+        self.tell(&report, events);
+        report
+    }
+
+    /// The one way from files to what runs. What is to be told comes back: no lock may be held then. Plugins that are
+    /// new are asked what of them is available, but when one was taken out: that may be on an async thread.
+    fn plan(&self, files: &mut PluginFiles, why: &ReplanReason) -> (LoadReport, Vec<Event>) {
         let mut profiles = None;
-        if let Why::Policy(services) = why {
+        if let ReplanReason::Policy(services) = why {
             profiles = Some(services.policy.all_profiles());
             self.services.store(Arc::clone(services));
         }
-        let (before, mut loader) = (self.loaded(), self.loader());
+        let (before, mut loader) = (self.snapshot(), self.loader());
+        let asks = !matches!(why, ReplanReason::TakenOut(_));
         loader.runtime = Handle::try_current().ok().filter(|_| asks);
-        let plan = Plan::of(found, &before, &loader, why);
-        let wanted: BTreeSet<&PluginId> = plan.steps.iter().map(|step| &step.plugin).collect();
-        let gone: Vec<PluginId> = before.plugins.keys().filter(|id| !wanted.contains(id)).cloned().collect();
-        let Plan { steps, ways, mut problems, waiting } = plan;
+        let awaited = match self.reading.load(Ordering::Relaxed) {
+            true => awaited(files.all(), &loader.services.policy),
+            false => BTreeSet::new(),
+        };
+        let plan = Plan::new(files.all_mut(), &awaited, &before.plugins, &loader, why);
+        let gone = plan.gone();
+        let Plan { steps, choices, mut problems, .. } = plan;
         let old = self.registry.snapshot();
         let all_placed = self.registry.update(&gone, steps, profiles);
         let new = self.registry.snapshot();
-        let mut after = Loaded::default();
-        let mut report = LoadReport::default();
-        for (placed, (file, choices)) in all_placed.into_iter().zip(ways) {
+        let mut after = PluginSnapshot::default();
+        for (placed, (file, choices)) in all_placed.into_iter().zip(choices) {
             problems.extend(refusals(&placed, file.as_deref()));
-            let Some(running) = placed.choice.and_then(|index| choices.get(index)) else { continue };
+            let Some(active) = placed.choice.and_then(|index| choices.get(index)) else { continue };
             after.order.push(placed.plugin.clone());
-            after.plugins.insert(placed.plugin, Arc::clone(running));
+            after.plugins.insert(placed.plugin, Arc::clone(active));
         }
         // What was refused has become what runs, or not.
         for problem in &mut problems {
             problem.kept =
                 problem.kept && problem.plugin.as_ref().is_some_and(|id| after.plugins.contains_key(id));
         }
-        report.changes = changes(&before, &after, &old, &new);
-        report.warnings = warnings(&report.changes, &after);
-        report.loaded.clone_from(&after.order);
-        report.problems.clone_from(&problems);
-        after.problems = problems;
-        let is_in = |id: &PluginId, ready: &Ready| {
-            after.plugins.get(id).is_some_and(|running| Arc::ptr_eq(running, &ready.running))
+        for file in files.all_mut() {
+            file.registered(file.id.as_ref().and_then(|id| after.plugins.get(id)));
+        }
+        let changes = changes(&before, &after, &old, &new);
+        after.problems.clone_from(&problems);
+        let report = LoadReport {
+            loaded: after.order.clone(),
+            warnings: warnings(&changes, &after),
+            changes,
+            problems,
+            restart: Vec::new(),
         };
-        found.waiting = waiting.into_iter().filter(|(id, ready)| !is_in(id, ready)).collect();
-        found.forget_what_is_back(&after);
         let events = news(&before, &after);
-        self.loaded.store(Arc::new(after));
+        self.snapshot.store(Arc::new(after));
         self.shared.folders.release_unused();
         (report, events)
     }
@@ -322,26 +398,5 @@ impl Installed {
         }
         // Nothing holds any more what was replaced but calls that run.
         self.shared.warm.sweep();
-    }
-}
-
-impl Found {
-    /// The plugins whose results another one is to reduce that is still being compiled. They wait for it, as the operator
-    /// wants their results reduced and not, for the first seconds, whole.
-    fn awaited(&self, policy: &Policy) -> BTreeSet<String> {
-        let slots = self.directories.iter().flat_map(|(_, slots)| slots).filter(|_| self.reading);
-        let unread = slots.filter(|slot| slot.outcome.is_none()).filter_map(|slot| slot.id.as_ref().ok());
-        let tools = unread.flat_map(|id| policy.reduces(id)).map(|wish| &wish.tool);
-        tools.filter_map(|tool| name::split(tool)).map(|(plugin, _)| plugin.to_owned()).collect()
-    }
-
-    /// What was taken out by hand is remembered for as long as a directory offers it.
-    fn forget_what_is_back(&mut self, after: &Loaded) {
-        if self.taken_out.is_empty() {
-            return;
-        }
-        let slots = self.directories.iter().flat_map(|(_, slots)| slots);
-        let offered: BTreeSet<&PluginId> = slots.filter_map(|slot| slot.id.as_ref().ok()).collect();
-        self.taken_out.retain(|id, _| offered.contains(id) && !after.plugins.contains_key(id));
     }
 }

@@ -53,8 +53,8 @@ impl Host {
         let offered = self.installed.offered()?;
         let absent = offered.into_iter().map(|id| (id.to_string(), KnownPlugin::default()));
         let mut plugins: BTreeMap<String, KnownPlugin> = absent.collect();
-        for (id, running) in &self.installed.loaded().plugins {
-            plugins.insert(id.to_string(), known(policy, id, &running.plugin));
+        for (id, active) in &self.installed.snapshot().plugins {
+            plugins.insert(id.to_string(), known(policy, id, &active.plugin));
         }
         Some(plugins)
     }

@@ -30,7 +30,7 @@ use crate::plugins::descriptor::{Descriptor, ToolDescription};
 use crate::plugins::digest::{Digest, sha256};
 use crate::plugins::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::plugins::foreign::{self, Sections};
-use crate::plugins::loading::Told;
+use crate::plugins::loading::CompileProgress;
 use crate::plugins::offers;
 use crate::plugins::plugin::{Given, Origin, Plugin, Shared};
 use crate::plugins::reducer::PluginReducer;
@@ -52,10 +52,10 @@ pub(crate) struct Contents {
 /// What the cache said of components while one look is worked off, by their digests and for which engine they are to be
 /// compiled: each is asked for once.
 #[derive(Default)]
-pub(crate) struct Asked(Mutex<HashMap<(Digest, Metering), Answered>>);
+pub(crate) struct CacheAnswers(Mutex<HashMap<(Digest, Metering), CacheAnswer>>);
 
 /// What the cache knows of a component, if it does.
-type Answered = Option<Arc<Descriptor>>;
+type CacheAnswer = Option<Arc<Descriptor>>;
 
 /// An interface of the contract that no tool declares is denied; it is told, because either a declaration was forgotten
 /// or the component does what it does not say. Not where the contract is imported as a whole: that is the toolchain's.
@@ -98,7 +98,7 @@ impl Loader {
         let (this, file) = (self.clone(), Arc::from(file));
         let read = tokio::task::spawn_blocking(move || {
             let (contents, _) = Self::read(id, &file)?;
-            let known = this.known(&contents.origin, &Asked::default())?;
+            let known = this.known(&contents.origin, &CacheAnswers::default())?;
             Ok::<_, LoadError>((contents, known))
         });
         match read.await.map_err(|e| LoadError::Host(e.to_string()))?? {
@@ -108,14 +108,18 @@ impl Loader {
     }
 
     /// Makes a plugin of what a file holds, if the cache knows it. Blocks.
-    pub(crate) fn known(&self, origin: &Origin, asked: &Asked) -> Result<Option<Arc<Plugin>>, LoadError> {
+    pub(crate) fn known(
+        &self,
+        origin: &Origin,
+        answers: &CacheAnswers,
+    ) -> Result<Option<Arc<Plugin>>, LoadError> {
         self.check_id(&origin.id, &origin.digest)?;
         let (digest, metering) = (&origin.digest, self.metering(&origin.id));
         let Some(cache) = &self.shared.engine(metering)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
-        let mut asked = asked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let descriptor = asked.entry((digest.clone(), metering)).or_insert_with(read).clone();
-        drop(asked);
+        let mut answers = answers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let descriptor = answers.entry((digest.clone(), metering)).or_insert_with(read).clone();
+        drop(answers);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
         Ok(descriptor.map(plugin))
     }
@@ -154,7 +158,7 @@ impl Loader {
         let Contents { origin, bytes } = contents;
         let shared = &self.shared;
         let (id, host, metering) = (origin.id.clone(), Arc::clone(shared), self.metering(&origin.id));
-        let told = Told::begin(shared.listener.as_ref(), &id, origin.bytes);
+        let progress = CompileProgress::begin(shared.listener.as_ref(), &id, origin.bytes);
         let read = tokio::task::spawn_blocking(move || {
             let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
             Ok::<_, LoadError>((bytes, offers, sections, Arc::clone(host.engine(metering)?)))
@@ -176,7 +180,7 @@ impl Loader {
         let this = Arc::clone(&plugin);
         let keep = tokio::task::spawn_blocking(move || this.keep(compiled, code));
         keep.await.map_err(|e| LoadError::Host(e.to_string()))?;
-        drop(told);
+        drop(progress);
         Ok(plugin)
     }
 

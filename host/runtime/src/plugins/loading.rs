@@ -28,13 +28,13 @@ pub enum LoadEvent<'a> {
 pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
 
 /// A compilation that is told of, and of whose end is told, also if it is given up.
-pub(crate) struct Told<'a> {
+pub(crate) struct CompileProgress<'a> {
     listener: Option<&'a LoadListener>,
     plugin: &'a PluginId,
     start: Instant,
 }
 
-impl<'a> Told<'a> {
+impl<'a> CompileProgress<'a> {
     pub(crate) fn begin(listener: Option<&'a LoadListener>, plugin: &'a PluginId, bytes: u64) -> Self {
         if let Some(listener) = listener {
             listener(LoadEvent::Compiling { plugin, bytes });
@@ -43,7 +43,7 @@ impl<'a> Told<'a> {
     }
 }
 
-impl Drop for Told<'_> {
+impl Drop for CompileProgress<'_> {
     fn drop(&mut self) {
         if let Some(listener) = self.listener {
             listener(LoadEvent::Compiled { plugin: self.plugin, elapsed: self.start.elapsed() });

@@ -19,7 +19,7 @@ use crate::plugins::code::Code;
 use crate::plugins::compiler::{Compiled, Compiler};
 use crate::plugins::descriptor::{Descriptor, Descriptors};
 use crate::plugins::digest::Digest;
-use crate::plugins::loading::{LoadListener, Told};
+use crate::plugins::loading::{CompileProgress, LoadListener};
 use crate::plugins::resident::{Resident, Slot};
 
 /// What all plugins of a host share.
@@ -172,9 +172,9 @@ impl Plugin {
         });
         let (shared, bytes) = (&self.shared, read.await?);
         let linked = Arc::clone(shared.engine(metering)?);
-        let told = Told::begin(shared.listener.as_ref(), &self.id, self.bytes);
+        let progress = CompileProgress::begin(shared.listener.as_ref(), &self.id, self.bytes);
         let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
-        drop(told);
+        drop(progress);
         let plugin = Arc::clone(self);
         let store = self.off_the_async_threads(move || {
             let code = Arc::new(Code::link(&linked, &compiled.component)?);

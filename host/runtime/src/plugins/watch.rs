@@ -18,10 +18,10 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::floor::Keep;
 
 use crate::host::Host;
-use crate::plugins::directory::{Directory, Look};
+use crate::plugins::directory::Look;
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::inotify::{Hints, Place};
-use crate::plugins::installed::Why;
+use crate::plugins::installed::ReplanReason;
 
 /// Shortest `settle` and `poll`: what is less would be a busy loop.
 const LEAST_SETTLE: Duration = Duration::from_millis(10);
@@ -157,11 +157,7 @@ impl Host {
     /// ```
     pub async fn watch(&self, dir: &Path, options: WatchOptions) -> Watch {
         self.installed.shared.folders.keep(dir, Keep::FromWriters);
-        let mut directories = self.directories.lock().await;
-        if !directories.iter().any(|known| known.path == dir) {
-            directories.push(Directory::new(dir.to_path_buf()));
-        }
-        drop(directories);
+        self.add_directory(dir).await;
         let anew = Arc::new(Notify::new());
         let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&anew)));
         Watch { anew, _task: AbortOnDropHandle::new(task) }
@@ -172,10 +168,10 @@ impl Host {
     /// One scan of the watcher's; returns whether something is still changing.
     async fn scan_when_due(self, due: Due, settle: Duration) -> bool {
         if due.anew {
-            self.installed.forget_taken_out();
+            self.installed.readmit();
         }
         let how = if due.anew { Look::Anew } else { Look::Settled(settle) };
-        let why = if due.anew || due.agreed { Why::Agreed } else { Why::Found };
+        let why = if due.anew || due.agreed { ReplanReason::Agreed } else { ReplanReason::Found };
         self.scan(how, why).await.1
     }
 }
@@ -310,13 +306,14 @@ impl Watcher {
     async fn look(&self) -> Option<Seen> {
         let files: Vec<PathBuf> = self.files.iter().map(|one| one.file.clone()).collect();
         let consents = self.consents.as_ref().map(|(file, _)| file.clone());
-        let directories = self.host.directories.lock().await;
-        let directories: Vec<PathBuf> = directories.iter().map(|one| one.path.clone()).collect();
+        let installed = Arc::clone(&self.host.installed);
         let look = tokio::task::spawn_blocking(move || {
             let above = |file: &PathBuf| file.parent().map(Path::to_path_buf);
             // A file behind a link changes where it is, or by another link in its place.
             let behind = files.iter().filter_map(|file| file.canonicalize().ok());
-            let named: BTreeSet<PathBuf> = (directories.into_iter())
+            let named: BTreeSet<PathBuf> = installed
+                .directory_paths()
+                .into_iter()
                 .chain(files.iter().chain(&consents).filter_map(above))
                 .chain(behind.filter_map(|file| above(&file)))
                 .collect();

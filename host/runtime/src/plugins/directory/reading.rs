@@ -1,20 +1,18 @@
 //! Reading files and making plugins of them. What the cache knows comes first and together; what has to be compiled comes
 //! after it, small ones first, in the order in which it is ready: what is quick to be had does not wait for what is slow.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 
-use super::{Key, Known, Task};
+use super::ReadTask;
 use crate::error::LoadError;
-use crate::plugins::digest::Digest;
 use crate::plugins::file::Stamp;
-use crate::plugins::installed::Outcome;
-use crate::plugins::loader::{Asked, Contents, Loader};
-use crate::plugins::plugin::Origin;
+use crate::plugins::loader::{CacheAnswers, Contents, Loader};
+use crate::plugins::plugin::{Origin, Plugin};
+use crate::plugins::state::{Content, FileKey, FileRecord};
 
 /// When a file is tried again that could not be read or prepared for a reason which may pass.
 const RETRY: Duration = Duration::from_secs(60);
@@ -24,22 +22,36 @@ const GATHER: Duration = Duration::from_millis(200);
 /// is what costs.
 const SHARE: u32 = 10;
 
-/// What came of a file of a directory; `None`: it is being written.
-pub(crate) type Found = (PathBuf, Key, Option<Known>);
+/// A file that was read.
+pub(crate) struct ReadFile {
+    /// The index of its directory.
+    pub(crate) directory: usize,
+    pub(crate) key: FileKey,
+    /// `None`: it is being written.
+    pub(crate) content: Option<FileContent>,
+}
+
+/// The content of a file that was read, and the file as it was then.
+pub(crate) struct FileContent {
+    pub(crate) record: FileRecord,
+    pub(crate) content: Content,
+    /// Whether the index said what is in it, and nobody opened it.
+    pub(crate) from_index: bool,
+}
 
 /// Most files that one task reads, and how many tasks there are for each processor: to hand a file over takes as long as to
 /// look at it.
 const MOST_OF_TASK: usize = 256;
 const TASKS_EACH: usize = 8;
 
-/// A file that is to be read, with its directory.
-type Work = (PathBuf, Task);
+/// A file that is to be read, with the index of its directory.
+type Work = (usize, ReadTask);
 
-/// Files that are being read.
-pub(crate) struct Reading<'a> {
+/// Reads files.
+pub(crate) struct FileReader<'a> {
     loader: &'a Loader,
     tasks: Option<Vec<Work>>,
-    slow: BoxStream<'a, Found>,
+    slow: BoxStream<'a, ReadFile>,
     /// How many are still to come.
     left: usize,
     /// Whether something was handed out that had to be compiled.
@@ -48,16 +60,13 @@ pub(crate) struct Reading<'a> {
     given: Instant,
 }
 
-/// What reading one file came to.
-enum Read {
-    Done(Option<Known>),
-    /// It has to be compiled.
-    Slow {
-        bytes: u64,
-    },
+/// The result of reading a file without compiling it.
+enum QuickRead {
+    Done(Option<FileContent>),
+    MustCompile { bytes: u64 },
 }
 
-impl<'a> Reading<'a> {
+impl<'a> FileReader<'a> {
     /// Reads files of directories, several at once.
     pub(crate) fn new(loader: &'a Loader, tasks: Vec<Work>) -> Self {
         let left = tasks.len();
@@ -66,7 +75,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The next that are ready; `None`: all were.
-    pub(crate) async fn next(&mut self) -> Option<Vec<Found>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<ReadFile>> {
         let batch = match self.tasks.take() {
             Some(tasks) => self.quick(tasks).await,
             None => Vec::new(),
@@ -88,30 +97,31 @@ impl<'a> Reading<'a> {
     }
 
     /// All that need not be compiled; begins to compile the others.
-    async fn quick(&mut self, tasks: Vec<Work>) -> Vec<Found> {
+    async fn quick(&mut self, tasks: Vec<Work>) -> Vec<ReadFile> {
         let loader = self.loader;
-        let asked = Arc::new(Asked::default());
+        let answers = Arc::new(CacheAnswers::default());
         let (mut quick, mut slow) = (Vec::new(), Vec::new());
-        let mut read = stream::iter(parts(tasks)).map(|part| part.read(loader, &asked)).buffered(at_once());
+        let mut read =
+            stream::iter(parts(tasks)).map(|part| read_part(part, loader, &answers)).buffered(at_once());
         while let Some(part) = read.next().await {
-            for ((dir, task), read) in part {
+            for ((directory, task), read) in part {
                 match read {
-                    Read::Done(known) => quick.push((dir, task.key, known)),
-                    Read::Slow { bytes } => slow.push((bytes, dir, task)),
+                    QuickRead::Done(content) => quick.push(ReadFile { directory, key: task.key, content }),
+                    QuickRead::MustCompile { bytes } => slow.push((bytes, directory, task)),
                 }
             }
         }
         slow.sort_by_key(|(bytes, ..)| *bytes);
-        let compile = move |(_, dir, task): (u64, PathBuf, Task)| async move {
+        let compile = move |(_, directory, task): (u64, usize, ReadTask)| async move {
             let task = Arc::new(task);
-            let known = compile_one(loader, &task).await;
-            (dir, task.key.clone(), known)
+            let content = compile_one(loader, &task).await;
+            ReadFile { directory, key: task.key.clone(), content }
         };
         self.slow = stream::iter(slow).map(compile).buffer_unordered(at_once()).boxed();
         quick
     }
 
-    async fn compiled(&mut self) -> Vec<Found> {
+    async fn compiled(&mut self) -> Vec<ReadFile> {
         let pause = GATHER.max(self.given.elapsed() * SHARE);
         let Some(first) = self.slow.next().await else { return Vec::new() };
         self.waited = true;
@@ -127,141 +137,118 @@ fn at_once() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Files that one task reads.
-struct Part(Vec<Work>);
-
 /// Splits what is to be read, so that no processor waits long for another.
-fn parts(mut tasks: Vec<Work>) -> Vec<Part> {
+fn parts(mut tasks: Vec<Work>) -> Vec<Vec<Work>> {
     let size = tasks.len().div_ceil(at_once() * TASKS_EACH).clamp(1, MOST_OF_TASK);
     let mut parts = Vec::with_capacity(tasks.len().div_ceil(size));
     while !tasks.is_empty() {
         let rest = tasks.split_off(size.min(tasks.len()));
-        parts.push(Part(std::mem::replace(&mut tasks, rest)));
+        parts.push(std::mem::replace(&mut tasks, rest));
     }
     parts
 }
 
-impl Part {
-    async fn read(self, loader: &Loader, asked: &Arc<Asked>) -> Vec<(Work, Read)> {
-        let all = Arc::new(self.0);
-        let (loader, asked, tasks) = (loader.clone(), Arc::clone(asked), Arc::clone(&all));
-        let read = tokio::task::spawn_blocking(move || {
-            tasks.iter().map(|(_, task)| read_one(&loader, &asked, task)).collect::<Vec<_>>()
-        });
-        let read = read.await;
-        let all = Arc::into_inner(all).unwrap_or_default();
-        match read {
-            Ok(read) => all.into_iter().zip(read).collect(),
-            Err(error) => {
-                let failed = |work: Work| {
-                    let error = LoadError::Host(error.to_string());
-                    let known = refused(error, work.1.seen, None);
-                    (work, Read::Done(Some(known)))
-                };
-                all.into_iter().map(failed).collect()
-            }
+async fn read_part(part: Vec<Work>, loader: &Loader, answers: &Arc<CacheAnswers>) -> Vec<(Work, QuickRead)> {
+    let all = Arc::new(part);
+    let (loader, answers, tasks) = (loader.clone(), Arc::clone(answers), Arc::clone(&all));
+    let read = tokio::task::spawn_blocking(move || {
+        tasks.iter().map(|(_, task)| read_one(&loader, &answers, task)).collect::<Vec<_>>()
+    });
+    let read = read.await;
+    let all = Arc::into_inner(all).unwrap_or_default();
+    match read {
+        Ok(read) => all.into_iter().zip(read).collect(),
+        Err(error) => {
+            let failed = |work: Work| {
+                let content = judge(unread(work.1.seen), Err(LoadError::Host(error.to_string())));
+                (work, QuickRead::Done(Some(content)))
+            };
+            all.into_iter().map(failed).collect()
         }
     }
 }
 
 /// Makes a plugin of a file, unless it has to be compiled. A file that is what it was when it was hashed is not opened.
-fn read_one(loader: &Loader, asked: &Asked, task: &Task) -> Read {
-    if let Some(known) = unread(loader, asked, task) {
-        return Read::Done(Some(known));
+fn read_one(loader: &Loader, answers: &CacheAnswers, task: &ReadTask) -> QuickRead {
+    if let Some(content) = by_index(loader, answers, task) {
+        return QuickRead::Done(Some(content));
     }
     match open(task) {
-        Err(known) => Read::Done(known.map(|known| *known)),
-        Ok((contents, now)) => match loader.known(&contents.origin, asked) {
-            Ok(Some(plugin)) => Read::Done(Some(now.with(Ok(plugin)))),
-            Ok(None) => Read::Slow { bytes: contents.origin.bytes },
-            Err(error) => Read::Done(Some(now.refused(error))),
+        Err(content) => QuickRead::Done(content.map(|content| *content)),
+        Ok((contents, record)) => match loader.known(&contents.origin, answers) {
+            Ok(None) => QuickRead::MustCompile { bytes: contents.origin.bytes },
+            Ok(Some(plugin)) => QuickRead::Done(Some(judge(record, Ok(plugin)))),
+            Err(error) => QuickRead::Done(Some(judge(record, Err(error)))),
         },
     }
 }
 
 /// A plugin by what its file was hashed to, if the cache knows it.
-fn unread(loader: &Loader, asked: &Asked, task: &Task) -> Option<Known> {
+fn by_index(loader: &Loader, answers: &CacheAnswers, task: &ReadTask) -> Option<FileContent> {
     let hashed = task.hashed.clone()?;
-    let origin = Origin {
-        id: task.key.1.clone(),
-        digest: hashed.digest,
-        bytes: hashed.bytes,
-        file: Some(Arc::clone(&task.file)),
-        given: None,
-    };
-    let plugin = loader.known(&origin, asked).ok()??;
-    let digest = Some(origin.digest);
-    let (stamp, outcome) = (task.seen, Ok(plugin));
-    Some(Known { stamp, stands: true, outcome, digest, again: None, unopened: true })
+    let (file, id) = task.key.clone();
+    let origin = Origin { id, digest: hashed.digest, bytes: hashed.bytes, file: Some(file), given: None };
+    let plugin = loader.known(&origin, answers).ok()??;
+    let record = FileRecord { stamp: task.seen, stands: true, digest: Some(origin.digest), again: None };
+    Some(FileContent { record, content: Content::Plugin(plugin), from_index: true })
 }
 
 /// Makes a plugin of a file that has to be compiled. It is read once more: the bytes of all of them together may be much.
-async fn compile_one(loader: &Loader, task: &Arc<Task>) -> Option<Known> {
-    let failed = |error: LoadError| Some(refused(error, task.seen, None));
+async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileContent> {
     let (of_task, of_loader) = (Arc::clone(task), loader.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let (contents, now) = open(&of_task)?;
+        let (contents, record) = open(&of_task)?;
         // Another one with the same bytes may have been compiled meanwhile.
-        let known = of_loader.known(&contents.origin, &Asked::default());
-        Ok::<_, Option<Box<Known>>>((contents, now, known))
+        let known = of_loader.known(&contents.origin, &CacheAnswers::default());
+        Ok::<_, Option<Box<FileContent>>>((contents, record, known))
     });
-    let (contents, now, known) = match read.await {
+    let (contents, record, known) = match read.await {
         Ok(Ok(read)) => read,
-        Ok(Err(known)) => return known.map(|known| *known),
-        Err(error) => return failed(LoadError::Host(error.to_string())),
+        Ok(Err(content)) => return content.map(|content| *content),
+        Err(error) => {
+            return Some(judge(unread(task.seen), Err(LoadError::Host(error.to_string()))));
+        }
     };
-    let prepared = match known {
+    let judged = match known {
         Ok(None) => loader.compile(contents).await,
         Ok(Some(plugin)) => Ok(plugin),
         Err(error) => Err(error),
     };
-    Some(match prepared {
-        Ok(plugin) => now.with(Ok(plugin)),
-        Err(error) => now.refused(error),
-    })
+    Some(judge(record, judged))
 }
 
-/// Reads a file. `Err`: there is no more to be done, for it is being written, can not be read, or is what it was.
-fn open(task: &Task) -> Result<(Contents, Now), Option<Box<Known>>> {
-    let Task { key: (_, id), file, seen, still, known, .. } = task;
+/// Reads a file. `Err`: there is no more to be done, for it is being written, cannot be read, or is what it was.
+fn open(task: &ReadTask) -> Result<(Contents, FileRecord), Option<Box<FileContent>>> {
+    let ReadTask { key: (path, id), seen, still, judged, .. } = task;
     let began = SystemTime::now();
     let (contents, stamp) =
-        Loader::read(id.clone(), file).map_err(|error| Some(Box::new(refused(error, *seen, None))))?;
+        Loader::read(id.clone(), path).map_err(|error| Some(Box::new(judge(unread(*seen), Err(error)))))?;
     if *still && stamp != *seen {
         return Err(None);
     }
     let stands = stamp.is_some_and(|stamp| stamp.stands_since(began));
-    let digest = contents.origin.digest.clone();
+    let record = FileRecord { stamp, stands, digest: Some(contents.origin.digest.clone()), again: None };
     // Content decides: what is the same is the same plugin. What was refused for a reason that may pass is not.
-    match known {
-        Some(known) if known.digest.as_ref() == Some(&digest) && known.again.is_none() => {
-            Err(Some(Box::new(Known { stamp, stands, unopened: false, ..known.clone() })))
+    if judged.is_some() && *judged == record.digest {
+        return Err(Some(Box::new(FileContent { record, content: Content::Unchanged, from_index: false })));
+    }
+    Ok((contents, record))
+}
+
+/// The record of a file that could not be read.
+fn unread(stamp: Option<Stamp>) -> FileRecord {
+    FileRecord { stamp, stands: false, digest: None, again: None }
+}
+
+/// A file with what its content came to.
+fn judge(mut record: FileRecord, judged: Result<Arc<Plugin>, LoadError>) -> FileContent {
+    let content = match judged {
+        Ok(plugin) => Content::Plugin(plugin),
+        Err(error) => {
+            let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));
+            record.again = passes.then(|| Instant::now() + RETRY);
+            Content::Refused(Arc::new(error))
         }
-        _ => Ok((contents, Now { stamp, stands, digest })),
-    }
-}
-
-/// What a file was when it was read.
-struct Now {
-    stamp: Option<Stamp>,
-    stands: bool,
-    digest: Digest,
-}
-
-impl Now {
-    fn with(self, outcome: Outcome) -> Known {
-        let Self { stamp, stands, digest } = self;
-        Known { stamp, stands, outcome, digest: Some(digest), again: None, unopened: false }
-    }
-
-    fn refused(self, error: LoadError) -> Known {
-        refused(error, self.stamp, Some(self.digest))
-    }
-}
-
-/// A file that is no plugin, and when it is worth another look without having changed.
-fn refused(error: LoadError, stamp: Option<Stamp>, digest: Option<Digest>) -> Known {
-    let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));
-    let again = passes.then(|| Instant::now() + RETRY);
-    Known { stamp, stands: false, outcome: Err(Arc::new(error)), digest, again, unopened: false }
+    };
+    FileContent { record, content, from_index: false }
 }

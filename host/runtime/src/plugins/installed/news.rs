@@ -7,12 +7,17 @@ use toolbay_core::registry::event::Event;
 use toolbay_core::tool::diff::{SourceDiff, ToolChange};
 use toolbay_policy::name::PluginId;
 
-use super::Loaded;
+use super::PluginSnapshot;
 use crate::error::LoadError;
 use crate::plugins::report::{ChangeKind, LoadProblem, LoadWarning, PluginChange};
 
 /// What is another one than before.
-pub(super) fn changes(before: &Loaded, after: &Loaded, old: &Catalog, new: &Catalog) -> Vec<PluginChange> {
+pub(super) fn changes(
+    before: &PluginSnapshot,
+    after: &PluginSnapshot,
+    old: &Catalog,
+    new: &Catalog,
+) -> Vec<PluginChange> {
     let mut changes = Vec::new();
     for id in before.plugins.keys().filter(|id| !after.plugins.contains_key(*id)) {
         let kind = ChangeKind::Removed;
@@ -40,7 +45,7 @@ fn tool_changes(id: &PluginId, old: &Catalog, new: &Catalog) -> Vec<ToolChange> 
 }
 
 /// What should be known of the plugins that were changed.
-pub(super) fn warnings(changes: &[PluginChange], after: &Loaded) -> Vec<LoadWarning> {
+pub(super) fn warnings(changes: &[PluginChange], after: &PluginSnapshot) -> Vec<LoadWarning> {
     let changed = changes.iter().filter_map(|change| after.plugins.get(&change.plugin));
     let warnings = changed.flat_map(|one| {
         let plugin = &one.plugin.id;
@@ -50,7 +55,7 @@ pub(super) fn warnings(changes: &[PluginChange], after: &Loaded) -> Vec<LoadWarn
 }
 
 /// What is to be told besides what the registry tells. A problem is told once, not at each pass.
-pub(super) fn news(before: &Loaded, after: &Loaded) -> Vec<Event> {
+pub(super) fn news(before: &PluginSnapshot, after: &PluginSnapshot) -> Vec<Event> {
     let mut events = Vec::new();
     let is_new = |problem: &&LoadProblem| !before.problems.iter().any(|old| old.is(problem));
     for problem in after.problems.iter().filter(is_new) {
