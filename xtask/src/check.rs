@@ -66,7 +66,7 @@ impl Package {
         if self.files.iter().any(|file| file.starts_with("src/")) {
             runs.push(vec![if self.has_library { "--lib" } else { "--bins" }.to_owned()]);
         }
-        let names: BTreeSet<(&str, Option<&str>)> =
+        let names: BTreeSet<(&str, Option<String>)> =
             self.files.iter().filter_map(|file| test_of(&self.name, file)).collect();
         for (binary, filter) in names {
             let mut run = vec!["--test".to_owned(), binary.to_owned()];
@@ -78,16 +78,17 @@ impl Package {
 }
 
 /// The test binary of a file, and the module in it.
-fn test_of<'a>(package: &str, file: &'a str) -> Option<(&'a str, Option<&'a str>)> {
+fn test_of<'a>(package: &str, file: &'a str) -> Option<(&'a str, Option<String>)> {
     let path = file.strip_suffix(".rs")?;
-    let path = if package == "integration-tests" { path } else { path.strip_prefix("tests/")? };
-    let mut parts = path.split('/');
-    let (first, second) = (parts.next()?, parts.next());
-    match second {
-        Some("main") => Some((first, None)),
-        Some(module) => Some((first, Some(module))),
-        None if package == "integration-tests" => None,
-        None => Some((first, None)),
+    if package == "integration-tests" {
+        let whole = path == "main";
+        return (!path.starts_with("src/")).then(|| ("all", (!whole).then(|| path.replace('/', "::"))));
+    }
+    let path = path.strip_prefix("tests/")?;
+    match path.split_once('/') {
+        None => Some((path, None)),
+        Some((binary, "main")) => Some((binary, None)),
+        Some((binary, module)) => Some((binary, module.split('/').next().map(ToOwned::to_owned))),
     }
 }
 
@@ -166,7 +167,10 @@ mod tests {
             runs("toolbay-mcp", &["tests/mcp/calls.rs", "tests/mcp/main.rs"]),
             ["--test mcp", "--test mcp calls::"]
         );
-        assert_eq!(runs("integration-tests", &["all/audit.rs", "Cargo.toml"]), ["--test all audit::"]);
+        assert_eq!(
+            runs("integration-tests", &["calls/audit.rs", "Cargo.toml"]),
+            ["--test all calls::audit::"]
+        );
     }
 
     #[test]

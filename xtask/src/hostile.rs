@@ -4,7 +4,7 @@
 use crate::tidy::{Report, Source};
 
 const INDEX: &str = "tests/hostile.toml";
-const TESTS: &str = "tests/all/";
+const TESTS: &str = "tests/";
 const GUESTS: &str = "tests/guests/examples/";
 
 /// Checks the index and the guests.
@@ -35,10 +35,14 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     check_guests(sources, report);
 }
 
-/// `module::name`, `path.rs::name`; `*` for all tests of the file.
+/// `room::module::name`, `path.rs::name`; `*` for all tests of the file.
 fn exists<'a>(name: &str, find: impl Fn(&str) -> Option<&'a Source>) -> bool {
     let Some((place, test)) = name.rsplit_once("::") else { return false };
-    let path = if place.contains('/') { place.to_owned() } else { format!("{TESTS}{place}.rs") };
+    let path = if place.contains('/') {
+        place.to_owned()
+    } else {
+        format!("{TESTS}{}.rs", place.replace("::", "/"))
+    };
     let Some(source) = find(&path) else { return false };
     match test {
         "*" => source.text.contains("#[test]") || source.text.contains("#[tokio::test"),
@@ -82,7 +86,7 @@ mod tests {
         let sources = [
             source(INDEX, index),
             source(
-                "tests/all/a.rs",
+                "tests/room/a.rs",
                 "#[test]\nfn holds() { load(HOSTILE_ONE); }\ntargets! {\n    json: \"json\";\n}",
             ),
             source("host/x/src/b.rs", "    #[test]\n    fn inside() {}\n"),
@@ -96,10 +100,19 @@ mod tests {
     #[test]
     fn a_test_that_is_not_there_is_found() {
         let index = |test: &str| format!("[[attack]]\nid = \"a\"\ntests = [\"{test}\"]\n");
-        for good in ["a::holds", "a::json", "a::*", "host/x/src/b.rs::inside", "host/x/src/b.rs::*"] {
+        for good in
+            ["room::a::holds", "room::a::json", "room::a::*", "host/x/src/b.rs::inside", "host/x/src/b.rs::*"]
+        {
             assert_eq!(errors(&index(good), "hostile_one"), Vec::<String>::new(), "{good}");
         }
-        for bad in ["a::hold", "a::holds_not", "b::holds", "holds", "host/x/src/c.rs::*"] {
+        for bad in [
+            "room::a::hold",
+            "room::a::holds_not",
+            "room::b::holds",
+            "a::holds",
+            "holds",
+            "host/x/src/c.rs::*",
+        ] {
             assert_eq!(errors(&index(bad), "hostile_one").len(), 1, "{bad}");
         }
         assert_eq!(errors("[[attack]]\nid = \"a\"\ntests = []\n", "hostile_one").len(), 1);

@@ -2,7 +2,8 @@
 //! that it waits for, and a test that it names is there.
 //!
 //! A test is `FILE::TEST`, with the file's name without its path and ending; of `mod.rs`, `tests.rs`, `lib.rs` and
-//! `main.rs` it is the folder's. A file in Python is named by its path. What waits is `open: issue N`, or
+//! `main.rs` it is the folder's. A test of the integration tests is `ROOM::FILE::TEST`. A file in Python is named by its
+//! path. What waits is `open: issue N`, or
 //! `open: no issue yet`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,9 @@ fn tests(source: &Source) -> Vec<String> {
     let file = |path: &str| -> Option<String> {
         let mut parts = path.strip_suffix(".rs")?.rsplit('/');
         let stem = parts.next()?;
+        if let Some((room, file)) = path.strip_prefix("tests/").and_then(|inside| inside.split_once('/')) {
+            return Some(format!("{room}::{}", file.strip_suffix(".rs")?));
+        }
         let mut folder = || parts.find(|part| *part != "src");
         Some(if matches!(stem, "mod" | "tests" | "lib" | "main") { folder()? } else { stem }.to_owned())
     };
@@ -101,6 +105,7 @@ mod tests {
                 "#[test]\nfn one() {}\n    #[tokio::test(start_paused = true)]\n    async fn two() {}\n",
             ),
             source("a/src/c/tests.rs", "#[test]\n#[cfg(unix)]\nfn three() {}\nfn none() {}\n"),
+            source("tests/room/d.rs", "#[test]\nfn four() {}\n"),
             source("tests/x.py", ""),
         ];
         let mut report = Report::default();
@@ -114,6 +119,7 @@ mod tests {
         for good in [
             "`b::one`, `b::two`",
             "`c::three`",
+            "`room::d::four`",
             "`tests/x.py`",
             "open: issue 12",
             "open: issue 7, the panel",
@@ -122,9 +128,17 @@ mod tests {
             assert_eq!(errors(&format!("{head}| x | y | {good} |\n")), Vec::<String>::new(), "{good}");
         }
         assert_eq!(errors(&format!("{head}| x | | open: issue 1 |\n")), Vec::<String>::new());
-        for bad in
-            ["`b::none`", "`one`", "`c::none`", "`b::one`, `b::four`", "", "soon", "open: issue x", "open"]
-        {
+        for bad in [
+            "`b::none`",
+            "`one`",
+            "`c::none`",
+            "`b::one`, `b::four`",
+            "`d::four`",
+            "",
+            "soon",
+            "open: issue x",
+            "open",
+        ] {
             assert_eq!(errors(&format!("{head}| x | y | {bad} |\n")).len(), 1, "{bad}");
         }
         assert_eq!(

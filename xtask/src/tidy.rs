@@ -208,7 +208,7 @@ fn machine_paths(workspace: &Path) -> Vec<String> {
 /// Files that are compiled for tests only, by their names.
 pub(crate) fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    matches!(name, "testing.rs" | "tests.rs") || name.ends_with("_tests.rs") || path.starts_with("tests/all/")
+    matches!(name, "testing.rs" | "tests.rs") || name.ends_with("_tests.rs")
 }
 
 /// A source without its tests and its comments.

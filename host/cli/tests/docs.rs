@@ -262,7 +262,7 @@ const COMPILED: [&str; 8] = [
     "host/runtime/examples/embed.rs",
     "host/runtime/examples/pages.rs",
     "sdk/rust/tests/pages.rs",
-    "tests/all/pages.rs",
+    "tests/authors/pages.rs",
     "plugins/kanban/tests/component.rs",
     "plugins/web/tests/component.rs",
     "tests/guests/examples/api_cookbook.rs",

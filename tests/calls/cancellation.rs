@@ -1,0 +1,136 @@
+//! Who gives up is rid of it: whatever the call does at that moment, its work stops soon, nobody else notices, and
+//! nothing of it stays.
+
+use std::time::{Duration, Instant};
+
+use integration_tests::{NEIGHBOUR, TestHost, in_a_process, outcome, value};
+use serde_json::json;
+use toolbay::{Filter, PluginId, ToolCall, TurnContext};
+
+use crate::sandbox::compile_bombs::soon;
+use crate::sandbox::leaks::Process;
+
+/// Half a second is what is meant; a loaded machine may take longer.
+const AT_ONCE: Duration = Duration::from_secs(2);
+const LIMITS: &str = "[host]\nparallel_calls = 8\n[limits]\nfuel = 1_000_000_000_000\ntimeout = \"120s\"";
+
+/// Starts a call, gives it up, and checks that it ends, and that nobody noticed.
+async fn cancelled(host: &TestHost, tool: &str, args: &str) {
+    let places = host.host.free_places();
+    let turn = TurnContext::default();
+    let cancel = turn.cancel.clone();
+    let canceller = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cancel.cancel();
+        Instant::now()
+    });
+    let delivered = host.call_in(tool, args, turn).await;
+    let took = canceller.await.unwrap().elapsed();
+    assert!(took < AT_ONCE, "{tool} {args} went on for {took:?}");
+    assert!(matches!(outcome(&delivered), "cancelled" | "ok"), "{tool} {args}: {:?}", delivered.result);
+    soon("a place is still taken", || host.host.free_places() == places).await;
+    let after = host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await;
+    assert_eq!(value(&after), "{}", "{tool} {args}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_call_does_it_ends_when_it_is_cancelled() {
+    if in_a_process("calls::cancellation::whatever_a_call_does_it_ends_when_it_is_cancelled", "ulimit -c 0") {
+        return;
+    }
+    let guests = [
+        ("spin", guest_artifacts::HOSTILE_SPIN),
+        ("sleep", guest_artifacts::HOSTILE_SLEEP),
+        ("calls", guest_artifacts::HOSTILE_HOSTCALLS),
+        ("r", guest_artifacts::REDUCE_BAD),
+    ];
+    let host = TestHost::new(&guests, LIMITS).await;
+    let ways = [
+        ("spin__spin", "{}"),
+        ("sleep__sleep", "{}"),
+        ("sleep__naps", "{}"),
+        ("sleep__poll", "{}"),
+        ("calls__log", "{}"),
+        ("calls__progress", "{}"),
+        ("calls__context", "{}"),
+        // The call is done; its reducer is not.
+        ("r__produce", r#"{"reduce": "spin"}"#),
+        ("r__produce", r#"{"reduce": "sleep"}"#),
+    ];
+    // A first round makes what stays: threads of the pools, mapped code.
+    for (tool, args) in ways {
+        cancelled(&host, tool, args).await;
+    }
+    let before = Process::now();
+    for (tool, args) in ways {
+        cancelled(&host, tool, args).await;
+    }
+    let after = Process::now();
+    assert!(after.threads <= before.threads + 2 && after.files <= before.files, "{before:?}, then {after:?}");
+    let cpu = Process::cpu();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let used = Process::cpu() - cpu;
+    assert!(used < Duration::from_millis(500), "{used:?} of CPU in a second after all were cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_for_a_place_leaves_at_once() {
+    let policy = LIMITS.replace("parallel_calls = 8", "parallel_calls = 1");
+    let host = TestHost::new(&[("sleep", guest_artifacts::HOSTILE_SLEEP)], &policy).await;
+    let running = {
+        let (host, view) = (host.host.clone(), host.host.view(Filter::default()));
+        let calls = vec![ToolCall::new("1", "sleep__sleep", r#"{"ms": 4000}"#)];
+        tokio::spawn(async move { host.call_all(&view, calls, TurnContext::default()).await })
+    };
+    soon("it does not run", || host.host.free_places() == 0).await;
+    let turn = TurnContext::default();
+    let cancel = turn.cancel.clone();
+    let view = host.host.view(Filter::default());
+    let waiting = {
+        let host = host.host.clone();
+        let calls = (0..500).map(|n| ToolCall::new(n.to_string(), "sleep__sleep", "{}")).collect();
+        tokio::spawn(async move { host.call_all(&view, calls, turn).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let start = Instant::now();
+    cancel.cancel();
+    let results = waiting.await.unwrap();
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert!(results.iter().all(|r| outcome(r) == "cancelled" && r.usage.fuel == Some(0)));
+    assert_eq!(outcome(&running.await.unwrap()[0]), "ok", "the one that ran was not touched");
+    assert_eq!(host.host.free_places(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_is_asked_what_it_is_can_be_given_up() {
+    let host = TestHost::new(&[], LIMITS).await;
+    for path in [guest_artifacts::HOSTILE_METADATA_SPIN, guest_artifacts::HOSTILE_METADATA_SLEEP] {
+        let bytes = std::fs::read(path).unwrap();
+        let loading = {
+            let host = host.host.clone();
+            tokio::spawn(async move { host.load_bytes(PluginId::new("bad").unwrap(), bytes).await })
+        };
+        soon("it is not asked", || host.host.free_places() < 8 || loading.is_finished()).await;
+        let start = Instant::now();
+        loading.abort();
+        drop(loading.await);
+        soon("its place is still taken", || host.host.free_places() == 8).await;
+        assert!(start.elapsed() < AT_ONCE, "{path}: {:?}", start.elapsed());
+        assert!(host.host.plugin("bad").is_none());
+    }
+    assert_eq!(value(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "{}");
+}
+
+/// The record of a call whose caller drops it tells what it used, as the record of any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_call_is_recorded_with_what_it_used() {
+    let host = TestHost::new(&[("spin", guest_artifacts::HOSTILE_SPIN)], LIMITS).await;
+    drop(host.audit.take());
+    let call = host.call("spin__spin", json!({"a": 1}));
+    assert!(tokio::time::timeout(Duration::from_secs(2), call).await.is_err(), "it spins");
+    let records = host.audit.take();
+    let [record] = records.as_slice() else { panic!("{records:?}") };
+    assert_eq!((record.outcome, record.usage.args_bytes), ("cancelled", 7));
+    let usage = record.usage;
+    assert!(usage.fuel > Some(1000) && usage.wall_us > 1000 && usage.peak_memory_bytes > 1000, "{usage:?}");
+}

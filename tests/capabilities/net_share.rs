@@ -1,0 +1,156 @@
+//! Connections are shared: what one plugin holds open leaves room for the others.
+
+use std::time::{Duration, Instant};
+
+use integration_tests::{TestHost, structured};
+use serde_json::json;
+use toolbay::{Filter, ToolCall, TurnContext};
+
+use super::net_fixture::{kind, lines, message};
+use crate::loopback::{Reply, Server, response};
+
+async fn server() -> Server {
+    Server::new(|seen| match seen.path() {
+        "/wait" => Reply::Endless(Vec::new(), Vec::new(), Duration::from_secs(60)),
+        _ => response(200, "", "good"),
+    })
+    .await
+}
+
+async fn two(server: &Server, bounds: &str) -> TestHost {
+    let grant = lines(&[server], &["127.0.0.1"]);
+    let policy = format!(
+        "[host]\n{bounds}\n[limits]\ntimeout = \"10s\"\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}"
+    );
+    TestHost::new(&[("net", guest_artifacts::CAP_NET), ("two", guest_artifacts::CAP_NET)], &policy).await
+}
+
+fn slow(server: &Server, n: usize) -> Vec<ToolCall> {
+    let args = json!({ "url": server.url("/wait"), "timeout_ms": 6000 }).to_string();
+    (0..n).map(|n| ToolCall::new(n.to_string(), "net__fetch", &*args)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
+    let server = server().await;
+    let host = two(&server, "http_connections = 8\nqueue_timeout = \"400ms\"").await;
+    let view = host.host.view(Filter::default());
+    let holds = host.host.call_all(&view, slow(&server, 8), TurnContext::default());
+    let other = async {
+        while server.seen().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let start = Instant::now();
+        for _ in 0..3 {
+            let said = host.ask("two__fetch", json!({ "url": server.url("/") })).await;
+            assert_eq!(said["body"], "good", "{said}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    };
+    let (held, ()) = tokio::join!(holds, other);
+    let held: Vec<_> = held.iter().map(structured).collect();
+    assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 2, "its share: {held:?}");
+    let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").collect();
+    assert_eq!(refused.len(), 6, "{held:?}");
+    for said in refused {
+        let text = message(said);
+        for part in ["busy: plugin `net` has 2 connections open", "the 8 of the host", "`http_connections`"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    assert_eq!(server.seen().iter().filter(|seen| seen.path() == "/wait").count(), 2);
+    server.all_closed(Duration::from_secs(20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_plugins_together_leave_one_connection_for_a_fifth() {
+    let server = server().await;
+    let grant = lines(&[&server], &["127.0.0.1"]);
+    let names = ["a", "b", "c", "d", "fifth"];
+    let plugins: String = names.iter().map(|name| format!("[plugins.{name}.grant]\n{grant}\n")).collect();
+    let policy = format!(
+        "[host]\nparallel_calls = 64\nhttp_connections = 20\nqueue_timeout = \"2s\"\n[limits]\ntimeout = \"20s\"\n{plugins}"
+    );
+    let host = TestHost::new(&names.map(|name| (name, guest_artifacts::CAP_NET)), &policy).await;
+    let args = json!({ "url": server.url("/wait"), "timeout_ms": 8000 }).to_string();
+    let holds = names.iter().take(4).flat_map(|name| {
+        (0..5)
+            .map(|n| ToolCall::new(format!("{name}{n}"), format!("{name}__fetch"), &*args))
+            .collect::<Vec<_>>()
+    });
+    let view = host.host.view(Filter::default());
+    let holds = host.host.call_all(&view, holds.collect(), TurnContext::default());
+    let fifth = async {
+        // What the four may hold: 5 each, but for one that is kept.
+        while server.seen().len() < 19 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let start = Instant::now();
+        for _ in 0..3 {
+            let said = host.ask("fifth__fetch", json!({ "url": server.url("/") })).await;
+            assert_eq!(said["body"], "good", "{said}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(2), "at once: {:?}", start.elapsed());
+    };
+    let (held, ()) = tokio::join!(holds, fifth);
+    let held: Vec<_> = held.iter().map(structured).collect();
+    assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 19, "{held:?}");
+    let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").map(message).collect();
+    assert_eq!(refused.len(), 1, "{held:?}");
+    assert!(refused[0].contains("but those that are kept for who has none, of 20"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plugin_keeps_idle_makes_room_for_its_own() {
+    let servers = [server().await, server().await, server().await];
+    let all: Vec<&Server> = servers.iter().collect();
+    let grant = lines(&all, &["127.0.0.1"]);
+    let policy = format!("[host]\nhttp_connections = 8\n[plugins.net.grant]\n{grant}");
+    let host = TestHost::new(&[("net", guest_artifacts::CAP_NET)], &policy).await;
+    let start = Instant::now();
+    for _ in 0..2 {
+        for server in &servers {
+            let said = host.ask("net__fetch", json!({ "url": server.url("/") })).await;
+            assert_eq!(said["status"], 200, "{said}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+/// What a peer says instead of a response: for ever, and as fast as it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
+    let flood = |head: &'static str, part: &'static str| {
+        move |_: &crate::loopback::Seen| {
+            Reply::Endless(head.into(), part.repeat(400).into_bytes(), Duration::from_micros(1))
+        }
+    };
+    let early = Server::new(flood("", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")).await;
+    let going = Server::new(flood("", "HTTP/1.1 100 Continue\r\n\r\n")).await;
+    let trailers = Server::new(flood(
+        "HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+        "x-a: bbbbbbbbbb\r\n",
+    ))
+    .await;
+    let extension =
+        Server::new(flood("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;", "x=yyyyyyyyyyyyy;"))
+            .await;
+    let blank = Server::new(flood("", "\r\n\r\n\r\n")).await;
+    let good = server().await;
+    let all = [&early, &going, &trailers, &extension, &blank];
+    let servers: Vec<&Server> = all.iter().copied().chain([&good]).collect();
+    let host = TestHost::new(
+        &[("net", guest_artifacts::CAP_NET)],
+        &format!("[plugins.net.grant]\n{}", lines(&servers, &["127.0.0.1"])),
+    )
+    .await;
+    for (index, server) in all.iter().enumerate() {
+        let start = Instant::now();
+        let args = json!({ "url": server.url("/"), "timeout_ms": 1500 });
+        let said = structured(&host.provoke("net__fetch", args, Duration::from_secs(10)).await);
+        assert!(matches!(kind(&said), "timeout" | "transport"), "{index}: {said}");
+        assert!(start.elapsed() < Duration::from_secs(6), "{index}: {:?}", start.elapsed());
+        server.all_closed(Duration::from_secs(5)).await;
+    }
+    assert_eq!(host.ask("net__fetch", json!({ "url": good.url("/") })).await["body"], "good");
+}

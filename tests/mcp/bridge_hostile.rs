@@ -1,0 +1,196 @@
+//! Bad servers over stdio: each has a defined end, a bound, and costs nobody else anything.
+
+use std::time::{Duration, Instant};
+
+use integration_tests::{fault, refusal, value, words};
+use serde_json::json;
+use toolbay::core::call::fault::FaultKind;
+use toolbay_mcp::client::ServerState;
+
+use super::bridge_stdio::{Bridged, SOON, good, section};
+
+/// A bad server and a good one beside it, which still answers.
+async fn beside(mode: &str, more: &str) -> Bridged {
+    let text = [section("s", mode, more), section("t", "good", "")].concat();
+    let bridged = Bridged::new(&text).await;
+    neighbour(&bridged).await;
+    bridged
+}
+
+async fn neighbour(bridged: &Bridged) {
+    let said = bridged.host.call("mcp__t__echo", json!({"text": "here"})).await;
+    assert_eq!(words(&said), "here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_tool_costs_itself_and_not_the_list() {
+    let bridged = Bridged::new(&section("s", "bad-tools", "")).await;
+    let tools = bridged.tools();
+    for name in ["mcp__s__good", "mcp__s__no-schema", "mcp__s__bad-output", "mcp__s__hidden", "mcp__s__last"]
+    {
+        assert!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
+    }
+    for name in ["array", "list", "text", "remote", "deep", "header"] {
+        assert!(!tools.contains(&format!("mcp__s__{name}")), "{name}: {tools:?}");
+    }
+    assert!(tools.iter().any(|tool| tool.starts_with("mcp__s__dots_and_slashes_and_blanks_")), "{tools:?}");
+    assert!(tools.iter().any(|tool| tool.starts_with("mcp__s__xxxx")), "{tools:?}");
+    assert!(tools.iter().all(|tool| tool.len() <= 64));
+    let problems = bridged.status().problems.join("\n");
+    for part in [
+        "`array`",
+        "`remote`",
+        "`deep`",
+        "`header`",
+        "`good` is listed twice",
+        "can not be read",
+        "without its output schema",
+    ] {
+        assert!(problems.contains(part), "{part}: {problems}");
+    }
+    assert!(!problems.contains('\u{1b}'));
+    let catalog = bridged.host.host.registry().snapshot();
+    let description = &catalog.get("mcp__s__inject").unwrap().def.description;
+    assert!(!description.contains("<|im_start|>") && !description.contains('\u{200b}'), "{description:.100}");
+    assert!(!description.contains("</untrusted>") && description.chars().count() <= 8_001);
+    let hidden = &catalog.get("mcp__s__hidden").unwrap().def;
+    assert!(hidden.traits.read_only && hidden.title.as_deref() == Some("a\\u{202e}b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_and_endless_lists_are_cut() {
+    let many = Bridged::new(&section("s", "many", "")).await;
+    assert_eq!(many.tools().len(), 5_000);
+    assert!(many.status().problems[0].contains("more than 5000 tools"), "{:?}", many.status().problems);
+    let pages = Bridged::new(&section("s", "pages", "")).await;
+    assert_eq!((pages.tools().len(), pages.status().problems.len()), (50, 0));
+    let cursor = Bridged::new(&section("s", "cursor", "")).await;
+    assert_eq!(cursor.tools().len(), 2);
+    assert!(cursor.status().problems[0].contains("leads back"), "{:?}", cursor.status().problems);
+    let endless = Bridged::new(&section("s", "endless", "")).await;
+    assert_eq!(endless.tools().len(), 500);
+    assert!(endless.status().problems[0].contains("500 pages"), "{:?}", endless.status().problems);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_too_much_is_ended_or_not_heard() {
+    let noise = beside("noise", "start_timeout = \"20s\"").await;
+    assert!(noise.status().reason.unwrap().contains("1000 lines on stdout that are no messages"));
+    let garbage = beside("garbage", "").await;
+    assert_eq!(garbage.status().state, ServerState::Ready, "a banner is forgiven");
+    assert_eq!(words(&garbage.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
+    let shout = beside("shout", "").await;
+    assert_eq!(
+        words(&shout.host.call("mcp__s__echo", json!({"text": "x"})).await),
+        "x",
+        "stderr is read and forgotten"
+    );
+    let flood = beside("flood", "").await;
+    flood
+        .until("it is ended", |flood| {
+            flood.status().reason.is_some_and(|why| why.contains("more notifications"))
+        })
+        .await;
+    neighbour(&flood).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_without_end_ends_the_server_and_is_not_kept() {
+    let bridged = beside("good", "").await;
+    let before = memory();
+    let said = bridged.host.call("mcp__s__long", json!({})).await;
+    assert_eq!(fault(&said).kind, FaultKind::Trap);
+    assert!(fault(&said).message.contains("a line of more than 24MiB"), "{said:?}");
+    assert!(memory() < before + (300 << 20), "{before} {}", memory());
+    neighbour(&bridged).await;
+    assert_eq!(
+        words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await),
+        "again",
+        "it is begun anew"
+    );
+    assert_eq!(bridged.status().connects, 2);
+}
+
+/// Bytes of this process in memory.
+fn memory() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_a_call_is_told_and_begun_anew() {
+    let bridged = beside("good", "").await;
+    let said = bridged.host.call("mcp__s__die", json!({})).await;
+    assert_eq!(fault(&said).kind, FaultKind::Trap);
+    let message = &fault(&said).message;
+    assert!(
+        message.contains("ended in the middle of the call") && message.contains("Weltschmerz"),
+        "{message}"
+    );
+    assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await), "again");
+    neighbour(&bridged).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_begin_is_tried_less_and_less() {
+    let bridged = beside("exit", "").await;
+    let why = bridged.status().reason.unwrap();
+    assert!(why.contains("no license"), "{why}");
+    assert_eq!(bridged.tools().iter().filter(|tool| tool.starts_with("mcp__s__")).count(), 0);
+    bridged.until("it is tried again", |bridged| bridged.status().state == ServerState::Connecting).await;
+    let wrong = beside("wrong-version", "").await;
+    assert!(wrong.status().reason.unwrap().contains("`1999-01-01`"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_an_older_revision_are_understood_whatever_they_make_of_the_newer() {
+    for mode in ["crash-on-discover", "deaf"] {
+        let bridged = Bridged::new(&section("s", mode, "")).await;
+        assert_eq!(bridged.status().state, ServerState::Ready, "{mode}: {:?}", bridged.status());
+        assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
+    }
+    let strict = Bridged::new(&section("s", "good", "protocol = \"modern\"")).await;
+    assert!(strict.status().reason.unwrap().contains("does not speak 2026-07-28"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_answers_beside_the_question_is_not_heard() {
+    let bridged = good().await;
+    assert_eq!(words(&bridged.host.call("mcp__s__twice", json!({})).await), "once");
+    assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
+    let liar = Bridged::new(&section("s", "liar", "")).await;
+    let said = liar.host.call("mcp__s__structured", json!({})).await;
+    assert_eq!(fault(&said).kind, FaultKind::BadOutput);
+    assert!(fault(&said).message.contains("broke its output schema"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_never_rests_is_read_now_and_then() {
+    let bridged = Bridged::new(&section("s", "changing", "")).await;
+    bridged.until("the last one", |bridged| bridged.tools() == ["mcp__s__tool_1001"]).await;
+    let before = bridged.host.host.registry().snapshot().revision();
+    assert!(before < 20, "a thousand changes were {before} of the registry");
+    assert_eq!(words(&bridged.host.call("mcp__s__tool_1001", json!({})).await), "tool_1001");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_is_begun_anew() {
+    let bridged = Bridged::new(&section("s", "good", "[mcp.s.tool.hang]\ntimeout = \"200ms\"")).await;
+    for _ in 0..3 {
+        assert_eq!(fault(&bridged.host.call("mcp__s__hang", json!({})).await).kind, FaultKind::Deadline);
+    }
+    bridged.until("it begins anew", |bridged| bridged.status().connects >= 2).await;
+    let start = Instant::now();
+    let said = bridged.host.call("mcp__s__echo", json!({"text": "x"})).await;
+    assert!(value(&said).contains('x') && start.elapsed() < SOON);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_is_said_so() {
+    let bridged = Bridged::new("[mcp.s]\ncommand = [\"/nowhere/server\"]").await;
+    assert!(bridged.status().reason.unwrap().contains("no file `/nowhere/server`"));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let said = bridged.host.call("mcp__s__x", json!({})).await;
+    assert!(refusal(&said).message.contains("Unknown tool"), "{said:?}");
+}

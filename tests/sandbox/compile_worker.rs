@@ -1,0 +1,133 @@
+//! The process that compiles what a stranger wrote has nothing but its pipes.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use integration_tests::{policy, said_in_a_process};
+use serde_json::Value;
+use toolbay::{Host, PluginId};
+
+use super::compile_bombs::soon;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_compile-worker");
+
+/// A worker that has its job and waits for the component.
+fn waiting(bytes: usize) -> Child {
+    let mut worker = Command::new(WORKER)
+        .arg(toolbay::COMPILE_WORKER)
+        .env_clear()
+        .env("RAYON_NUM_THREADS", "2")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let job = format!("{{\"bytes\":{bytes},\"metering\":\"Fuel\",\"memory\":4294967296,\"seconds\":60}}\n");
+    worker.stdin.as_mut().unwrap().write_all(job.as_bytes()).unwrap();
+    worker
+}
+
+fn status(worker: &Child) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap();
+    let pairs = text.lines().filter_map(|line| line.split_once(":\t"));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_is_held_before_it_reads_the_component() {
+    let component = std::fs::read(guest_artifacts::API_ECHO).unwrap();
+    let mut worker = waiting(component.len());
+    soon("it is not held", || status(&worker).get("Seccomp").is_some_and(|mode| mode == "2")).await;
+    let now = status(&worker);
+    assert_eq!((now["NoNewPrivs"].as_str(), now["Threads"].as_str()), ("1", "1"), "{now:?}");
+    let bounds = std::fs::read_to_string(format!("/proc/{}/limits", worker.id())).unwrap();
+    let bound = |name: &str| {
+        let line = bounds.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().map(str::to_owned).take(2).collect::<Vec<_>>()
+    };
+    for (name, most) in [
+        ("Max open files", "3"),
+        ("Max file size", "0"),
+        ("Max core file size", "0"),
+        ("Max address space", "4294967296"),
+        ("Max cpu time", "60"),
+    ] {
+        assert_eq!(bound(name), [most, most], "{name}");
+    }
+    // Held like this it still does its work.
+    let mut stdin = worker.stdin.take().unwrap();
+    stdin.write_all(&component).unwrap();
+    let mut stdout = BufReader::new(worker.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(said["held"]["seccomp"], true, "{said}");
+    let mut code = Vec::new();
+    stdout.read_to_end(&mut code).unwrap();
+    assert_eq!(said["answer"]["Code"]["bytes"], code.len(), "{said}");
+    assert!(worker.wait().unwrap().success());
+}
+
+/// Files that a process has open, as `/proc` shows them.
+fn open_files(process: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+    entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_inherits_no_file_of_the_host() {
+    let test = "sandbox::compile_worker::the_worker_inherits_no_file_of_the_host";
+    // A handle that the host's process was started with, and that its programs inherit.
+    let Some(_) = said_in_a_process(test, "exec 7</etc/passwd") else {
+        let me = std::process::id();
+        assert!(open_files(me).contains(&PathBuf::from("/etc/passwd")), "{:?}", open_files(me));
+        let host = Host::builder(policy("", Path::new("/"))).compile_worker(WORKER).build().unwrap();
+        let id = PluginId::new("slow").unwrap();
+        let load = host.load_bytes(id, super::compile_bombs::slow());
+        let watch = async {
+            let mut seen = Vec::new();
+            soon("no worker was seen", || {
+                seen = workers().into_iter().flat_map(open_files).collect();
+                seen.len() >= 3
+            })
+            .await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            workers().into_iter().flat_map(open_files).collect::<Vec<_>>()
+        };
+        let seen = tokio::select! { seen = watch => seen, done = load => panic!("{done:?}") };
+        assert!(!seen.is_empty() && seen.len() <= 3, "{seen:?}");
+        assert!(seen.iter().all(|file| file.to_string_lossy().starts_with("pipe:")), "{seen:?}");
+        return;
+    };
+}
+
+/// The compile workers that this process started.
+fn workers() -> Vec<u32> {
+    let me = std::process::id().to_string();
+    let all = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let is_ours = |process: &u32| {
+        let read =
+            |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+        let parent = read("stat")
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1).map(str::to_owned));
+        parent.is_some_and(|parent| parent == me) && read("cmdline").contains(toolbay::COMPILE_WORKER)
+    };
+    all.filter(is_ours).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_says_what_holds_its_worker() {
+    let with = Host::builder(policy("", Path::new("/"))).compile_worker(WORKER).build().unwrap();
+    let held = with.compile_worker_sandbox().await.unwrap().unwrap();
+    assert!(held.contains("seccomp"), "{held}");
+    let wrong = Host::builder(policy("", Path::new("/"))).compile_worker("/nowhere").build().unwrap();
+    let error = wrong.compile_worker_sandbox().await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("does not start"), "{error}");
+    let without = Host::builder(policy("", Path::new("/"))).build().unwrap();
+    assert!(without.compile_worker_sandbox().await.is_none());
+}
