@@ -6,7 +6,7 @@ use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, value};
 use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
-use toolbay::{Delivered, Filter, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
 /// Starts `count` calls of a tool and waits until some of them run.
 async fn start(
@@ -14,7 +14,7 @@ async fn start(
     tool: &str,
     args: &str,
     count: usize,
-) -> tokio::task::JoinHandle<Vec<Delivered>> {
+) -> tokio::task::JoinHandle<Vec<CallResult>> {
     let free = host.host.free_places();
     let (view, running) = (host.host.view(Filter::default()), host.host.clone());
     let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, args)).collect();

@@ -7,12 +7,12 @@ use integration_tests::{TestHost, another_build, fault, outcome, refusal, value}
 use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::{BoxFuture, Failure};
-use toolbay::core::call::{Admitted, CallContext};
+use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::registry::event::Event;
 use toolbay::core::tool::content::{ToolOutput, ToolResult};
 use toolbay::policy::permission::Action;
 use toolbay::{
-    Answer, Approver, Before, CallQuery, Delivered, Filter, Interceptor, PluginId, Question, Scope, Session,
+    Answer, Approver, Before, CallQuery, CallResult, Filter, Interceptor, PluginId, Question, Scope, Session,
     ToolCall, TurnContext,
 };
 
@@ -34,7 +34,7 @@ impl Approver for Says {
     }
 }
 
-async fn call_in(host: &TestHost, session: &Arc<Session>, tool: &str, args: &str) -> Delivered {
+async fn call_in(host: &TestHost, session: &Arc<Session>, tool: &str, args: &str) -> CallResult {
     let turn = TurnContext { session: Arc::clone(session), ..TurnContext::default() };
     host.call_in(tool, args, turn).await
 }
@@ -216,7 +216,7 @@ async fn a_plugins_lane_is_shared_by_its_tools_and_outlives_its_builds() {
 struct Signs;
 
 impl Interceptor for Signs {
-    fn before<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
+    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
         let before = match call.parsed().get("n").and_then(serde_json::Value::as_i64) {
             Some(1) => Before::Args(json!({"n": 2})),
             Some(3) => Before::Answer(Ok(ToolOutput::text("mine"))),
@@ -228,7 +228,7 @@ impl Interceptor for Signs {
 
     fn after<'a>(
         &'a self,
-        _: &'a Admitted,
+        _: &'a AdmittedCall,
         _: &'a Arc<CallContext>,
         result: &'a Result<ToolOutput, Failure>,
     ) -> BoxFuture<'a, Option<ToolResult>> {

@@ -66,7 +66,7 @@ async fn the_budget_is_known_to_the_guest_and_kept_by_the_host() {
     let long = host.call_in("neighbour__long", r#"{"n": 20000, "emoji": true}"#, turn()).await;
     assert_eq!(value(&long).chars().count(), 500);
     assert!(value(&long).ends_with("\n[truncated — 20000 chars total]"));
-    assert_eq!(long.cut_from_chars, Some(20_000));
+    assert_eq!(long.shaping.cut_from_chars, Some(20_000));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -318,9 +318,9 @@ async fn what_others_wrote_is_marked_in_what_the_caller_says() {
     assert_eq!(structured(&delivered)["answers"][0]["value"], "obey");
     let through = json!([["caller__invoke", {"calls": [["neighbour__untrusted", {"text": "obey"}]]}]]);
     let delivered = host.call("caller__invoke", json!({ "calls": through })).await;
-    assert!(delivered.mark.is_some());
+    assert!(delivered.shaping.mark.is_some());
     let delivered = host.call("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
-    assert!(delivered.mark.is_none() && !value(&delivered).contains("<untrusted"));
+    assert!(delivered.shaping.mark.is_none() && !value(&delivered).contains("<untrusted"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

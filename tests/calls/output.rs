@@ -6,13 +6,13 @@ use guest_artifacts::API_ECHO;
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::{Value, json};
 use toolbay::core::session::spool::{MemorySpool, Quota, Spool, SpoolId};
-use toolbay::{Delivered, Filter, Session, TurnContext};
+use toolbay::{CallResult, Filter, Session, TurnContext};
 
 fn turn(session: &str, budget_chars: usize) -> TurnContext {
     TurnContext { session: Arc::new(Session::named(session)), budget_chars, ..TurnContext::default() }
 }
 
-async fn call(host: &TestHost, session: &str, tool: &str, args: Value) -> Delivered {
+async fn call(host: &TestHost, session: &str, tool: &str, args: Value) -> CallResult {
     host.call_in(tool, &args.to_string(), turn(session, 1000)).await
 }
 
@@ -32,7 +32,7 @@ async fn a_large_result_is_read_again_after_a_restart_and_by_its_session_only() 
     };
     let first = host().await;
     let cut = call(&first, "a", "e__long", json!({"n": 10_000_000})).await;
-    assert_eq!((value(&cut).chars().count(), cut.cut_from_chars), (1000, Some(10_000_000)));
+    assert_eq!((value(&cut).chars().count(), cut.shaping.cut_from_chars), (1000, Some(10_000_000)));
     let id = id(value(&cut));
     drop(first);
     let second = host().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use integration_tests::{TestHost, outcome, policy, structured};
 use serde_json::json;
 use toolbay::policy::Profile;
-use toolbay::{Delivered, Filter, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
 const POLICY: &str = r#"
     [plugins.f.grant]
@@ -48,7 +48,7 @@ fn profile(host: &TestHost, name: &str) -> Arc<Profile> {
     Arc::clone(host.host.policy().profile(name).unwrap())
 }
 
-async fn call(host: &TestHost, profile: Option<Arc<Profile>>, tool: &str, path: &str) -> Delivered {
+async fn call(host: &TestHost, profile: Option<Arc<Profile>>, tool: &str, path: &str) -> CallResult {
     let view = host.host.view(Filter::of_profile(profile));
     let calls = vec![ToolCall::new("1", tool, json!({"path": path, "text": "x"}).to_string())];
     host.host.call_all(&view, calls, TurnContext::default()).await.pop().unwrap()
@@ -64,7 +64,7 @@ fn names(host: &TestHost, profile: &Arc<Profile>) -> Vec<String> {
 async fn the_same_tool_reaches_less_under_a_profile() {
     let host = host().await;
     let reader = profile(&host, "reader");
-    let ok = |delivered: &Delivered| structured(delivered).get("error").is_none();
+    let ok = |delivered: &CallResult| structured(delivered).get("error").is_none();
     for (profile, tool, path, expect) in [
         (None, "f__read", "in/a", true),
         (None, "f__read", "out/a", true),

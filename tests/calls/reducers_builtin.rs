@@ -6,8 +6,8 @@ use std::sync::Arc;
 use integration_tests::{TestHost, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
-use toolbay::core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::call::{Admitted, CallContext};
+use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::output::reduce::ReduceContext;
 use toolbay::core::registry::{Bundle, Collision, Entry};
 use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
@@ -34,7 +34,7 @@ const NAMES: [(&str, &str); 8] = [
 struct Say;
 
 impl Invoke for Say {
-    fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         let text = call.parsed().get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
         let fails = call.parsed().get("fail").is_some();
         let result = if fails {
@@ -43,7 +43,7 @@ impl Invoke for Say {
             let structured = serde_json::value::to_raw_value(&json!({ "kept": true })).ok();
             Ok(ToolOutput { structured, cost_usd: Some(0.25), ..ToolOutput::text(text) })
         };
-        Box::pin(async move { Invocation { result, usage: Usage::default() } })
+        Box::pin(async move { ToolOutcome { result, usage: Usage::default() } })
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use integration_tests::{TestHost, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
 use toolbay::core::tool::content::BlockBody;
-use toolbay::{Delivered, Filter, Policy};
+use toolbay::{CallResult, Filter, Policy};
 
 const FILES: &str = guest_artifacts::CAP_FILES;
 const PROGRAM: &str = r#"
@@ -49,7 +49,7 @@ async fn program(policy: &str) -> TestHost {
 }
 
 /// The texts of a result that a model reads.
-fn model_reads(delivered: &Delivered) -> String {
+fn model_reads(delivered: &CallResult) -> String {
     match &delivered.result {
         Ok(output) => {
             let blocks = output.content.iter().filter_map(|block| match &block.body {
@@ -176,10 +176,10 @@ async fn what_wasi_has_no_words_for_is_appended_to_the_result() {
     }
     // What asks for nothing is told nothing, and what was granted is not refused.
     let print = host.call("tool__print", json!({"text": "{}"})).await;
-    assert_eq!((model_reads(&print).as_str(), print.hints.len()), ("{}", 0));
+    assert_eq!((model_reads(&print).as_str(), print.hints.lines.len()), ("{}", 0));
     let granted = program("[plugins.tool.grant]\nclock = true\nfs_read = [\"$workspace\"]").await;
     let time = granted.call("tool__time", json!({})).await;
-    assert!(!model_reads(&time).contains("not granted") && time.hints.is_empty(), "{time:?}");
+    assert!(!model_reads(&time).contains("not granted") && time.hints.lines.is_empty(), "{time:?}");
     fs::write(granted.root().join("a.txt"), "hello").unwrap();
     assert_eq!(model_reads(&granted.call("tool__read", json!({"path": "a.txt"})).await), "hello");
     let failed = granted.call("tool__write", json!({"path": "b.txt"})).await;
@@ -228,7 +228,7 @@ async fn a_line_on_stderr_is_a_failure_where_every_status_is_one() {
 async fn an_unknown_tool_is_answered_with_names_that_the_caller_may_see() {
     let policy = "[profile.few]\ntools = [\"files__read_file\"]\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n";
     let host = TestHost::new(&[("files", guest_artifacts::PLUGIN_FILES)], policy).await;
-    let said = |delivered: &Delivered| refusal(delivered).message.clone();
+    let said = |delivered: &CallResult| refusal(delivered).message.clone();
     let text = said(&host.call("files__read_fil", json!({})).await);
     assert!(text.starts_with("Unknown tool: files__read_fil. Did you mean: files__read_file"), "{text}");
     let text = said(&host.call("files__wirte_file", json!({})).await);

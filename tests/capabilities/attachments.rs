@@ -12,7 +12,7 @@ use toolbay::core::session::attachment::{
 use toolbay::core::tool::content::BlockBody;
 use toolbay::policy::capability::attachment::{Access, AttachmentRule};
 use toolbay::policy::rule::Rule;
-use toolbay::{Delivered, TurnContext};
+use toolbay::{CallResult, TurnContext};
 
 const ALL: &str = "[plugins.a.grant]\nattachments = [\"read\", \"create\"]\n";
 
@@ -29,7 +29,7 @@ fn files() -> Arc<MemoryAttachments> {
     Arc::new(files)
 }
 
-async fn call(host: &TestHost, files: &Arc<MemoryAttachments>, tool: &str, args: Value) -> Delivered {
+async fn call(host: &TestHost, files: &Arc<MemoryAttachments>, tool: &str, args: Value) -> CallResult {
     let turn = TurnContext { attachments: Some(Arc::clone(files) as _), ..TurnContext::default() };
     host.call_in(tool, &args.to_string(), turn).await
 }

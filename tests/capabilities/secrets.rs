@@ -8,7 +8,7 @@ use std::sync::Arc;
 use integration_tests::{Heard, TestHost, outcome, output, policy, refusal, value};
 use serde_json::{Value, json};
 use toolbay::core::audit::MemoryAudit;
-use toolbay::{Delivered, Host, PluginId, TurnContext};
+use toolbay::{CallResult, Host, PluginId, TurnContext};
 
 /// Holds what JSON, addresses and pages escape.
 const CANARY: &str = "canary/value+with \"quotes\" & 100%\\ä";
@@ -55,7 +55,7 @@ impl Secrets {
         Self { host, audit, progress: Arc::default(), _dir: dir }
     }
 
-    async fn call(&self, tool: &str, args: Value) -> Delivered {
+    async fn call(&self, tool: &str, args: Value) -> CallResult {
         let view = self.host.view(toolbay::Filter::default());
         let turn = TurnContext { progress: Some(Arc::clone(&self.progress) as _), ..TurnContext::default() };
         let call = toolbay::ToolCall::new("1", format!("s__{tool}"), args.to_string());

@@ -1,12 +1,12 @@
 //! Results and definitions as JSON that can be compared.
 
 use serde_json::{Value, json};
-use toolbay::Delivered;
+use toolbay::CallResult;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::tool::ToolDef;
 
 /// A result. Of a fault, what happened and which limit it was: what else it says is the engine's.
-pub(crate) fn of(delivered: &Delivered, progress: Vec<Value>) -> Value {
+pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
     let outcome = integration_tests::outcome(delivered);
     let mut seen = match &delivered.result {
         Ok(output) => json!({

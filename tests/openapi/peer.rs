@@ -24,7 +24,7 @@ fn document() -> Value {
             {"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}]}}}})
 }
 
-async fn get(host: &TestHost, what: &str) -> toolbay::Delivered {
+async fn get(host: &TestHost, what: &str) -> toolbay::CallResult {
     host.call("api__get", json!({ "what": what })).await
 }
 
@@ -94,8 +94,12 @@ async fn a_flood_or_a_bomb_is_cut_where_the_limit_says() {
     for what in ["flood", "bomb", "json"] {
         let said = get(&host, what).await;
         assert_eq!(outcome(&said), "ok", "{what}");
-        assert!(said.cut_from_chars.is_some(), "{what}: it is cut to what a model reads");
-        assert!(said.cut_from_chars.unwrap() <= (1 << 20) + 100, "{what}: {:?}", said.cut_from_chars);
+        assert!(said.shaping.cut_from_chars.is_some(), "{what}: it is cut to what a model reads");
+        assert!(
+            said.shaping.cut_from_chars.unwrap() <= (1 << 20) + 100,
+            "{what}: {:?}",
+            said.shaping.cut_from_chars
+        );
     }
     server.all_closed(Duration::from_secs(10)).await;
 }

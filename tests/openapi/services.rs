@@ -342,7 +342,7 @@ async fn what_comes_back_is_text_structure_picture_file_or_an_error() {
     let said = get("json").await;
     assert_eq!((words(&said).trim(), structured(&said)), (r#"{"a": [1, 2]}"#, json!({"a": [1, 2]})));
     assert!(
-        said.mark.is_some() && value(&said).contains("openapi:api"),
+        said.shaping.mark.is_some() && value(&said).contains("openapi:api"),
         "what others wrote is marked: {said:?}"
     );
     assert_eq!(words(&get("empty").await).trim(), "The service answered 204 without a body.");

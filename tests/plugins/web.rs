@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use integration_tests::{outcome, policy, refusal, structured, words as value};
 use serde_json::{Value, json};
 use toolbay::core::tool::content::ErrorCode;
-use toolbay::{Delivered, Filter, Host, PluginId, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, Host, PluginId, ToolCall, TurnContext};
 
 const VALUE: &str = "canary-of-the-web-0123456789";
 
@@ -132,7 +132,7 @@ impl Web {
         Self { host, server, _dir: dir }
     }
 
-    async fn call(&self, tool: &str, args: Value) -> Delivered {
+    async fn call(&self, tool: &str, args: Value) -> CallResult {
         let view = self.host.view(Filter::default());
         let call = ToolCall::new("1", format!("web__{tool}"), args.to_string());
         self.host.call_all(&view, vec![call], TurnContext::default()).await.pop().unwrap()

@@ -162,7 +162,7 @@ async fn no_budget_is_too_small_or_too_large() {
                 Err(failure) => failure.to_string(),
             };
             assert!(text.chars().count() <= budget, "{tool} {budget}: {text}");
-            assert!(budget < 5000 || delivered.cut_from_chars.is_none());
+            assert!(budget < 5000 || delivered.shaping.cut_from_chars.is_none());
         }
     }
     // More calls than characters.

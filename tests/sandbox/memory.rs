@@ -12,17 +12,17 @@ use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::session::Session;
-use toolbay::{Delivered, Filter, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
 use super::leaks::Memory;
 
-async fn many(host: &TestHost, tool: &str, args: serde_json::Value, count: usize) -> Vec<Delivered> {
+async fn many(host: &TestHost, tool: &str, args: serde_json::Value, count: usize) -> Vec<CallResult> {
     let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, args.to_string())).collect();
     host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await
 }
 
 /// How often each outcome came.
-fn count(all: &[Delivered], wanted: &str) -> usize {
+fn count(all: &[CallResult], wanted: &str) -> usize {
     all.iter().filter(|one| outcome(one) == wanted).count()
 }
 
@@ -143,7 +143,7 @@ async fn instances_that_wait_make_room_for_calls() {
 }
 
 /// The failure of a call for which the host had not what it takes.
-fn host_failed(delivered: &Delivered) -> &str {
+fn host_failed(delivered: &CallResult) -> &str {
     match &delivered.result {
         Err(Failure::Host(message)) => message,
         other => panic!("{other:?}"),

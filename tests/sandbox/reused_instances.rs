@@ -8,7 +8,7 @@ use integration_tests::{Heard, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
 use toolbay::core::call::Identity;
 use toolbay::core::call::fault::FaultKind;
-use toolbay::{Delivered, Filter, PluginId, Session, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, PluginId, Session, ToolCall, TurnContext};
 
 const ON: &str = "[plugins.reused]\nreuse = 5";
 
@@ -24,7 +24,7 @@ fn turn(session: &Arc<Session>) -> TurnContext {
     TurnContext { session: Arc::clone(session), ..TurnContext::default() }
 }
 
-async fn act(host: &TestHost, session: &Arc<Session>, what: &str, n: u64) -> Delivered {
+async fn act(host: &TestHost, session: &Arc<Session>, what: &str, n: u64) -> CallResult {
     let args = json!({"what": what, "n": n}).to_string();
     host.call_in("reused__act", &args, turn(session)).await
 }

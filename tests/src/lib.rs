@@ -18,7 +18,7 @@ use toolbay::core::call::invoke::Failure;
 use toolbay::core::call::{Progress, ProgressSink};
 use toolbay::core::pipeline;
 use toolbay::core::tool::content::{ToolError, ToolOutput};
-use toolbay::{Delivered, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 /// A host with its own workspace folder and a captured audit.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl TestHost {
     }
 
     /// Calls one tool.
-    pub async fn call(&self, tool: &str, args: Value) -> Delivered {
+    pub async fn call(&self, tool: &str, args: Value) -> CallResult {
         self.call_in(tool, &args.to_string(), TurnContext::default()).await
     }
 
@@ -130,7 +130,7 @@ impl TestHost {
     ///
     /// # Panics
     /// When there is no result.
-    pub async fn call_in(&self, tool: &str, args: &str, turn: TurnContext) -> Delivered {
+    pub async fn call_in(&self, tool: &str, args: &str, turn: TurnContext) -> CallResult {
         let view = self.host.view(Filter::default());
         self.host.call_all(&view, vec![ToolCall::new("1", tool, args)], turn).await.pop().unwrap()
     }
@@ -149,7 +149,7 @@ impl TestHost {
     ///
     /// # Panics
     /// When one of these does not hold.
-    pub async fn provoke(&self, tool: &str, args: Value, within: Duration) -> Delivered {
+    pub async fn provoke(&self, tool: &str, args: Value, within: Duration) -> CallResult {
         let places = self.host.free_places();
         let before = {
             let (host, view) = (self.host.clone(), self.host.view(Filter::default()));
@@ -168,8 +168,8 @@ impl TestHost {
 }
 
 /// What the operator is told of the refusals of a call.
-pub fn hints(delivered: &Delivered) -> String {
-    delivered.hints.join("\n")
+pub fn hints(delivered: &CallResult) -> String {
+    delivered.hints.lines.join("\n")
 }
 
 /// The text of a successful result.
@@ -177,7 +177,7 @@ pub fn hints(delivered: &Delivered) -> String {
 /// # Panics
 /// When the call failed.
 #[must_use]
-pub fn value(delivered: &Delivered) -> &str {
+pub fn value(delivered: &CallResult) -> &str {
     &output(delivered).value
 }
 
@@ -186,9 +186,9 @@ pub fn value(delivered: &Delivered) -> &str {
 /// # Panics
 /// When the call failed.
 #[must_use]
-pub fn words(delivered: &Delivered) -> &str {
+pub fn words(delivered: &CallResult) -> &str {
     let text = value(delivered);
-    delivered.mark.as_ref().map_or(text, |mark| mark.inside(text))
+    delivered.shaping.mark.as_ref().map_or(text, |mark| mark.inside(text))
 }
 
 /// A successful result.
@@ -196,7 +196,7 @@ pub fn words(delivered: &Delivered) -> &str {
 /// # Panics
 /// When the call failed.
 #[must_use]
-pub fn output(delivered: &Delivered) -> &ToolOutput {
+pub fn output(delivered: &CallResult) -> &ToolOutput {
     match &delivered.result {
         Ok(output) => output,
         Err(failure) => panic!("{} failed: {failure}", delivered.tool),
@@ -208,7 +208,7 @@ pub fn output(delivered: &Delivered) -> &ToolOutput {
 /// # Panics
 /// When the call failed or returned nothing structured.
 #[must_use]
-pub fn structured(delivered: &Delivered) -> Value {
+pub fn structured(delivered: &CallResult) -> Value {
     let raw = output(delivered).structured.as_ref().expect("something structured");
     serde_json::from_str(raw.get()).unwrap()
 }
@@ -218,7 +218,7 @@ pub fn structured(delivered: &Delivered) -> Value {
 /// # Panics
 /// When it ended otherwise.
 #[must_use]
-pub fn fault(delivered: &Delivered) -> &Fault {
+pub fn fault(delivered: &CallResult) -> &Fault {
     match &delivered.result {
         Err(Failure::Fault(fault)) => fault,
         other => panic!("{}: expected a fault, got {other:?}", delivered.tool),
@@ -230,7 +230,7 @@ pub fn fault(delivered: &Delivered) -> &Fault {
 /// # Panics
 /// When the call ended otherwise.
 #[must_use]
-pub fn refusal(delivered: &Delivered) -> &ToolError {
+pub fn refusal(delivered: &CallResult) -> &ToolError {
     match &delivered.result {
         Err(Failure::Refused(error)) => error,
         other => panic!("{}: expected a refusal, got {other:?}", delivered.tool),
@@ -239,7 +239,7 @@ pub fn refusal(delivered: &Delivered) -> &ToolError {
 
 /// `ok`, an error code, a fault, or `host_failed`.
 #[must_use]
-pub fn outcome(delivered: &Delivered) -> &'static str {
+pub fn outcome(delivered: &CallResult) -> &'static str {
     pipeline::outcome(&delivered.result)
 }
 

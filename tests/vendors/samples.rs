@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use toolbay::core::audit::LogAudit;
 use toolbay::core::call::fault::{Fault, FaultKind};
-use toolbay::core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay::core::call::{Admitted, CallContext};
+use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::pipeline::Pipeline;
 use toolbay::core::registry::{Bundle, Entry, Registry};
 use toolbay::core::tool::content::{
@@ -28,9 +28,9 @@ use toolbay::{Filter, ToolCall, TurnContext, View};
 struct Actor;
 
 impl Invoke for Actor {
-    fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         let kind = call.parsed().get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Box::pin(async move { Invocation { result: act(&kind), usage: Usage::default() } })
+        Box::pin(async move { ToolOutcome { result: act(&kind), usage: Usage::default() } })
     }
 }
 

@@ -14,7 +14,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::pipeline::{self, Delivered};
+use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_policy::text::{visible, visible_json};
 
@@ -90,7 +90,7 @@ pub(crate) fn styled(text: &str) -> String {
 }
 
 /// Prints a result for a person, or for the next command in a pipe.
-pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
+pub(crate) fn result(delivered: &CallResult) -> std::io::Result<()> {
     match &delivered.result {
         Ok(output) => {
             let blocks = output.content.iter().map(describe_block);
@@ -116,7 +116,7 @@ pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
         Err(failure) => {
             let said = failure.to_string();
             // On stderr nobody takes it for anything but words.
-            let said = delivered.mark.as_ref().map_or(said.as_str(), |mark| mark.inside(&said));
+            let said = delivered.shaping.mark.as_ref().map_or(said.as_str(), |mark| mark.inside(&said));
             complain(&format!("{said} ({})", pipeline::outcome(&delivered.result)));
             Ok(())
         }
@@ -124,8 +124,8 @@ pub(crate) fn result(delivered: &Delivered) -> std::io::Result<()> {
 }
 
 /// Says on stderr what would allow what a call was refused.
-pub(crate) fn hints(delivered: &Delivered) {
-    for hint in &delivered.hints {
+pub(crate) fn hints(delivered: &CallResult) {
+    for hint in &delivered.hints.lines {
         say("help", GOOD, hint);
     }
 }
@@ -144,7 +144,7 @@ fn describe_block(block: &ContentBlock) -> String {
 }
 
 /// The full result as one JSON object.
-pub(crate) fn result_json(delivered: &Delivered) -> Value {
+pub(crate) fn result_json(delivered: &CallResult) -> Value {
     let mut object = json!({
         "id": delivered.call_id,
         "tool": delivered.tool,
@@ -158,11 +158,12 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
             map.insert(key.to_owned(), value);
         }
     };
-    if let Some(total) = delivered.cut_from_chars {
+    if let Some(total) = delivered.shaping.cut_from_chars {
         put("cut_from_chars", json!(total));
     }
-    if !delivered.kept.is_empty() {
-        let kept = delivered.kept.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
+    if !delivered.shaping.saved.is_empty() {
+        let kept =
+            delivered.shaping.saved.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
         put("kept", kept.collect());
     }
     if let Some(through) = &delivered.through {
@@ -177,8 +178,8 @@ pub(crate) fn result_json(delivered: &Delivered) -> Value {
     if let Some(source) = &delivered.source {
         put("source", json!(source));
     }
-    if !delivered.hints.is_empty() {
-        put("hints", json!(delivered.hints));
+    if !delivered.hints.lines.is_empty() {
+        put("hints", json!(delivered.hints.lines));
     }
     match &delivered.result {
         Ok(output) => put_output(&mut put, output),

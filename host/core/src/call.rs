@@ -382,13 +382,13 @@ impl CallContext {
 
 /// A call that passed every gate. Only [`crate::pipeline`] makes one, so an ungated call can not be written down.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedCall {
     pub(crate) tool: Arc<ToolDef>,
     pub(crate) args: String,
     pub(crate) parsed: Arc<Value>,
 }
 
-impl Admitted {
+impl AdmittedCall {
     /// The tool that was called.
     #[must_use]
     pub fn tool(&self) -> &ToolDef {

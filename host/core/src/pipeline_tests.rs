@@ -4,10 +4,11 @@ use std::time::Duration;
 use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
 use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::Failure;
 use crate::registry::view::{Entry, Filter};
 use crate::registry::{Bundle, Registry};
 use crate::testing::{Canned, Puppet, plugin_tool, reducer};
-use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError};
+use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError, ToolOutput};
 use crate::tool::schema::Schema;
 
 struct Bench {
@@ -28,22 +29,22 @@ fn bench(change: impl FnOnce(&mut Entry, &mut Vec<crate::registry::ReducerEntry>
 }
 
 impl Bench {
-    async fn all(&self, calls: &[&str], turn: TurnContext) -> Vec<Delivered> {
+    async fn all(&self, calls: &[&str], turn: TurnContext) -> Vec<CallResult> {
         let calls =
             calls.iter().enumerate().map(|(n, args)| ToolCall::new(n.to_string(), "p__t", *args)).collect();
         let view = View::new(self.registry.snapshot(), Filter::default());
         Pipeline::new(Arc::clone(&self.audit) as _).call_all(&view, calls, turn).await
     }
-    async fn one(&self, args: &str) -> Delivered {
+    async fn one(&self, args: &str) -> CallResult {
         self.all(&[args], TurnContext::default()).await.pop().unwrap()
     }
 }
 
-fn value(delivered: &Delivered) -> &str {
+fn value(delivered: &CallResult) -> &str {
     &delivered.result.as_ref().unwrap().value
 }
 
-fn refused(delivered: &Delivered) -> &ToolError {
+fn refused(delivered: &CallResult) -> &ToolError {
     match &delivered.result {
         Err(Failure::Refused(error)) => error,
         other => panic!("expected a refusal, got {other:?}"),

@@ -8,8 +8,8 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 
 use crate::call::fault::{Fault, FaultKind};
-use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::call::{Admitted, CallContext};
+use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::{AdmittedCall, CallContext};
 use crate::output::reduce::{Reduce, ReduceContext};
 use crate::registry::{Entry, ReducerEntry};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
@@ -23,7 +23,7 @@ pub(crate) struct Puppet {
 }
 
 impl Invoke for Puppet {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         self.ran.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let action = call.parsed().get("do").and_then(|v| v.as_str()).unwrap_or("echo");
@@ -46,7 +46,7 @@ impl Invoke for Puppet {
                 }),
                 _ => Ok(ToolOutput::text(call.args())),
             };
-            Invocation { result, usage: Usage::default() }
+            ToolOutcome { result, usage: Usage::default() }
         })
     }
 }

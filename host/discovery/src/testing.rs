@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::{BoxFuture, Invocation, Invoke};
-use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::Entry;
 use toolbay_core::tool::content::ToolOutput;
 use toolbay_core::tool::schema::Schema;
@@ -20,7 +20,7 @@ pub(crate) struct Puppet {
 }
 
 impl Invoke for Puppet {
-    fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         self.ran.fetch_add(1, Ordering::Relaxed);
         let action = call.parsed().get("do").and_then(|value| value.as_str()).unwrap_or("echo");
         let result = match action {
@@ -28,7 +28,7 @@ impl Invoke for Puppet {
             "long" => Ok(ToolOutput::text("🙂".repeat(1000))),
             _ => Ok(ToolOutput::text(call.args())),
         };
-        Box::pin(async { Invocation { result, usage: Usage::default() } })
+        Box::pin(async { ToolOutcome { result, usage: Usage::default() } })
     }
 }
 

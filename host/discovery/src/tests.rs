@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{Puppet, native_tool, plugin_tool};
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::pipeline::{Delivered, Pipeline, outcome};
+use toolbay_core::pipeline::{CallResult, Pipeline, outcome};
 use toolbay_core::registry::Registry;
 use toolbay_core::registry::view::Filter;
 
@@ -52,7 +52,7 @@ fn hits(view: &View, query: &str) -> Vec<String> {
     search(view, query, 10).unwrap().iter().map(|hit| hit.entry.def.name.to_string()).collect()
 }
 
-async fn call(view: &View, tool: &str, args: Value) -> (Delivered, Value) {
+async fn call(view: &View, tool: &str, args: Value) -> (CallResult, Value) {
     let audit = Arc::new(MemoryAudit::default());
     let call = ToolCall::new("c", tool, args.to_string());
     let mut results =
@@ -62,14 +62,14 @@ async fn call(view: &View, tool: &str, args: Value) -> (Delivered, Value) {
     (results.pop().unwrap(), serde_json::to_value(&records[0]).unwrap())
 }
 
-fn value(delivered: &Delivered) -> Value {
+fn value(delivered: &CallResult) -> Value {
     let output = delivered.result.as_ref().unwrap();
     let value: Value = serde_json::from_str(&output.value).unwrap();
     assert_eq!(value, serde_json::from_str::<Value>(output.structured.as_ref().unwrap().get()).unwrap());
     value
 }
 
-fn refusal(delivered: &Delivered) -> (&'static str, String) {
+fn refusal(delivered: &CallResult) -> (&'static str, String) {
     (outcome(&delivered.result), delivered.result.as_ref().unwrap_err().to_string())
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke, Target};
-use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, Target, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::view::View;
 use toolbay_core::registry::{Bundle, Entry};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
@@ -121,13 +121,13 @@ struct Bound {
 }
 
 impl Invoke for Bound {
-    fn invoke<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let result = match &self.view {
                 Some(view) => answer(self.meta, view, call.args()).await.map_err(Failure::Refused),
                 None => Err(Failure::Host("a tool that belongs to a view has none".to_owned())),
             };
-            Invocation { result, usage: Usage::default() }
+            ToolOutcome { result, usage: Usage::default() }
         })
     }
 

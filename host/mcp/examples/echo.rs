@@ -6,8 +6,8 @@ use anyhow::Context;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use toolbay_core::audit::LogAudit;
-use toolbay_core::call::invoke::{BoxFuture, Invocation, Invoke};
-use toolbay_core::call::{Admitted, Audience, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, Audience, CallContext};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::view::{Entry, Filter};
 use toolbay_core::registry::{Bundle, Registry};
@@ -25,7 +25,7 @@ enum Native {
 }
 
 impl Invoke for Native {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         let text = call.parsed().get("text").and_then(Value::as_str).unwrap_or_default();
         ctx.progress("reading", Some(50.0), Audience::User);
         let output = match self {
@@ -35,7 +35,7 @@ impl Invoke for Native {
                 ToolOutput { structured: to_raw_value(&words).ok(), ..ToolOutput::default() }
             }
         };
-        Box::pin(async move { Invocation { result: Ok(output), usage: Usage::default() } })
+        Box::pin(async move { ToolOutcome { result: Ok(output), usage: Usage::default() } })
     }
 }
 

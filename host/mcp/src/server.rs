@@ -250,7 +250,7 @@ impl Server {
     /// Whether a tool is there, and what it does depends on no plugin that may still come.
     fn stands_alone(&self, tool: &str) -> bool {
         let profile = self.shared.filter.profile.as_ref().map(|profile| &**profile.name());
-        let calls_others = |entry: &Entry| entry.invoker.may_call(profile).is_some();
+        let calls_others = |entry: &Entry| entry.invoker.invoke_grant(profile).is_some();
         let comes_alone =
             |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
         let view = self.view();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::{Bundle, Entry};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 use toolbay_policy::limits::Usage;
@@ -36,7 +36,7 @@ struct Tool {
 }
 
 impl Tool {
-    async fn run(&self, call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    async fn run(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
         let request = self.plan.request(call.args(), call.parsed())?;
         let url = request.url.clone();
         let answer = self.exchange.exchange(request, ctx).await.map_err(|error| match error {
@@ -80,7 +80,7 @@ impl Tool {
 }
 
 impl Invoke for Tool {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let started = Instant::now();
             ctx.spend(|spent| spent.args_bytes = call.args().len() as u64);
@@ -91,7 +91,7 @@ impl Invoke for Tool {
                 wall_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
                 ..Usage::default()
             };
-            Invocation { result, usage }
+            ToolOutcome { result, usage }
         })
     }
 }

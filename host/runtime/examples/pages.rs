@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use toolbay::{Delivered, Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, Host, Policy, ToolCall, TurnContext};
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[rustfmt::skip]
-async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<Delivered>> {
+async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<CallResult>> {
     let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, &base, None)?;
     let host = Host::builder(policy).cache_dir(cache).build()?;
     let report = host.load_dir(&plugins).await?;

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::call::invoke::onward::MAX_DEPTH;
+use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use toolbay_core::audit::call_log::CallLog;
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::pipeline::{Delivered, Gates, Pipeline};
+use toolbay_core::pipeline::{CallResult, Gates, Pipeline};
 use toolbay_core::registry::event::Events;
 use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, Registered, Registry};
@@ -226,7 +226,7 @@ impl Host {
     }
 
     /// Runs calls in parallel; one result for each, in their order. See [`Pipeline::call_all`].
-    pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<Delivered> {
+    pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         self.pipeline.call_all(view, calls, turn).await
     }
 

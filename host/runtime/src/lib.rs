@@ -77,7 +77,7 @@ pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
 pub use toolbay_core::call::approval::{Answer, Approver, Question};
 pub use toolbay_core::call::{ToolCall, TurnContext};
-pub use toolbay_core::pipeline::Delivered;
+pub use toolbay_core::pipeline::CallResult;
 pub use toolbay_core::pipeline::intercept::{Before, Interceptor, Scope};
 pub use toolbay_core::registry::OnCollision;
 pub use toolbay_core::registry::native::tool as native_tool;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use toolbay::Delivered;
+use toolbay::CallResult;
 use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::pipeline;
@@ -16,12 +16,12 @@ use crate::golden::{Golden, sha256};
 /// What came of a call. Each function panics if something else did, and says what.
 #[derive(Debug)]
 pub struct Called {
-    delivered: Delivered,
+    delivered: CallResult,
     workspace: PathBuf,
 }
 
 impl Called {
-    pub(crate) fn new(delivered: Delivered, workspace: &Path) -> Self {
+    pub(crate) fn new(delivered: CallResult, workspace: &Path) -> Self {
         Self { delivered, workspace: workspace.to_path_buf() }
     }
 
@@ -33,7 +33,7 @@ impl Called {
     #[track_caller]
     pub fn text(&self) -> &str {
         let text = &self.output().value;
-        self.delivered.mark.as_ref().map_or(text, |mark| mark.inside(text))
+        self.delivered.shaping.mark.as_ref().map_or(text, |mark| mark.inside(text))
     }
 
     /// The result for programs.
@@ -116,7 +116,7 @@ impl Called {
 
     /// All that the host delivered.
     #[must_use]
-    pub fn delivered(&self) -> &Delivered {
+    pub fn delivered(&self) -> &CallResult {
         &self.delivered
     }
 
@@ -175,7 +175,7 @@ impl Called {
         match &self.delivered.result {
             Ok(output) => fail(&format!("{tool} gave no {wanted}, but the result {:?}", output.value)),
             Err(failure) => {
-                let hints = self.delivered.hints.join("\n");
+                let hints = self.delivered.hints.lines.join("\n");
                 fail(&format!("{tool} gave no {wanted}, but {}: {failure}\n{hints}", self.outcome()))
             }
         }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Vendor;
-use toolbay_core::pipeline::Delivered;
+use toolbay_core::pipeline::CallResult;
 use toolbay_core::tool::content::{Blob, BlockBody, ResourceBody};
 
 /// Pictures that the vendors read.
@@ -14,7 +14,7 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 /// The messages that follow the model's: every call gets its result, under its own id, in the order of the calls.
 /// What a vendor can not take (sound, an odd picture) becomes a note in the text.
 #[must_use]
-pub fn result_messages(vendor: Vendor, results: &[Delivered]) -> Vec<Value> {
+pub fn result_messages(vendor: Vendor, results: &[CallResult]) -> Vec<Value> {
     if results.is_empty() {
         return Vec::new();
     }
@@ -50,8 +50,8 @@ enum Part<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(result: &'a Delivered) -> Self {
-        let hints = result.hints_for_model().map(Part::Text);
+    fn of(result: &'a CallResult) -> Self {
+        let hints = result.hints.for_model().map(Part::Text);
         let output = match &result.result {
             Ok(output) => output,
             Err(failure) => {
@@ -111,7 +111,7 @@ impl Part<'_> {
 }
 
 /// Chat completions take text alone in a result: pictures follow in a message of the user, named after their call.
-fn openai_chat(results: &[Delivered]) -> Vec<Value> {
+fn openai_chat(results: &[CallResult]) -> Vec<Value> {
     let mut messages = Vec::new();
     let mut pictures = Vec::new();
     for result in results {
@@ -137,7 +137,7 @@ fn openai_chat(results: &[Delivered]) -> Vec<Value> {
     messages
 }
 
-fn openai_response(result: &Delivered) -> Value {
+fn openai_response(result: &CallResult) -> Value {
     let parts = Parts::of(result);
     let text = if parts.error { format!("error: {}", parts.text) } else { parts.text };
     let output = if parts.more.is_empty() {
@@ -157,7 +157,7 @@ fn openai_response(result: &Delivered) -> Value {
     json!({"type": "function_call_output", "call_id": result.call_id, "output": output})
 }
 
-fn anthropic(result: &Delivered) -> Value {
+fn anthropic(result: &CallResult) -> Value {
     let parts = Parts::of(result);
     let base64 = |mime: &str, data: &[u8]| json!({"type": "base64", "media_type": mime, "data": STANDARD.encode(data)});
     let more = parts.more.iter().map(|part| match part {
@@ -175,7 +175,7 @@ fn anthropic(result: &Delivered) -> Value {
     })
 }
 
-fn gemini(result: &Delivered) -> Value {
+fn gemini(result: &CallResult) -> Value {
     let parts = Parts::of(result);
     let mut text = parts.text;
     let mut media = Vec::new();
@@ -204,7 +204,7 @@ fn gemini(result: &Delivered) -> Value {
 }
 
 /// A result as the protocol has it, with all kinds of blocks.
-fn mcp(result: &Delivered) -> Value {
+fn mcp(result: &CallResult) -> Value {
     let parts = Parts::of(result);
     let mut content = Vec::new();
     if !parts.text.is_empty() {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use toolbay_core::call::ToolCall;
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::pipeline::Delivered;
+use toolbay_core::pipeline::{CallResult, PolicyHints, Shaping};
 use toolbay_core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
@@ -25,23 +25,20 @@ fn add() -> Value {
     })
 }
 
-fn delivered(id: &str, result: Result<ToolOutput, Failure>) -> Delivered {
-    Delivered {
+fn delivered(id: &str, result: Result<ToolOutput, Failure>) -> CallResult {
+    CallResult {
         memory: None,
         call_id: id.into(),
         tool: "p__add".to_owned(),
         through: None,
         result,
+        shaping: Shaping::default(),
         usage: Usage::default(),
         duration_us: 0,
-        cut_from_chars: None,
         source: None,
         call_sha256: None,
         cached: None,
-        kept: vec![],
-        mark: None,
-        hints: Vec::new(),
-        policy_hints: false,
+        hints: PolicyHints::default(),
     }
 }
 

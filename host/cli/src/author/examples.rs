@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::pipeline::{self, Delivered};
+use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::registry::Entry;
 use toolbay_policy::text::visible;
 
@@ -148,7 +148,7 @@ async fn call(host: &Host, entry: &Entry, example: &Example) -> Option<String> {
     difference(&delivered, example)
 }
 
-fn difference(delivered: &Delivered, example: &Example) -> Option<String> {
+fn difference(delivered: &CallResult, example: &Example) -> Option<String> {
     let outcome = pipeline::outcome(&delivered.result);
     let output = match (&delivered.result, &example.error) {
         (Err(failure), Some(code)) => {

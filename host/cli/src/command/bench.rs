@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolbay::{Host, ToolCall, TurnContext, View};
-use toolbay_core::pipeline::Delivered;
+use toolbay_core::pipeline::CallResult;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
@@ -55,7 +55,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn run(&self) -> Result<Measured, Box<Delivered>> {
+    async fn run(&self) -> Result<Measured, Box<CallResult>> {
         for _ in 0..WARM_UP {
             self.calls(1).await?;
         }
@@ -75,7 +75,7 @@ impl Bench<'_> {
     }
 
     /// So many calls as one batch; the first that fails, if one does.
-    async fn calls(&self, count: u32) -> Result<Vec<Delivered>, Box<Delivered>> {
+    async fn calls(&self, count: u32) -> Result<Vec<CallResult>, Box<CallResult>> {
         let call = |n: u32| ToolCall::new(n.to_string(), &*self.asked.tool, self.text);
         let turn = self.turn.clone();
         let mut done = self.host.call_all(&self.view, (1..=count).map(call).collect(), turn).await;

@@ -1,6 +1,6 @@
 //! The port through which the pipeline runs a tool, whatever is behind it.
 
-pub mod onward;
+pub mod nested;
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use toolbay_policy::limits::Usage;
 
-use self::onward::{MayCall, WayOn};
+use self::nested::{InvokeGrant, ToolCaller};
 use crate::call::fault::{Fault, FaultKind};
-use crate::call::{Admitted, CallContext};
+use crate::call::{AdmittedCall, CallContext};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
 /// A boxed future, as ports return it.
@@ -62,12 +62,12 @@ impl Failure {
     }
 }
 
-/// How a call went, and what it used.
+/// The result of a tool, and what the tool used.
 #[derive(Debug)]
-pub struct Invocation {
-    /// The output, or the reason there is none.
+pub struct ToolOutcome {
+    /// The output, or why there is none.
     pub result: Result<ToolOutput, Failure>,
-    /// What was used up.
+    /// What was used.
     pub usage: Usage,
 }
 
@@ -90,8 +90,8 @@ pub trait Invoke: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Which tools it may call while it runs under a profile; `None`: none, which is the rule.
-    fn may_call(&self, profile: Option<&str>) -> Option<Arc<dyn MayCall>> {
+    /// The tools that it may call while it runs under a profile; `None`, which is the default: none.
+    fn invoke_grant(&self, profile: Option<&str>) -> Option<Arc<dyn InvokeGrant>> {
         let _ = profile;
         None
     }
@@ -102,17 +102,17 @@ pub trait Invoke: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Runs an admitted call of a tool that [may call others](Invoke::may_call), with the way to them.
+    /// Runs an admitted call of a tool that [may call others](Invoke::invoke_grant), with what makes those calls.
     fn invoke_with<'a>(
         &'a self,
-        call: &'a Admitted,
+        call: &'a AdmittedCall,
         ctx: &'a Arc<CallContext>,
-        onward: WayOn,
-    ) -> BoxFuture<'a, Invocation> {
-        drop(onward);
+        caller: Arc<dyn ToolCaller>,
+    ) -> BoxFuture<'a, ToolOutcome> {
+        drop(caller);
         self.invoke(call, ctx)
     }
 
     /// Runs an admitted call to its end. Dropping the future ends the call and frees all it held.
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation>;
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome>;
 }

@@ -11,12 +11,12 @@ use toolbay_policy::wildcard::text_matches;
 use toolbay_policy::{Policy, Profile};
 
 use super::stage::{Person, Stage, calls, limited, ruled, stage, text};
-use super::{BATCH_TASKS, Delivered, Gates, cost_usd, outcome};
+use super::{BATCH_TASKS, CallResult, Gates, cost_usd, outcome};
 use crate::audit::call_log::{CallLog, CallQuery};
 use crate::call::approval::{Answer, Approver, Question};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
-use crate::call::{Admitted, CallContext, Identity, Progress, ProgressSink, ToolCall, TurnContext};
+use crate::call::{AdmittedCall, CallContext, Identity, Progress, ProgressSink, ToolCall, TurnContext};
 use crate::pipeline::intercept::{Before, Interceptor, Interceptors, Scope};
 use crate::registry::event::Event;
 use crate::registry::view::Entry;
@@ -28,7 +28,7 @@ fn session() -> Arc<Session> {
     Arc::default()
 }
 
-fn fault(delivered: &Delivered) -> FaultKind {
+fn fault(delivered: &CallResult) -> FaultKind {
     match &delivered.result {
         Err(Failure::Fault(fault)) => fault.kind,
         other => panic!("expected a fault, got {other:?}"),
@@ -153,7 +153,7 @@ async fn without_rules_nobody_is_asked_and_with_them_the_first_decides() {
         let stage = stage(gates, |_| {}).with(|p| p.with_approver(Arc::clone(&person) as _));
         let delivered = stage.call(&session(), "").await;
         assert_eq!((text(&delivered), person.count() - before), (told, asked));
-        let advised = delivered.hints.iter().any(|hint| hint.contains("[[rule]]"));
+        let advised = delivered.hints.lines.iter().any(|hint| hint.contains("[[rule]]"));
         assert_eq!(advised, decision.is_some_and(|(_, _, allowed)| !allowed), "{:?}", delivered.hints);
         let record = stage.audit.take().pop().unwrap();
         assert_eq!(record.permission.map(|d| (d.action, d.rule, d.allowed)), decision);
@@ -279,7 +279,7 @@ async fn a_profile_only_makes_it_stricter() {
         let mut stage = stage(policy, |_| {});
         stage.filter.profile = profile(of_profile);
         let delivered = stage.call(&session(), "{}").await;
-        let words = format!("{}\n{}", text(&delivered), delivered.hints.join("\n"));
+        let words = format!("{}\n{}", text(&delivered), delivered.hints.lines.join("\n"));
         assert!(words.contains(expect), "{words}");
     }
 }
@@ -322,7 +322,7 @@ async fn a_dry_run_shows_the_refusal_and_asks_nobody() {
 struct Doing(&'static str, Arc<Mutex<Vec<String>>>);
 
 impl Interceptor for Doing {
-    fn before<'a>(&'a self, call: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
+    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
         self.1.lock().unwrap().push(format!("before {} {}", self.0, call.args()));
         let what = match self.0 {
             "panics at once" => panic!("at once"),
@@ -346,7 +346,7 @@ impl Interceptor for Doing {
 
     fn after<'a>(
         &'a self,
-        _: &'a Admitted,
+        _: &'a AdmittedCall,
         _: &'a Arc<CallContext>,
         result: &'a Result<ToolOutput, Failure>,
     ) -> BoxFuture<'a, Option<ToolResult>> {

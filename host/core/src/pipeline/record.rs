@@ -1,122 +1,219 @@
-//! What is kept of a call: a line of the audit, an entry of the log, an event if it failed.
+//! The last stage: the audit record of a call, its entry in the log, and an event if it failed.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use toolbay_policy::audit_policy::StartLines;
+use toolbay_policy::limits::Usage;
 
-use super::way::Way;
-use super::{Batch, outcome};
+use super::batch::BatchContext;
+use super::refusals;
+use super::resolve::CallTarget;
+use super::result::{CallResult, PolicyHints, outcome};
+use super::shape::ShapedOutput;
+use super::validate::CallDigests;
 use crate::audit::call_log::CallEntry;
 use crate::audit::{self, AuditRecord, CallStart, StartId};
+use crate::call::approval::Decision;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
 use crate::call::{CallContext, OnBegin};
 use crate::output::redact::Redactor;
 use crate::registry::event::Event;
-use crate::registry::view::Entry;
-use crate::tool::content::ToolOutput;
+use crate::registry::view::{Entry, FoundTool};
+use crate::tool::ToolSource;
 
-/// A call that is not recorded yet. One that is dropped under way, because its caller went away, has done what it has
-/// done: it is recorded too.
-pub(super) struct Open<'a> {
-    batch: Batch<'a>,
-    call_id: &'a Arc<str>,
-    tool: &'a str,
+/// A call that is not recorded yet, with the facts that its stages have established. A call that is dropped under way,
+/// because its caller went away, may have had effects: it is recorded, too.
+pub(super) struct AuditGuard<'b> {
+    pub(super) batch: &'b BatchContext,
+    pub(super) call_id: &'b Arc<str>,
+    /// The name that the caller used.
+    pub(super) requested_tool: &'b str,
     args_bytes: usize,
     start: Instant,
-    pub(super) way: Way,
-    ended: bool,
+    pub(super) redactor: Redactor,
+    target: Option<TargetFacts>,
+    pub(super) digests: Option<CallDigests>,
+    /// Why the caller called, as it says.
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) permission: Option<Decision>,
+    /// `None`: nothing can have happened yet.
+    pub(super) run: Option<RunFacts>,
+    finished: bool,
 }
 
-impl<'a> Open<'a> {
-    pub(super) fn new(batch: Batch<'a>, call_id: &'a Arc<str>, tool: &'a str, args_bytes: usize) -> Self {
-        let pipeline = batch.pipeline;
-        let way = Way {
-            redactor: Redactor::clone(&pipeline.redactor.load()),
-            delivery: batch.gates.delivery,
-            ..Way::default()
-        };
-        Self { batch, call_id, tool, args_bytes, start: Instant::now(), way, ended: false }
+/// What is known once the tool was looked up.
+struct TargetFacts {
+    ctx: Arc<CallContext>,
+    source: Option<Arc<ToolSource>>,
+    /// Whether the requested tool only forwarded the call.
+    forwarded: bool,
+    /// Whether models may read policy lines.
+    hints_for_model: bool,
+}
+
+/// What is known of a call from the moment at which something may have happened.
+#[derive(Default)]
+pub(super) struct RunFacts {
+    /// `None`: the tool has not ended.
+    pub(super) usage: Option<Usage>,
+    pub(super) cost_usd: Option<f64>,
+    /// The age of the result, if it comes from the session's cache.
+    pub(super) cached: Option<Duration>,
+    /// What became of the reducer.
+    pub(super) reducer: Option<&'static str>,
+    /// The start line in the audit, if the call has one once it begins.
+    start_id: Option<StartId>,
+}
+
+impl<'b> AuditGuard<'b> {
+    pub(super) fn new(
+        batch: &'b BatchContext,
+        call_id: &'b Arc<str>,
+        requested_tool: &'b str,
+        args_bytes: usize,
+    ) -> Self {
+        Self {
+            batch,
+            call_id,
+            requested_tool,
+            args_bytes,
+            start: Instant::now(),
+            redactor: Redactor::clone(&batch.pipeline.redactor.load()),
+            target: None,
+            digests: None,
+            reason: None,
+            permission: None,
+            run: None,
+            finished: false,
+        }
     }
 
-    /// Records how the call ended; returns how long it took, in microseconds.
-    pub(super) fn end(&mut self, result: &Result<ToolOutput, Failure>) -> u64 {
-        self.ended = true;
+    /// Notes the tool that the call means.
+    pub(super) fn set_target(&mut self, target: &CallTarget<'_>, forwarded: bool) {
+        let entry = target.found.map(FoundTool::entry);
+        let settings = self.batch.gates.delivery;
+        let settings = entry.map_or(settings, |entry| entry.delivery.or(settings));
+        self.target = Some(TargetFacts {
+            ctx: Arc::clone(&target.ctx),
+            source: target.source().cloned(),
+            forwarded,
+            hints_for_model: settings.policy_hints.unwrap_or(false),
+        });
+    }
+
+    /// Notes something about the run of the tool.
+    pub(super) fn note_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
+        note(self.run.get_or_insert_default());
+    }
+
+    /// Records the call and makes its result.
+    pub(super) fn finish(mut self, output: ShapedOutput) -> CallResult {
+        let (duration_us, hints) = self.record(&output);
+        let ShapedOutput { result, shaping, memory } = output;
+        let target = self.target.take();
+        let name = target.as_ref().map(|target| target.ctx.tool.to_string());
+        let forwarded = target.as_ref().is_some_and(|target| target.forwarded);
+        let requested = || self.requested_tool.to_owned();
+        let run = self.run.take().unwrap_or_default();
+        CallResult {
+            call_id: Arc::clone(self.call_id),
+            tool: name.unwrap_or_else(requested),
+            through: forwarded.then(requested),
+            result,
+            shaping,
+            usage: run.usage.unwrap_or_default(),
+            duration_us,
+            call_sha256: self.digests.map(|digests| digests.call),
+            cached: run.cached,
+            memory,
+            hints: PolicyHints {
+                lines: hints,
+                for_model: target.as_ref().is_some_and(|target| target.hints_for_model),
+            },
+            source: target.and_then(|target| target.source),
+        }
+    }
+
+    /// Records how the call ended. Returns how long it took, in microseconds, and the hints of its refusals.
+    fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<String>) {
+        self.finished = true;
         let ended = Instant::now();
         let took = ended.duration_since(self.start);
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let record = self.record(result, duration_us);
-        self.remember(&record, ended);
-        // A sink is the embedder's code; that it fails must not cost the caller the result.
-        let audit = &self.batch.pipeline.audit;
-        let event = result.is_err().then(|| Event::ToolError {
+        let record = self.audit_record(output, duration_us);
+        self.log(&record, ended);
+        let hints = record.hints.clone();
+        let event = output.result.is_err().then(|| Event::ToolError {
             tool: Arc::clone(&record.tool),
             call_id: Arc::clone(&record.call_id),
             outcome: record.outcome,
         });
+        // A sink is the embedder's code; its failure must not cost the caller the result.
+        let audit = &self.batch.pipeline.audit;
         if std::panic::catch_unwind(AssertUnwindSafe(|| audit.record(record))).is_err() {
             tracing::error!(call = ?self.call_id, "the audit sink panicked; a record is lost");
         }
         if let Some(event) = event {
             self.batch.pipeline.events.tell(event);
         }
-        duration_us
+        (duration_us, hints)
     }
 
-    fn record(&mut self, result: &Result<ToolOutput, Failure>, duration_us: u64) -> AuditRecord {
-        let text = match result {
-            Ok(output) => output.value.chars().count(),
-            Err(failure) => failure.to_string().chars().count(),
-        };
-        let limit = match result {
-            Err(Failure::Fault(fault)) => fault.limit.clone(),
-            Ok(_) | Err(Failure::Refused(_) | Failure::Host(_)) => None,
-        };
-        let (way, identity) = (&mut self.way, &self.batch.turn.identity);
-        let redactor = &way.redactor;
-        let began = way.call.as_ref().filter(|_| way.began);
-        let told = |text: &str| audit::cut(&redactor.text(text));
-        let (call_id, tool) = match &way.call {
-            Some(call) => (shown(redactor, &call.call_id), shown(redactor, &call.tool)),
-            None => (told(self.call_id).into(), told(self.tool).into()),
-        };
+    fn audit_record(&mut self, output: &ShapedOutput, duration_us: u64) -> AuditRecord {
+        let (result, identity, redactor) = (&output.result, &self.batch.turn.identity, &self.redactor);
+        let redacted = |text: &str| audit::cut(&redactor.text(text));
+        let target = self.target.as_ref();
+        let ctx = target.map(|target| &target.ctx);
+        let run = self.run.as_ref();
+        // A refused call has used nothing.
+        let ran = ctx.filter(|_| run.is_some());
+        let began = ctx.is_some_and(|ctx| ctx.has_begun());
+        let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.spent()));
         AuditRecord {
-            call_id,
-            outer: self.batch.outer.map(|outer| told(outer.id())),
-            tool,
-            through: way.target.is_some().then(|| told(self.tool)),
-            source: way.source.clone(),
-            session_id: identity.session_id.as_deref().map(told),
-            agent_id: identity.agent_id.as_deref().map(told),
-            platform: identity.platform.as_deref().map(told),
-            profile: way.profile.as_deref().map(audit::cut),
-            traceparent: identity.traceparent.as_deref().map(told),
-            call_sha256: way.call_sha256,
-            args_sha256: way.args_sha256,
-            permission: way.permission,
+            call_id: shown(redactor, self.call_id),
+            outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
+            tool: ctx.map_or_else(|| redacted(self.requested_tool).into(), |ctx| shown(redactor, &ctx.tool)),
+            through: target.filter(|target| target.forwarded).map(|_| redacted(self.requested_tool)),
+            source: target.and_then(|target| target.source.clone()),
+            session_id: identity.session_id.as_deref().map(redacted),
+            agent_id: identity.agent_id.as_deref().map(redacted),
+            platform: identity.platform.as_deref().map(redacted),
+            profile: ctx.and_then(|ctx| ctx.profile.as_deref()).map(audit::cut),
+            traceparent: identity.traceparent.as_deref().map(redacted),
+            call_sha256: self.digests.map(|digests| digests.call),
+            args_sha256: self.digests.map(|digests| digests.args),
+            permission: self.permission,
             outcome: outcome(result),
-            limit,
-            uses: began.map_or_else(Vec::new, |ctx| ctx.uses()),
-            uses_not_kept: began.map_or(0, |ctx| ctx.uses_not_kept()),
-            hints: way.hints.clone(),
-            usage: way.usage.or_else(|| began.map(|ctx| ctx.spent())).unwrap_or_default(),
-            cost_usd: way.cost_usd,
+            limit: match result {
+                Err(Failure::Fault(fault)) => fault.limit.clone(),
+                Ok(_) | Err(Failure::Refused(_) | Failure::Host(_)) => None,
+            },
+            uses: ran.map_or_else(Vec::new, |ctx| ctx.uses()),
+            uses_not_kept: ran.map_or(0, |ctx| ctx.uses_not_kept()),
+            hints: ctx.map_or_else(Vec::new, |ctx| refusals::hints(result, ctx)),
+            usage: usage.unwrap_or_default(),
+            cost_usd: run.and_then(|run| run.cost_usd),
             duration_us,
-            cached: way.cached.is_some(),
-            delivered_chars: text,
-            cut_from_chars: way.cut_from,
-            reducer: way.reducer,
-            reason: (way.reason.take())
+            cached: run.is_some_and(|run| run.cached.is_some()),
+            delivered_chars: match result {
+                Ok(output) => output.value.chars().count(),
+                Err(failure) => failure.to_string().chars().count(),
+            },
+            cut_from_chars: output.shaping.cut_from_chars,
+            reducer: run.and_then(|run| run.reducer),
+            reason: (self.reason.take())
                 .map(|reason| redactor.text(&reason).chars().take(audit::MAX_REASON).collect()),
-            began: way.call.as_ref().is_some_and(|ctx| ctx.has_begun()),
-            start_id: way.call.as_ref().filter(|ctx| ctx.has_begun()).and(way.start_id),
+            began,
+            start_id: run.and_then(|run| run.start_id).filter(|_| began),
         }
     }
 
-    fn remember(&self, record: &AuditRecord, ended: Instant) {
+    fn log(&self, record: &AuditRecord, ended: Instant) {
         let log = &self.batch.pipeline.log;
         if !log.is_on() {
             return;
@@ -137,12 +234,10 @@ impl<'a> Open<'a> {
             cost_usd: record.cost_usd,
         });
     }
-}
 
-impl Way {
-    /// Has the call written into the audit before it runs, if the policy wants that.
-    pub(super) fn write_start(&mut self, batch: Batch<'_>, entry: &Entry, ctx: &Arc<CallContext>) {
-        let (policy, audit) = (&batch.gates.audit, &batch.pipeline.audit);
+    /// Has the start line of the call written before the tool runs, if the policy wants one.
+    pub(super) fn write_start(&mut self, entry: &Entry, ctx: &Arc<CallContext>) {
+        let (policy, audit) = (&self.batch.gates.audit, &self.batch.pipeline.audit);
         let wanted = match policy.start_lines {
             StartLines::All => true,
             StartLines::Effects => policy.required || entry.def.may_have_effects(),
@@ -151,20 +246,20 @@ impl Way {
         if !wanted || !audit.takes_starts() {
             return;
         }
-        let (start_id, identity, redactor) = (StartId::next(), &batch.turn.identity, &self.redactor);
-        let told = |text: &str| audit::cut(&redactor.text(text));
+        let (start_id, identity, redactor) = (StartId::next(), &self.batch.turn.identity, &self.redactor);
+        let redacted = |text: &str| audit::cut(&redactor.text(text));
         let start = CallStart {
             start_id,
             call_id: shown(redactor, &ctx.call_id),
             tool: shown(redactor, &ctx.tool),
             source: Arc::clone(&entry.def.source),
-            session_id: identity.session_id.as_deref().map(told),
-            agent_id: identity.agent_id.as_deref().map(told),
-            profile: self.profile.clone(),
-            args_sha256: self.args_sha256,
+            session_id: identity.session_id.as_deref().map(redacted),
+            agent_id: identity.agent_id.as_deref().map(redacted),
+            profile: ctx.profile.clone(),
+            args_sha256: self.digests.map(|digests| digests.args),
         };
-        self.start_id = Some(start_id);
         let (audit, required) = (Arc::clone(audit), policy.required);
+        self.note_run(|run| run.start_id = Some(start_id));
         ctx.set_on_begin(OnBegin(Box::new(move || {
             // As at the end: a sink is the embedder's code.
             let written = std::panic::catch_unwind(AssertUnwindSafe(|| audit.started(start.clone())));
@@ -174,19 +269,19 @@ impl Way {
     }
 }
 
-/// A text of a caller as it is kept: short, and without the values of secrets. Most are that as they come.
-fn shown(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
-    match redactor.text(text) {
-        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
-        told => audit::cut(&told).into(),
+impl Drop for AuditGuard<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            let gone = Fault::new(FaultKind::Cancelled, "the caller went away");
+            self.record(&ShapedOutput::failed(gone.into()));
+        }
     }
 }
 
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            let gone = Fault::new(FaultKind::Cancelled, "the caller went away");
-            self.end(&Err(gone.into()));
-        }
+/// A text of a caller as it is kept: short, and without the values of secrets. Most texts are kept as they come.
+fn shown(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
+    match redactor.text(text) {
+        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
+        redacted => audit::cut(&redacted).into(),
     }
 }

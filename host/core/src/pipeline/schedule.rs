@@ -17,7 +17,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::{BATCH_TASKS, Delivered, Unit, Whole, make_room};
+use super::BATCH_TASKS;
+use super::batch::{BatchContext, CallGroup, consume_call_share};
+use super::result::CallResult;
 
 /// How long the caller looks for the end of its batch before it sleeps: the last call of another worker ends within
 /// microseconds, and waking a task takes longer than that.
@@ -25,8 +27,8 @@ const SPIN: Duration = Duration::from_micros(20);
 
 /// A batch under way. Each worker holds it.
 pub(super) struct BatchScheduler {
-    context: Whole,
-    groups: Vec<Mutex<Option<Unit>>>,
+    context: BatchContext,
+    groups: Vec<Mutex<Option<CallGroup>>>,
     /// The group that is taken next.
     next: AtomicUsize,
     /// Groups that have not ended.
@@ -46,14 +48,14 @@ struct Workers {
 /// Where results go.
 trait ResultSink: Clone + Send + Sync + 'static {
     /// Takes the result of the call at this place in the batch; `false`: nobody takes more.
-    fn put(&self, index: usize, result: Delivered) -> impl Future<Output = bool> + Send;
+    fn put(&self, index: usize, result: CallResult) -> impl Future<Output = bool> + Send;
 }
 
 /// A list in the order of the calls.
-type ResultSlots = Arc<[Mutex<Option<Delivered>>]>;
+type ResultSlots = Arc<[Mutex<Option<CallResult>>]>;
 
 impl ResultSink for ResultSlots {
-    async fn put(&self, index: usize, result: Delivered) -> bool {
+    async fn put(&self, index: usize, result: CallResult) -> bool {
         if let Some(slot) = self.get(index) {
             *lock(slot) = Some(result);
         }
@@ -62,8 +64,8 @@ impl ResultSink for ResultSlots {
 }
 
 /// A reader that takes one result after the other.
-impl ResultSink for mpsc::Sender<(usize, Delivered)> {
-    async fn put(&self, index: usize, result: Delivered) -> bool {
+impl ResultSink for mpsc::Sender<(usize, CallResult)> {
+    async fn put(&self, index: usize, result: CallResult) -> bool {
         self.send((index, result)).await.is_ok()
     }
 }
@@ -74,7 +76,7 @@ fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl BatchScheduler {
     /// Runs the calls of a turn; returns their results in the order of the calls. Dropping the future ends every call.
-    pub(super) async fn run(context: Whole, groups: Vec<Unit>) -> Vec<Delivered> {
+    pub(super) async fn run(context: BatchContext, groups: Vec<CallGroup>) -> Vec<CallResult> {
         let calls: usize = groups.iter().map(|group| 1 + group.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(groups.len());
         let results: ResultSlots = (0..calls).map(|_| Mutex::default()).collect();
@@ -97,10 +99,10 @@ impl BatchScheduler {
     /// Runs calls that a call makes, at most `at_once` at the same time, and hands over each result as it comes. At most one
     /// result waits to be taken: all of them together could be large. Dropping the future ends every call.
     pub(super) async fn run_nested(
-        context: Whole,
-        groups: Vec<Unit>,
+        context: BatchContext,
+        groups: Vec<CallGroup>,
         at_once: usize,
-        mut take: impl FnMut(usize, Delivered),
+        mut take: impl FnMut(usize, CallResult),
     ) {
         let batch = Self::new(context, groups, at_once);
         let _end = GiveUp(&batch);
@@ -112,7 +114,7 @@ impl BatchScheduler {
         }
     }
 
-    fn new(context: Whole, groups: Vec<Unit>, most_workers: usize) -> Arc<Self> {
+    fn new(context: BatchContext, groups: Vec<CallGroup>, most_workers: usize) -> Arc<Self> {
         Arc::new(Self {
             context,
             left: AtomicUsize::new(groups.len()),
@@ -143,9 +145,9 @@ impl BatchScheduler {
             let mut waited = false;
             for (index, call) in std::iter::once(group.first).chain(group.rest) {
                 // Not a wait that another worker could use.
-                make_room().await;
+                consume_call_share().await;
                 let result = {
-                    let mut run = pin!(self.context.run(call));
+                    let mut run = pin!(self.context.run_call(call));
                     let run = poll_fn(|context| {
                         let poll = run.as_mut().poll(context);
                         if poll.is_pending() && !std::mem::replace(&mut waited, true) {
@@ -162,7 +164,7 @@ impl BatchScheduler {
         }
     }
 
-    fn take(&self) -> Option<Unit> {
+    fn take(&self) -> Option<CallGroup> {
         loop {
             let slot = self.groups.get(self.next.fetch_add(1, Ordering::Relaxed))?;
             if let Some(group) = lock(slot).take() {

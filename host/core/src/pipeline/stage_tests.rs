@@ -8,11 +8,11 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::permission::Permissions;
 use toolbay_policy::session::SessionLimits;
 
-use super::{Delivered, Pipeline};
+use super::{CallResult, Pipeline};
 use crate::audit::MemoryAudit;
 use crate::call::approval::{Answer, Approver, Question};
-use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
+use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::pipeline::Gates;
 use crate::registry::view::{Entry, Filter, View};
 use crate::registry::{Bundle, Registry};
@@ -30,7 +30,7 @@ pub(super) struct Actor {
 }
 
 impl Invoke for Actor {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let ran = self.ran.fetch_add(1, Ordering::SeqCst) + 1;
             self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Invoke for Actor {
                 Some("panic") => panic!("the tool panicked"),
                 _ => Ok(ToolOutput { cost_usd, ..ToolOutput::text(format!("run {ran}: {}", call.args())) }),
             };
-            Invocation { result, usage: Usage { fuel: Some(7), ..Usage::default() } }
+            ToolOutcome { result, usage: Usage { fuel: Some(7), ..Usage::default() } }
         })
     }
 }
@@ -78,13 +78,13 @@ impl Stage {
         self
     }
 
-    pub(super) async fn all(&self, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<Delivered> {
+    pub(super) async fn all(&self, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         let view = View::new(self.registry.snapshot(), self.filter.clone());
         self.pipeline.call_all(&view, calls, turn).await
     }
 
     /// Calls `p__t` in a session.
-    pub(super) async fn call(&self, session: &Arc<Session>, args: &str) -> Delivered {
+    pub(super) async fn call(&self, session: &Arc<Session>, args: &str) -> CallResult {
         let turn = TurnContext { session: Arc::clone(session), ..TurnContext::default() };
         self.all(vec![ToolCall::new("1", "p__t", args)], turn).await.pop().unwrap()
     }
@@ -98,7 +98,7 @@ pub(super) fn calls(count: usize, args: impl Fn(usize) -> String) -> Vec<ToolCal
     (0..count).map(|n| ToolCall::new(n.to_string(), "p__t", args(n))).collect()
 }
 
-pub(super) fn text(delivered: &Delivered) -> &str {
+pub(super) fn text(delivered: &CallResult) -> &str {
     match &delivered.result {
         Ok(output) => &output.value,
         Err(Failure::Refused(error)) => &error.message,

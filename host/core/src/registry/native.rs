@@ -41,8 +41,8 @@ use toolbay_policy::limits::{Limits, Usage};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 
 use crate::call::fault::{Fault, FaultKind};
-use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::call::{Admitted, CallContext};
+use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::{AdmittedCall, CallContext};
 use crate::registry::{CheckFn, Entry, Flags, OnCollision};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
@@ -249,7 +249,7 @@ where
     F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync,
     R: Future<Output = ToolResult> + Send,
 {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let run = async { (self.run)(Arc::clone(call.parsed()), Arc::clone(ctx)).await };
             let run = tokio::time::timeout(self.timeout, AssertUnwindSafe(run).catch_unwind());
@@ -271,7 +271,7 @@ where
                 },
                 () = ctx.cancel().cancelled() => cancelled(),
             };
-            Invocation { result, usage: Usage { args_bytes: call.args().len() as u64, ..Usage::default() } }
+            ToolOutcome { result, usage: Usage { args_bytes: call.args().len() as u64, ..Usage::default() } }
         })
     }
 }

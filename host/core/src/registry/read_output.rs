@@ -12,8 +12,8 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{QualifiedName, ToolName};
 use toolbay_policy::output::Truncation;
 
-use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::call::{Admitted, CallContext};
+use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::{AdmittedCall, CallContext};
 use crate::output::untrusted::Mark;
 use crate::registry::{Entry, Flags};
 use crate::session::spool::question::{self, MAX_PATTERN, Pattern, Question};
@@ -88,10 +88,10 @@ struct ReadOutput {
 }
 
 impl Invoke for ReadOutput {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let usage = Usage { args_bytes: call.args().len() as u64, ..Usage::default() };
-            Invocation { result: self.read(call.parsed(), ctx).await, usage }
+            ToolOutcome { result: self.read(call.parsed(), ctx).await, usage }
         })
     }
 }

@@ -52,15 +52,15 @@ struct Added {
     origin: Origin,
 }
 
-/// A tool of a view with what decides about it.
+/// A tool of a view, with what decides whether it may be called.
 #[derive(Clone, Copy)]
-pub(crate) struct Held<'v> {
+pub(crate) struct FoundTool<'v> {
     entry: &'v Arc<Entry>,
     filter: &'v Arc<Filter>,
     origin: Origin,
 }
 
-impl<'v> Held<'v> {
+impl<'v> FoundTool<'v> {
     fn gate(&self) -> Option<Gate> {
         self.filter.gate(self.entry, self.origin)
     }
@@ -79,7 +79,7 @@ impl<'v> Held<'v> {
     }
 
     /// The tool, if it may be called; else the first gate it does not pass. The texts are the seed's.
-    pub(crate) fn admitted(self) -> Result<&'v Arc<Entry>, ToolError> {
+    pub(crate) fn check_available(self) -> Result<&'v Arc<Entry>, ToolError> {
         let name = self.entry.def.name.as_str();
         let why = match self.gate() {
             None => return Ok(self.entry),
@@ -96,7 +96,7 @@ impl<'v> Held<'v> {
     }
 
     /// Whether it may be called.
-    pub(crate) fn may_be_called(self) -> bool {
+    pub(crate) fn is_available(self) -> bool {
         self.gate().is_none()
     }
 
@@ -112,8 +112,8 @@ impl<'v> Held<'v> {
 }
 
 impl Added {
-    fn held(&self) -> Held<'_> {
-        Held { entry: &self.entry, filter: &self.filter, origin: self.origin }
+    fn held(&self) -> FoundTool<'_> {
+        FoundTool { entry: &self.entry, filter: &self.filter, origin: self.origin }
     }
 }
 
@@ -176,7 +176,7 @@ impl View {
     /// The tools of the first list, in the order of their names: those that may be called, without the hidden and
     /// the deferred ones.
     pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
-        let list = || self.held().filter(|held| held.filter.shows(held.entry)).filter_map(Held::passing);
+        let list = || self.held().filter(|held| held.filter.shows(held.entry)).filter_map(FoundTool::passing);
         let listing = self.listing.get_or_init(|| match self.own {
             None => self.catalog.listing(&self.filter, || list().cloned().collect()),
             Some(_) => list().cloned().collect(),
@@ -199,7 +199,7 @@ impl View {
 
     /// The tools that may be called, in the order of their names: also the deferred and the hidden ones.
     pub fn callable(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.held().filter_map(Held::passing)
+        self.held().filter_map(FoundTool::passing)
     }
 
     /// What the sources of the tools that may be called offer beside them: each once, in the order of its first tool.
@@ -224,13 +224,13 @@ impl View {
     /// What the view knows under a name; whether it may be called is [`View::find`]'s.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.held_as(name).map(|held| held.entry)
+        self.find_tool(name).map(|held| held.entry)
     }
 
     /// The tool of this name, if it may be called; [`View::find`] says why not.
     #[must_use]
     pub fn get_callable(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.held_as(name).and_then(Held::passing)
+        self.find_tool(name).and_then(FoundTool::passing)
     }
 
     /// The tool of this name, if it may be called.
@@ -238,13 +238,13 @@ impl View {
     /// # Errors
     /// The first gate it does not pass; the texts are the seed's.
     pub fn find(&self, name: &str) -> Result<&Arc<Entry>, ToolError> {
-        self.held_as(name).ok_or_else(|| self.unknown(name)).and_then(Held::admitted)
+        self.find_tool(name).ok_or_else(|| self.unknown(name)).and_then(FoundTool::check_available)
     }
 
     /// Why a tool may not be called, for the operator, with the lines that would help; `None`: it may.
     #[must_use]
     pub fn why_not(&self, entry: &Entry) -> Option<String> {
-        let held = self.held_as(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
+        let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
         let gate = held.map_or_else(|| self.filter.gate(entry, Origin::Catalog), |held| held.gate());
         Some(match gate? {
             Gate::Excluded => "it is excluded on this surface".to_owned(),
@@ -265,7 +265,7 @@ impl View {
     /// the tool came from.
     #[must_use]
     pub fn profile_of(&self, tool: &str) -> Option<&Arc<str>> {
-        self.held_as(tool).map_or(&self.filter, |held| held.filter).profile_name()
+        self.find_tool(tool).map_or(&self.filter, |held| held.filter).profile_name()
     }
 
     /// The reducer for results of this tool.
@@ -313,17 +313,17 @@ impl View {
     }
 
     /// What the view knows under a name, with what decides whether it may be called.
-    pub(crate) fn held_as(&self, name: &str) -> Option<Held<'_>> {
+    pub(crate) fn find_tool(&self, name: &str) -> Option<FoundTool<'_>> {
         let own = self.own.as_ref().and_then(|own| own.tools.get(name));
         own.map(Added::held).or_else(|| self.catalog.get(name).map(|entry| self.of_catalog(entry)))
     }
 
-    fn of_catalog<'v>(&'v self, entry: &'v Arc<Entry>) -> Held<'v> {
-        Held { entry, filter: &self.filter, origin: Origin::Catalog }
+    fn of_catalog<'v>(&'v self, entry: &'v Arc<Entry>) -> FoundTool<'v> {
+        FoundTool { entry, filter: &self.filter, origin: Origin::Catalog }
     }
 
     /// All tools in the order of their names: two sorted rows, zipped; of two with one name, the view's own.
-    fn held(&self) -> impl Iterator<Item = Held<'_>> {
+    fn held(&self) -> impl Iterator<Item = FoundTool<'_>> {
         let mut catalog = self.catalog.tools().map(|entry| self.of_catalog(entry)).peekable();
         let own = self.own.as_ref().map(|own| own.tools.values());
         let mut own = own.into_iter().flatten().map(Added::held).peekable();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
@@ -38,7 +38,7 @@ pub(super) struct RemoteTool {
 }
 
 impl Invoke for RemoteTool {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let start = Instant::now();
             let result = tokio::select! {
@@ -56,13 +56,13 @@ impl Invoke for RemoteTool {
                 wall_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
                 ..Usage::default()
             };
-            Invocation { result, usage }
+            ToolOutcome { result, usage }
         })
     }
 }
 
 impl RemoteTool {
-    async fn call(&self, call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    async fn call(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
         let session = self.supervisor.session(self.timeout).await?;
         ctx.note("mcp", self.supervisor.name(), true);
         let mut more = Map::new();
@@ -83,7 +83,7 @@ impl RemoteTool {
     async fn round(
         &self,
         session: &Arc<Session>,
-        call: &Admitted,
+        call: &AdmittedCall,
         ctx: &Arc<CallContext>,
         more: Map<String, Value>,
     ) -> Result<Box<serde_json::value::RawValue>, LinkError> {

@@ -19,7 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::fault::FaultKind;
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
-use toolbay_core::pipeline::Delivered;
+use toolbay_core::pipeline::CallResult;
 use toolbay_core::pipeline::memory::MemoryReservation;
 use toolbay_core::registry::view::{Entry, View};
 use toolbay_core::tool::canonical;
@@ -276,14 +276,14 @@ impl Job {
         }
         let is_cut_off = server.cut_off().is_cancelled();
         let mut result = match delivered {
-            Some(Delivered { result: Err(Failure::Fault(fault)), .. })
+            Some(CallResult { result: Err(Failure::Fault(fault)), .. })
                 if is_cut_off && fault.kind == FaultKind::Cancelled =>
             {
                 convert::cut_off()
             }
             None if is_cut_off => convert::cut_off(),
             None => convert::abandoned(),
-            Some(Delivered { result: Err(_), .. }) if self.asker.missing().is_some() => {
+            Some(CallResult { result: Err(_), .. }) if self.asker.missing().is_some() => {
                 let wanted = self.asker.missing().unwrap_or_default();
                 return Err(ErrorData::missing_required_client_capability(wanted));
             }
@@ -294,7 +294,7 @@ impl Job {
     }
 
     /// Keeps the room for the answer until that is written. The result of a task is kept with the task.
-    fn hold(&self, room: Option<Permit>, delivered: Option<&mut Delivered>) {
+    fn hold(&self, room: Option<Permit>, delivered: Option<&mut CallResult>) {
         let Some(mut room) = room.filter(|_| self.asker.task().is_none()) else { return };
         let memory = delivered.and_then(|delivered| delivered.memory.take());
         room.answered(memory.as_ref().map_or(0, MemoryReservation::bytes), memory);
@@ -302,7 +302,7 @@ impl Job {
     }
 
     /// Runs one call to its end, which is soon after it was cancelled.
-    async fn deliver(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<Delivered> {
+    async fn deliver(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<CallResult> {
         let overdue = async {
             tokio::select! {
                 () = self.cancel.cancelled() => {}

@@ -14,7 +14,7 @@ use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::output::budget;
 use toolbay_core::output::untrusted::Mark;
-use toolbay_core::pipeline::Delivered;
+use toolbay_core::pipeline::CallResult;
 use toolbay_core::registry::view::Entry;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
@@ -170,7 +170,7 @@ fn origin(source: &ToolSource) -> Option<MetaObject> {
 /// The answer to a call. Only a name that nothing has is a protocol error; everything else is a result the model
 /// can read and learn from.
 pub(crate) fn answer(
-    delivered: Delivered,
+    delivered: CallResult,
     entry: Option<&Entry>,
     era: Era,
     links: bool,
@@ -181,9 +181,9 @@ pub(crate) fn answer(
     if let Some(age) = delivered.cached {
         put(&mut meta, "toolbay/cached_ms", &age.as_millis());
     }
-    let hints = delivered.hints_for_model();
+    let hints = delivered.hints.for_model();
     let mut result = match delivered.result {
-        Ok(output) => success(output, delivered.mark.as_ref(), entry, era, &mut meta),
+        Ok(output) => success(output, delivered.shaping.mark.as_ref(), entry, era, &mut meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
@@ -192,7 +192,8 @@ pub(crate) fn answer(
     // By default they are for the operator alone.
     result.content.extend(hints.map(ContentBlock::text));
     if links {
-        let whole = delivered.kept.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
+        let whole =
+            delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
         result.content.extend(whole);
     }
     result.meta = Some(meta);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use toolbay_core::call::dialog::{Ask, AskKind, LogLevel};
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::call::{Admitted, Audience, CallContext};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, Audience, CallContext};
 use toolbay_core::registry::view::Entry;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::tool::content::{
@@ -53,16 +53,16 @@ impl Drop for Dropped {
 }
 
 impl Invoke for Puppet {
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let usage = Usage { fuel: Some(7), args_bytes: call.args().len() as u64, ..Usage::default() };
-            Invocation { result: self.act(call, ctx).await, usage }
+            ToolOutcome { result: self.act(call, ctx).await, usage }
         })
     }
 }
 
 impl Puppet {
-    async fn act(&self, call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    async fn act(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
         let output = |value: &str, structured: Value| ToolOutput {
             structured: raw(&structured),
             ..ToolOutput::text(value)
@@ -138,7 +138,7 @@ impl Puppet {
 }
 
 /// Makes a file and links to it, with words of its own about it.
-async fn hand(call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+async fn hand(call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
     let Some(files) = &ctx.turn.attachments else {
         return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "no attachments")));
     };
@@ -158,7 +158,7 @@ async fn hand(call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Fai
 }
 
 /// What a tool of the embedder's own code says to its client while it runs.
-async fn speak(call: &Admitted, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+async fn speak(call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
     let Some(client) = &ctx.turn.dialog else {
         return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "nobody")));
     };

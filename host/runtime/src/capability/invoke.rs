@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use toolbay_core::call::ToolCall;
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::call::invoke::onward::{Answered, Inner, MAX_DEPTH, MayCall, WayOn};
+use toolbay_core::call::invoke::nested::{InvokeGrant, MAX_DEPTH, NestedBatch, NestedResult, ToolCaller};
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::Key;
 use toolbay_policy::capability::reach;
@@ -24,7 +24,7 @@ use crate::plugins::answer::error_to_guest;
 /// What it takes to call others.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    pub(crate) onward: WayOn,
+    pub(crate) tools: Arc<dyn ToolCaller>,
     pub(crate) place: Arc<Lent>,
 }
 
@@ -35,8 +35,8 @@ pub(crate) struct Granted {
     pub(crate) all: Arc<super::Granted>,
 }
 
-impl MayCall for Granted {
-    fn may_call(&self, tool: &str) -> bool {
+impl InvokeGrant for Granted {
+    fn allows(&self, tool: &str) -> bool {
         self.all.grants.invoke.iter().any(|rule| rule.takes(tool))
     }
 
@@ -66,7 +66,7 @@ impl Capabilities {
             return Err(refused("depth", why));
         };
         let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.limits.invocations);
-        let Some(before) = caller.onward.count(count, most) else {
+        let Some(before) = caller.tools.count(count, most) else {
             let what = format!("no call was made: with {count} more there would be too many");
             return Err(refused("limit", self.over(&what, Limit::Invocations)));
         };
@@ -86,7 +86,7 @@ struct Answers {
 }
 
 impl Answers {
-    fn take(&mut self, place: usize, answered: Answered) {
+    fn take(&mut self, place: usize, answered: NestedResult) {
         let answer = match answered.result {
             Ok(output) => Ok(Invoked {
                 value: output.value,
@@ -131,7 +131,7 @@ fn told(failure: Failure) -> ToolError {
 impl Host for Capabilities {
     async fn tools(&mut self) -> Vec<Callable> {
         let Some(caller) = &self.caller else { return Vec::new() };
-        let all = caller.onward.tools().into_iter().map(|tool| Callable {
+        let all = caller.tools.tools().into_iter().map(|tool| Callable {
             name: tool.name,
             description: tool.description,
             input_schema: tool.input_schema,
@@ -150,9 +150,10 @@ impl Host for Capabilities {
         answers.all.resize_with(calls.len(), || None);
         let numbered = calls.into_iter().zip(before + 1..);
         let calls = numbered.map(|(call, number)| ToolCall::new(number.to_string(), call.name, call.args));
-        let inner = Inner { calls: calls.collect(), at_once: self.limits.invocations_at_once as usize, ends };
+        let inner =
+            NestedBatch { calls: calls.collect(), at_once: self.limits.invocations_at_once as usize, ends };
         caller.place.give();
-        caller.onward.call(inner, &mut |place, answered| answers.take(place, answered)).await;
+        caller.tools.call(inner, &mut |place, answered| answers.take(place, answered)).await;
         caller.place.take_back().await;
         let lost = || Err(error_to_guest(told(Failure::Host("the call was lost".to_owned()))));
         Ok(answers.all.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())

@@ -18,7 +18,7 @@ pub(crate) use self::lent::Lent;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::onward::MAX_DEPTH;
+use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::name::PluginId;

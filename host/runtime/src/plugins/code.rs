@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::Admitted;
+use toolbay_core::call::AdmittedCall;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_policy::limits::Limits;
@@ -104,7 +104,7 @@ impl Tools {
         store: &mut Store<GuestState>,
         entry: &Entry,
         name: &str,
-        call: &Admitted,
+        call: &AdmittedCall,
     ) -> wasmtime::Result<ToolResult> {
         match (self, entry) {
             (Self::Contract(contract), Entry::Contract) => contract.call(store, name, call.args()).await,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::onward::{MayCall, Onward, WayOn};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use toolbay_core::call::{Admitted, CallContext};
+use toolbay_core::call::invoke::nested::{InvokeGrant, ToolCaller};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::ToolOutput;
 use toolbay_policy::limits::{Limits, Usage};
 use toolbay_policy::name::ToolName;
@@ -47,7 +47,7 @@ pub(crate) struct PluginTool {
 }
 
 impl Invoke for PluginTool {
-    fn may_call(&self, profile: Option<&str>) -> Option<Arc<dyn MayCall>> {
+    fn invoke_grant(&self, profile: Option<&str>) -> Option<Arc<dyn InvokeGrant>> {
         let granted = self.granted.under(profile);
         if granted.grants.invoke.is_empty() {
             return None;
@@ -59,17 +59,17 @@ impl Invoke for PluginTool {
         true
     }
 
-    fn invoke<'a>(&'a self, call: &'a Admitted, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(self.invoked(call, ctx, None))
     }
 
     fn invoke_with<'a>(
         &'a self,
-        call: &'a Admitted,
+        call: &'a AdmittedCall,
         ctx: &'a Arc<CallContext>,
-        onward: WayOn,
-    ) -> BoxFuture<'a, Invocation> {
-        Box::pin(self.invoked(call, ctx, Some(onward)))
+        caller: Arc<dyn ToolCaller>,
+    ) -> BoxFuture<'a, ToolOutcome> {
+        Box::pin(self.invoked(call, ctx, Some(caller)))
     }
 }
 
@@ -88,10 +88,10 @@ enum Held {
 }
 
 impl Held {
-    fn of(place: FairPermit, onward: Option<WayOn>) -> Self {
-        match onward {
+    fn of(place: FairPermit, caller: Option<Arc<dyn ToolCaller>>) -> Self {
+        match caller {
             None => Self::Kept { _place: place },
-            Some(onward) => Self::Lent(Caller { onward, place: Arc::new(Lent::new(place)) }),
+            Some(caller) => Self::Lent(Caller { tools: caller, place: Arc::new(Lent::new(place)) }),
         }
     }
 
@@ -104,18 +104,23 @@ impl Held {
 }
 
 impl PluginTool {
-    async fn invoked(&self, call: &Admitted, ctx: &Arc<CallContext>, onward: Option<WayOn>) -> Invocation {
+    async fn invoked(
+        &self,
+        call: &AdmittedCall,
+        ctx: &Arc<CallContext>,
+        caller: Option<Arc<dyn ToolCaller>>,
+    ) -> ToolOutcome {
         let mut usage = Usage { args_bytes: call.args().len() as u64, ..Usage::default() };
         ctx.spend(|spent| spent.args_bytes = usage.args_bytes);
-        let result = self.run(call, ctx, onward, &mut usage).await;
-        Invocation { result, usage }
+        let result = self.run(call, ctx, caller, &mut usage).await;
+        ToolOutcome { result, usage }
     }
 
     async fn run(
         &self,
-        call: &Admitted,
+        call: &AdmittedCall,
         ctx: &Arc<CallContext>,
-        onward: Option<WayOn>,
+        caller: Option<Arc<dyn ToolCaller>>,
         usage: &mut Usage,
     ) -> Result<ToolOutput, Failure> {
         let shared = &self.plugin.shared;
@@ -137,8 +142,8 @@ impl PluginTool {
         };
         let command_line = self.entry.command_line(call.parsed())?;
         // Before the place: whoever has one waits for nothing but it.
-        let step = match &onward {
-            Some(onward) => self.step(&**onward, ctx).await?,
+        let step = match &caller {
+            Some(caller) => self.step(&**caller, ctx).await?,
             None => None,
         };
         let place = shared.admission.enter(&self.plugin.id, self.limits.concurrency, ctx.cancel()).await?;
@@ -151,7 +156,7 @@ impl PluginTool {
         ctx.begin().map_err(|problem| Failure::unrecorded(&problem))?;
         let seal = Seal::Call { folders: code.folders, program: command_line.as_ref() };
         // Too deep, there is no way on.
-        let place = Held::of(place, onward.filter(|_| step.is_some()));
+        let place = Held::of(place, caller.filter(|_| step.is_some()));
         let mut state = self.state(ctx, seal, place.caller()).map_err(|e| Failure::Host(e.to_string()))?;
         state.limiter.hold(memory);
         let bounds = Bounds {
@@ -201,7 +206,7 @@ impl PluginTool {
         &self,
         bounds: &Bounds<'_>,
         contract: &Contract,
-        call: &Admitted,
+        call: &AdmittedCall,
         state: GuestState,
         owner: Owner,
         kept: &mut Option<Kept>,
@@ -249,11 +254,11 @@ impl PluginTool {
     /// Waits to be one of those that call others. In a box, as what few calls do.
     fn step<'a>(
         &'a self,
-        onward: &dyn Onward,
+        caller: &dyn ToolCaller,
         ctx: &'a CallContext,
     ) -> BoxFuture<'a, Result<Option<FairPermit>, Fault>> {
         let admission = &self.plugin.shared.admission;
-        Box::pin(admission.caller(onward.depth(), &self.plugin.id, ctx.cancel()))
+        Box::pin(admission.caller(caller.depth(), &self.plugin.id, ctx.cancel()))
     }
 
     /// Maps or compiles the plugin's code.

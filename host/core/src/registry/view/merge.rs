@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Held, Own, View};
+use super::{FoundTool, Own, View};
 use crate::registry::view::Filter;
 use crate::registry::{Catalog, Collision, OnCollision};
 
@@ -40,11 +40,11 @@ impl View {
         &self,
         own: &mut Own,
         view: &Self,
-        incoming: Held<'_>,
+        incoming: FoundTool<'_>,
         on_collision: OnCollision,
     ) -> Result<(), Collision> {
         let name = incoming.entry.def.name.as_str();
-        let takes = match (self.held_as(name), incoming.gate()) {
+        let takes = match (self.find_tool(name), incoming.gate()) {
             (None, _) => true,
             // Refused here and there: the first refusal is as good as the second.
             (Some(_), Some(_)) => false,
@@ -67,6 +67,6 @@ impl View {
     }
 }
 
-fn is_same(there: Held<'_>, incoming: Held<'_>) -> bool {
+fn is_same(there: FoundTool<'_>, incoming: FoundTool<'_>) -> bool {
     Arc::ptr_eq(there.entry, incoming.entry) && there.filter.profile_name() == incoming.filter.profile_name()
 }

@@ -9,10 +9,10 @@ use toolbay_policy::output::Truncation;
 
 use crate::audit::MemoryAudit;
 use crate::call::fault::{Fault, FaultKind};
-use crate::call::invoke::{BoxFuture, Failure, Invocation, Invoke};
-use crate::call::{Admitted, CallContext, ToolCall, TurnContext};
+use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::output::untrusted::STRIPPED;
-use crate::pipeline::{Delivered, Pipeline};
+use crate::pipeline::{CallResult, Pipeline};
 use crate::registry::read_output;
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, Entry, ReducerEntry, Registry};
@@ -26,9 +26,9 @@ use crate::tool::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLin
 struct Says(Result<ToolOutput, Failure>);
 
 impl Invoke for Says {
-    fn invoke<'a>(&'a self, _: &'a Admitted, _: &'a Arc<CallContext>) -> BoxFuture<'a, Invocation> {
+    fn invoke<'a>(&'a self, _: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         let result = self.0.clone();
-        Box::pin(async move { Invocation { result, usage: Usage::default() } })
+        Box::pin(async move { ToolOutcome { result, usage: Usage::default() } })
     }
 }
 
@@ -80,7 +80,7 @@ fn bench_with(
 }
 
 impl Bench {
-    async fn call(&self, tool: &str, args: Value, budget: usize) -> Delivered {
+    async fn call(&self, tool: &str, args: Value, budget: usize) -> CallResult {
         let view = View::new(self.registry.snapshot(), self.filter.clone());
         let turn = TurnContext {
             budget_chars: budget,
@@ -108,7 +108,7 @@ impl Bench {
     }
 }
 
-fn words(delivered: &Delivered) -> String {
+fn words(delivered: &CallResult) -> String {
     match &delivered.result {
         Ok(output) => output.value.clone(),
         Err(failure) => failure.to_string(),
@@ -144,8 +144,11 @@ async fn what_is_cut_can_be_read_again_by_its_session_only() {
     let id = id_in(&cut);
     assert_eq!(bench.read(id).await, text);
     let delivered = bench.call("p__t", json!({}), 1000).await;
-    assert_eq!((delivered.cut_from_chars, delivered.kept.len()), (Some(total), 1));
-    assert_eq!((delivered.kept[0].id.as_str(), delivered.kept[0].bytes), (id, text.len() as u64));
+    assert_eq!((delivered.shaping.cut_from_chars, delivered.shaping.saved.len()), (Some(total), 1));
+    assert_eq!(
+        (delivered.shaping.saved[0].id.as_str(), delivered.shaping.saved[0].bytes),
+        (id, text.len() as u64)
+    );
 
     let found = words(&bench.call("read_output", json!({"id": id, "pattern": "line 1999 "}), 1000).await);
     assert_eq!(found, "1 of 2000 lines match \"line 1999 \"\n1999: line 1999 é");
@@ -156,7 +159,10 @@ async fn what_is_cut_can_be_read_again_by_its_session_only() {
         words(&page).chars().count() <= 300 && words(&page).contains("ask for `lines` from "),
         "{page:?}"
     );
-    assert!(page.kept.is_empty() && page.cut_from_chars.is_none(), "what is read is not kept again");
+    assert!(
+        page.shaping.saved.is_empty() && page.shaping.cut_from_chars.is_none(),
+        "what is read is not kept again"
+    );
 
     let theirs = Bench { session: Arc::new(Session::fresh()), ..bench };
     for (args, code) in [
@@ -182,10 +188,13 @@ async fn without_a_session_or_the_tool_nothing_is_promised() {
     let hidden = Bench { filter: Filter { exclude_tools, ..Filter::default() }, ..bench };
     let delivered = hidden.call("p__t", json!({}), 500).await;
     assert!(words(&delivered).ends_with(" chars total]"), "{delivered:?}");
-    assert_eq!(delivered.kept.len(), 1, "adapters can still offer it");
+    assert_eq!(delivered.shaping.saved.len(), 1, "adapters can still offer it");
     let nobody = Bench { session: Arc::default(), filter: Filter::default(), ..hidden };
     let delivered = nobody.call("p__t", json!({}), 500).await;
-    assert!(words(&delivered).ends_with(" chars total]") && delivered.kept.is_empty(), "{delivered:?}");
+    assert!(
+        words(&delivered).ends_with(" chars total]") && delivered.shaping.saved.is_empty(),
+        "{delivered:?}"
+    );
 }
 
 #[tokio::test]
@@ -234,7 +243,7 @@ async fn what_a_reducer_dropped_can_be_read() {
     let both = bench(ok(&*text), Delivery::default(), reducing(&text[..2000]));
     let delivered = both.call("p__t", json!({}), 500).await;
     let shown = words(&delivered);
-    assert!(shown.chars().count() <= 500 && delivered.kept.len() == 2, "{shown}");
+    assert!(shown.chars().count() <= 500 && delivered.shaping.saved.len() == 2, "{shown}");
     let (cut, whole) = shown.split_once("\n[reduced from ").unwrap();
     assert_eq!(both.read(id_in(cut)).await, text[..2000]);
     assert_eq!(both.read(id_in(whole)).await, text);
@@ -264,7 +273,7 @@ async fn text_in_blocks_counts() {
     ];
     let bench = bench(Ok(output), Delivery::default(), vec![]);
     let delivered = bench.call("p__t", json!({}), 200).await;
-    let (output, kept) = (delivered.result.unwrap(), delivered.kept);
+    let (output, kept) = (delivered.result.unwrap(), delivered.shaping.saved);
     let [BlockBody::Text(text), BlockBody::Image(_)] = [&output.content[0].body, &output.content[1].body]
     else {
         panic!("{output:?}")
@@ -300,7 +309,7 @@ async fn what_others_wrote_is_marked_everywhere() {
     );
     let bench = bench(Ok(output.clone()), UNTRUSTED, vec![]);
     let delivered = bench.call("p__t", json!({}), 1000).await;
-    assert!(delivered.mark.is_some() && delivered.cut_from_chars.is_none());
+    assert!(delivered.shaping.mark.is_some() && delivered.shaping.cut_from_chars.is_none());
     let got = delivered.result.unwrap();
     assert_eq!((&got.value, got.content.len()), (&marked, 3));
     assert_eq!(got.content[0].body, BlockBody::Text(marked.clone()));
@@ -322,7 +331,7 @@ async fn what_others_wrote_is_marked_everywhere() {
     }
     let refused = bench.call("p__t", json!({"n": "x"}), 1000).await;
     assert!(
-        !words(&refused).contains("<untrusted") && refused.mark.is_none(),
+        !words(&refused).contains("<untrusted") && refused.shaping.mark.is_none(),
         "the host's own words are not"
     );
 }

@@ -8,7 +8,7 @@ use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 type Outcome = Result<ToolOutput, Failure>;
 
-/// What the operator is told: why the call itself was refused, then what it was refused while it ran.
+/// The hints for the operator: why the call itself was refused, then what it was refused while it ran.
 pub(super) fn hints(result: &Outcome, ctx: &CallContext) -> Vec<String> {
     let own = match result {
         Err(Failure::Refused(error)) => error.hint.clone(),

@@ -13,8 +13,7 @@ use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
 use toolbay_policy::quantity;
 
-use super::Batch;
-use super::way::Way;
+use super::batch::BatchContext;
 use crate::call::CallContext;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
@@ -47,9 +46,10 @@ pub(super) struct ResultMemory {
 
 /// What a result holds of the memory, from before its call runs.
 #[derive(Debug)]
-pub(super) struct Reserved {
+struct Reserved {
     held: MemoryReservation,
-    running: Option<Running>,
+    /// Dropped once the result is settled, so that calls that wait are woken.
+    _running: Running,
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl ResultMemory {
         let held = self.budget.reserve(bytes)?;
         self.running.fetch_add(1, Ordering::AcqRel);
         let running = Running { count: Arc::clone(&self.running), budget: self.budget.clone() };
-        Some(Reserved { held, running: Some(running) })
+        Some(Reserved { held, _running: running })
     }
 
     /// Reserves `bytes`; waits for calls that run, and not for results that nobody has taken.
@@ -108,44 +108,34 @@ impl ResultMemory {
     }
 }
 
-impl Reserved {
-    /// Corrects it to `bytes` for good; `false`: so many are not left.
-    fn settle(&mut self, bytes: u64) -> bool {
-        let fits = self.held.resize(bytes);
-        self.running = None;
-        fits
-    }
+/// The memory that one call holds for its result.
+#[derive(Debug, Default)]
+pub(super) struct CallMemory(Option<Reserved>);
 
-    /// What the result holds.
-    pub(super) fn into_held(self) -> MemoryReservation {
-        self.held
-    }
-}
-
-impl Way {
+impl CallMemory {
     /// Reserves memory for what the tool may answer.
     pub(super) async fn reserve(
         &mut self,
-        batch: Batch<'_>,
+        batch: &BatchContext,
         entry: &Entry,
         ctx: &CallContext,
     ) -> Result<(), Fault> {
-        // What a tool tells another one is bounded by what may cross, and taken at once.
-        let more = if batch.outer.is_some() { 0 } else { entry.expected_answer_bytes() };
+        // A calling tool takes its results at once, and what may cross to it is bounded.
+        let more = if batch.parent.is_some() { 0 } else { entry.expected_answer_bytes() };
         let results = &batch.pipeline.results;
         let bytes = USUAL.saturating_add(more).min(results.budget.limit() / LARGEST_SHARE);
-        self.memory = match results.try_reserve(bytes) {
+        self.0 = match results.try_reserve(bytes) {
             Some(reserved) => Some(reserved),
-            // Boxed: few calls wait, and every call would have room for it.
+            // Boxed to keep the future of the calls that do not wait small.
             None => Some(Box::pin(results.reserve_later(bytes, ctx.cancel())).await?),
         };
         Ok(())
     }
 
-    /// Counts an answer, and refuses one that is larger than `result_bytes` or than what is left.
+    /// Counts an answer, and refuses one that is larger than `result_bytes` or than the memory that is left.
     pub(super) async fn count(
         &mut self,
-        batch: Batch<'_>,
+        batch: &BatchContext,
         entry: &Entry,
         answer: &Result<ToolOutput, Failure>,
     ) -> Result<(), Fault> {
@@ -153,57 +143,58 @@ impl Way {
             Ok(output) => {
                 let beside = beside_text(output);
                 let text = text_bytes(output);
-                // A text that will be cut is copied, to be kept.
+                // A text that will be cut is copied, to be saved.
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
                 let whole = beside.saturating_add(text);
                 entry.note_answer(beside, whole);
-                if batch.outer.is_none() && beside > entry.result_bytes {
+                if batch.parent.is_none() && beside > entry.result_bytes {
                     return Err(too_large(entry, beside));
                 }
                 whole
             }
             Err(failure) => failure_bytes(failure),
         };
-        if self.holds(batch, bytes) {
+        let results = &batch.pipeline.results;
+        if self.try_hold(results, bytes) {
             return Ok(());
         }
-        // Boxed: few answers wait, and every call would have room for it.
-        Box::pin(self.hold_later(batch, bytes)).await
+        // Boxed to keep the future of the answers that do not wait small.
+        Box::pin(self.hold_later(results, bytes)).await
     }
 
-    /// Counts what is delivered, and gives back the room of what was cut.
-    pub(super) fn settle(&mut self, result: &mut Result<ToolOutput, Failure>) {
+    /// Corrects the reservation to the delivered result, and gives back the capacity of texts that were cut.
+    pub(super) fn settle(self, result: &mut Result<ToolOutput, Failure>) -> Option<MemoryReservation> {
         if let Ok(output) = result {
             shrink(&mut output.value);
             output.content.iter_mut().filter_map(ContentBlock::text_mut).for_each(shrink);
         }
-        let Some(memory) = &mut self.memory else { return };
+        let mut memory = self.0?;
         let bytes = match result {
             Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
             Err(failure) => failure_bytes(failure),
         };
-        if !memory.settle(bytes) {
+        if !memory.held.resize(bytes) {
             tracing::debug!(bytes, "a result became longer than what was counted for it");
         }
+        Some(memory.held)
     }
 
-    fn holds(&mut self, batch: Batch<'_>, bytes: u64) -> bool {
-        match &mut self.memory {
+    fn try_hold(&mut self, results: &ResultMemory, bytes: u64) -> bool {
+        match &mut self.0 {
             Some(memory) => memory.held.resize(bytes),
             None => {
-                self.memory = batch.pipeline.results.try_reserve(bytes);
-                self.memory.is_some()
+                self.0 = results.try_reserve(bytes);
+                self.0.is_some()
             }
         }
     }
 
-    /// Waits with an answer that is there. So many may do that as fit into the budget once more.
-    async fn hold_later(&mut self, batch: Batch<'_>, bytes: u64) -> Result<(), Fault> {
-        let results = &batch.pipeline.results;
+    /// Waits for memory with an answer at hand. As many answers may wait as fit into the budget once more.
+    async fn hold_later(&mut self, results: &ResultMemory, bytes: u64) -> Result<(), Fault> {
         let what = "the result came, and the memory for results is used up";
         let exhausted = || results.budget.exhausted(what, bytes);
         let _waits = results.late.reserve(bytes).ok_or_else(exhausted)?;
-        let held = results.budget.wait_until(|| self.holds(batch, bytes).then_some(()));
+        let held = results.budget.wait_until(|| self.try_hold(results, bytes).then_some(()));
         tokio::time::timeout(results.patience, held).await.map_err(|_| exhausted())
     }
 }
@@ -226,10 +217,10 @@ fn failure_bytes(failure: &Failure) -> u64 {
 
 /// Bytes of the texts of a result, those of blocks included: they are cut to the budget.
 fn text_bytes(output: &ToolOutput) -> u64 {
-    output.content.iter().map(words_of).fold(output.value.len() as u64, u64::saturating_add)
+    output.content.iter().map(block_text_bytes).fold(output.value.len() as u64, u64::saturating_add)
 }
 
-fn words_of(block: &ContentBlock) -> u64 {
+fn block_text_bytes(block: &ContentBlock) -> u64 {
     let text = match &block.body {
         BlockBody::Text(text) => text.len(),
         BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => text.len(),

@@ -1,19 +1,17 @@
-//! The last step: the texts of a result as the caller gets them. Bytes are taken out where that is wanted, what others
-//! wrote is marked, what is too long is cut, and what was taken away is kept for the session.
+//! The texts of a result as the caller gets them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use toolbay_policy::output::Truncation;
 use toolbay_policy::text;
 
-use super::Batch;
-use super::way::Way;
+use crate::call::CallContext;
 use crate::call::invoke::Failure;
 use crate::output::blobs;
 use crate::output::budget;
 use crate::output::delivery::Rules;
 use crate::output::untrusted::{self, Mark};
+use crate::pipeline::batch::BatchContext;
 use crate::registry::read_output;
 use crate::registry::view::View;
 use crate::session::spool::{Spool, Spooled, SpooledText};
@@ -23,21 +21,21 @@ use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLi
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;
 
-/// A result on its way out.
-pub(super) struct Outgoing<'a> {
+/// Shapes the texts of one output: removes encoded bytes where the rules say so, marks what others wrote, cuts what is too
+/// long, and saves what was taken away.
+pub(super) struct OutputShaper<'a> {
     budget: usize,
     rules: Rules,
     pub(super) mark: Option<Mark>,
     store: Option<Store<'a>>,
     source: Option<&'a ToolSource>,
     tool: &'a str,
-    unreduced: Option<String>,
-    /// Characters that the text had before it was cut.
-    pub(super) cut_from: Option<usize>,
-    /// What was kept.
-    pub(super) kept: Vec<Spooled>,
-    /// The reducer saved less than it takes to say so, and its work was not used.
-    pub(super) unreduced_after_all: bool,
+    /// The text before it was reduced.
+    original: Option<String>,
+    /// The texts that were saved.
+    pub(super) saved: Vec<Spooled>,
+    /// The reducer saved fewer characters than its note takes, so its work is not used.
+    pub(super) reduction_undone: bool,
 }
 
 /// Where texts are kept, and for whom.
@@ -54,46 +52,46 @@ impl Store<'_> {
     }
 }
 
-impl<'a> Outgoing<'a> {
-    pub(super) fn new(way: &'a mut Way, batch: Batch<'a>, tool: &'a str, budget: usize) -> Self {
-        let Batch { view, turn, pipeline, .. } = batch;
-        // What a session has no key for, what `read_output` itself says and what a tool is told is not kept.
-        let store = match (turn.session.key(), &pipeline.spool) {
-            (Some(session), Some(spool)) if tool != read_output::NAME && batch.outer.is_none() => {
-                Some(Store { spool: &**spool, session, view })
+impl<'a> OutputShaper<'a> {
+    /// A shaper for the output of one call. `rules` are those of the host where the tool did not speak; `original` is the
+    /// text before it was reduced.
+    pub(super) fn new(
+        batch: &'a BatchContext,
+        ctx: &'a CallContext,
+        source: Option<&'a ToolSource>,
+        rules: Rules,
+        original: Option<String>,
+    ) -> Self {
+        let tool = &*ctx.tool;
+        // Nothing is saved for a session without a key, of `read_output` itself, and of what a calling tool gets.
+        let store = match (batch.turn.session.key(), &batch.pipeline.spool) {
+            (Some(session), Some(spool)) if tool != read_output::NAME && batch.parent.is_none() => {
+                Some(Store { spool: &**spool, session, view: &batch.view })
             }
             _ => None,
         };
-        // A tool that calls others gets what they say as it is; what it then says itself is marked.
-        let rules = way.rules.filter(|_| batch.outer.is_none());
-        let others = way.source.as_deref().filter(|_| rules.is_some_and(|rules| rules.untrusted));
-        let mark = others.map(|source| Mark::new(&source.label(), tool));
-        // Where the tool did not speak, the host does.
-        let host =
-            Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
+        let mark = source.filter(|_| rules.untrusted).map(|source| Mark::new(&source.label(), tool));
+        let budget = ctx.budget_chars;
         Self {
             budget,
-            rules: rules.unwrap_or(host),
+            rules,
             mark,
             store,
-            unreduced: way.unreduced.take(),
-            source: way.source.as_deref(),
+            source,
             tool,
-            cut_from: None,
-            kept: Vec::new(),
-            unreduced_after_all: false,
+            original,
+            saved: Vec::new(),
+            reduction_undone: false,
         }
     }
 
-    pub(super) async fn deliver(
-        &mut self,
-        mut result: Result<ToolOutput, Failure>,
-    ) -> Result<ToolOutput, Failure> {
+    /// Shapes a result. Returns how many characters the text had before it was cut, if it was.
+    pub(super) async fn shape(&mut self, result: &mut Result<ToolOutput, Failure>) -> Option<usize> {
         if matches!(result, Err(Failure::Host(_))) {
             self.mark = None;
         }
         let failed = result.is_err();
-        let text = match &mut result {
+        let text = match result {
             Ok(output) => &mut output.value,
             Err(Failure::Refused(error)) => &mut error.message,
             Err(Failure::Fault(fault)) => &mut fault.message,
@@ -102,8 +100,8 @@ impl<'a> Outgoing<'a> {
         if failed && let Cow::Owned(shown) = text::visible(text) {
             *text = shown;
         }
-        self.cut_from = self.main(text).await;
-        match &mut result {
+        let cut_from = self.main(text).await;
+        match result {
             Ok(output) => self.blocks(output).await,
             Err(Failure::Refused(error)) => {
                 if let Some(subject) = &mut error.subject {
@@ -115,13 +113,13 @@ impl<'a> Outgoing<'a> {
             }
             Err(Failure::Fault(_) | Failure::Host(_)) => {}
         }
-        result
+        cut_from
     }
 
     /// The main text. What was taken out of it before is kept whole, and named behind it; where that would make it longer
     /// than it was, nothing is taken out.
     async fn main(&mut self, text: &mut String) -> Option<usize> {
-        let unreduced = self.unreduced.take();
+        let unreduced = self.original.take();
         let reduced = unreduced.is_some();
         let stripped = self.stripped(text);
         let original = unreduced.or_else(|| stripped.is_some().then(|| text.clone()));
@@ -137,7 +135,7 @@ impl<'a> Outgoing<'a> {
         let told = self.store.as_ref().is_some_and(|store| store.readable());
         if told && text.chars().count() + worst.chars().count() > chars {
             *text = original;
-            self.unreduced_after_all = reduced;
+            self.reduction_undone = reduced;
             return self.text(text, self.budget, "").await;
         }
         let note = match self.keep(&original).await {
@@ -235,8 +233,8 @@ impl<'a> Outgoing<'a> {
         match store.spool.put(store.session, whole).await {
             Ok(id) => {
                 let shown = id.to_string();
-                if self.kept.iter().all(|kept| kept.id != id) {
-                    self.kept.push(Spooled { id, tool, bytes: text.len() as u64 });
+                if self.saved.iter().all(|kept| kept.id != id) {
+                    self.saved.push(Spooled { id, tool, bytes: text.len() as u64 });
                 }
                 Some(Ok(shown))
             }
@@ -293,5 +291,5 @@ fn note_of(chars: usize, whole: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "fit_tests.rs"]
+#[path = "tests.rs"]
 mod tests;

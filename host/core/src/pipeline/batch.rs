@@ -1,0 +1,128 @@
+//! The calls of one batch and what they share.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+
+use super::admit::admit;
+use super::invoke::{InvokedCall, invoke};
+use super::nested::ParentCall;
+use super::record::AuditGuard;
+use super::resolve::{CallTarget, resolve};
+use super::result::CallResult;
+use super::shape::{ShapedOutput, shape};
+use super::validate::validate;
+use super::{Gates, Pipeline};
+use crate::call::invoke::Failure;
+use crate::call::{ToolCall, TurnContext};
+use crate::output::budget;
+use crate::registry::view::View;
+use crate::session::TurnCount;
+use crate::tool::content::ToolOutput;
+
+/// Share of a call in the budget of 128 that tokio gives a task before the task must yield. After sixteen calls, about a
+/// tenth of a millisecond, other tasks run.
+const CALL_SHARE: usize = 8;
+
+/// What the calls of a batch share.
+#[derive(Debug, Clone)]
+pub(super) struct BatchContext {
+    pub(super) pipeline: Pipeline,
+    pub(super) view: View,
+    pub(super) turn: Arc<TurnContext>,
+    pub(super) gates: Arc<Gates>,
+    pub(super) turn_count: Option<Arc<TurnCount>>,
+    /// How many calls the batch has.
+    pub(super) size: usize,
+    /// The call that makes these, if a tool makes them.
+    pub(super) parent: Option<Arc<ParentCall>>,
+    /// When the calls end at the latest: with their parent.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// A call that ends before its tool runs: with a refusal, with a failure of the host, or as a dry run.
+pub(super) struct EarlyResult(pub(super) Result<ToolOutput, Failure>);
+
+impl<E: Into<Failure>> From<E> for EarlyResult {
+    fn from(error: E) -> Self {
+        Self(Err(error.into()))
+    }
+}
+
+impl BatchContext {
+    /// Runs one call through all stages and records it.
+    pub(super) async fn run_call(&self, call: ToolCall) -> CallResult {
+        let ToolCall { id, tool, args } = call;
+        let mut guard = AuditGuard::new(self, &id, &tool, args.len());
+        let output = {
+            let stages = pin!(run_stages(&mut guard, args));
+            AssertUnwindSafe(stages).catch_unwind().await
+        };
+        guard.finish(output.unwrap_or_else(|_| {
+            ShapedOutput::failed(Failure::Host("a panic while the call ran; see the log".to_owned()))
+        }))
+    }
+
+    /// Characters that the output of one call may have.
+    pub(super) fn budget_chars(&self, of_tool: Option<u64>) -> usize {
+        match self.parent {
+            Some(_) => self.turn.budget_chars,
+            None => budget::share(self.turn.budget_chars, self.size, of_tool),
+        }
+    }
+}
+
+/// Takes a call from stage to stage. Each stage is a type that one function makes from the stage before.
+async fn run_stages(guard: &mut AuditGuard<'_>, args: String) -> ShapedOutput {
+    let (target, args) = CallTarget::find(guard, args);
+    let outcome = run_tool(guard, &target, args).await;
+    shape(guard, &target, outcome).await
+}
+
+/// The stages up to the answer of the tool. `docs/reference/pipeline.md` lists their gates in order, and a test compares.
+async fn run_tool(
+    guard: &mut AuditGuard<'_>,
+    target: &CallTarget<'_>,
+    args: String,
+) -> Result<InvokedCall, EarlyResult> {
+    let tool = resolve(guard.batch, target)?;
+    let call = validate(guard, tool, args)?;
+    let call = admit(guard, tool, call).await?;
+    invoke(guard, tool, call).await
+}
+
+/// Yields to other tasks now and then. Without it, a caller that makes many calls, none of which ever waits, would keep its
+/// thread from all other tasks and the runtime from its timers.
+pub(super) async fn consume_call_share() {
+    for _ in 0..CALL_SHARE {
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each has its place in the
+/// batch.
+pub(super) struct CallGroup {
+    pub(super) first: (usize, ToolCall),
+    pub(super) rest: Vec<(usize, ToolCall)>,
+}
+
+impl CallGroup {
+    /// Groups calls by serial queue, in their order.
+    pub(super) fn group(view: &View, calls: Vec<ToolCall>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::with_capacity(calls.len());
+        let mut by_queue: HashMap<&Arc<str>, usize> = HashMap::new();
+        for (index, call) in calls.into_iter().enumerate() {
+            let queue = view.get(&call.tool).and_then(|entry| entry.serial.as_ref());
+            let group = queue.map(|queue| *by_queue.entry(queue).or_insert(groups.len()));
+            match group.and_then(|group| groups.get_mut(group)) {
+                Some(group) => group.rest.push((index, call)),
+                None => groups.push(Self { first: (index, call), rest: Vec::new() }),
+            }
+        }
+        groups
+    }
+}

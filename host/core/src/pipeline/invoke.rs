@@ -1,0 +1,148 @@
+//! The fourth stage: the answer to an admitted call, from an interceptor, the session's cache or the tool.
+
+use std::time::Duration;
+
+use super::batch::EarlyResult;
+use super::check::{check_output, redacted};
+use super::nested::NestedCalls;
+use super::record::{AuditGuard, RunFacts};
+use super::resolve::ResolvedTool;
+use super::result::cost_of;
+use super::result_memory::CallMemory;
+use crate::call::fault::{Fault, FaultKind};
+use crate::call::invoke::{Failure, ToolOutcome};
+use crate::call::{AdmittedCall, Identity};
+use crate::output::delivery::Rules;
+use crate::session::ResultKey;
+use crate::tool::content::ToolOutput;
+
+/// A call that was answered.
+pub(super) struct InvokedCall {
+    pub(super) call: AdmittedCall,
+    /// The answer, checked against the output schema and without the values of secrets.
+    pub(super) result: Result<ToolOutput, Failure>,
+    /// How the answer is delivered.
+    pub(super) rules: Rules,
+    /// The memory that the answer holds.
+    pub(super) memory: CallMemory,
+}
+
+/// Gets the answer to a call. From here on, the call may have had effects.
+pub(super) async fn invoke(
+    guard: &mut AuditGuard<'_>,
+    tool: ResolvedTool<'_>,
+    call: AdmittedCall,
+) -> Result<InvokedCall, EarlyResult> {
+    guard.run = Some(RunFacts::default());
+    let batch = guard.batch;
+    let interceptors = &batch.pipeline.interceptors;
+    let (call, answer) = if interceptors.is_empty() {
+        (call, None)
+    } else {
+        Box::pin(interceptors.before(guard, tool, call)).await?
+    };
+    let nested = NestedCalls::of(tool);
+    let mut invocation = Invocation { guard, tool, nested, memory: CallMemory::default() };
+    let mut result = match answer {
+        Some(answer) => invocation.accept(answer.map_err(Failure::from)).await,
+        None => invocation.answer(&call).await,
+    };
+    let Invocation { guard, nested, memory, .. } = invocation;
+    let entry = tool.entry();
+    let mut rules = Rules::of(entry.delivery.or(batch.gates.delivery), &entry.def);
+    rules.untrusted |= nested.is_some_and(|nested| nested.returned_untrusted());
+    if let Some(cost) = guard.run.as_ref().and_then(|run| run.cost_usd) {
+        batch.turn.session.spend(cost);
+    }
+    if !interceptors.is_empty() {
+        result = Box::pin(interceptors.after(&guard.redactor, tool, &call, result)).await;
+    }
+    Ok(InvokedCall { call, result, rules, memory })
+}
+
+/// A call while it is answered.
+struct Invocation<'g, 'b> {
+    guard: &'g mut AuditGuard<'b>,
+    tool: ResolvedTool<'g>,
+    nested: Option<NestedCalls>,
+    memory: CallMemory,
+}
+
+impl Invocation<'_, '_> {
+    /// Answers from the session's cache, if the tool has one and the session has the result; else runs the tool.
+    async fn answer(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
+        let (batch, def) = (self.guard.batch, &self.tool.entry().def);
+        let session = &batch.turn.session;
+        let Some((key, max_age)) = self.cache_key() else {
+            let result = self.run(call).await;
+            return self.accept(result).await;
+        };
+        if let Some((output, age)) = session.cached(&key, def, max_age) {
+            self.guard.note_run(|run| run.cached = Some(age));
+            let output = Ok(output);
+            self.memory.count(batch, self.tool.entry(), &output).await?;
+            return output;
+        }
+        let result = self.run(call).await;
+        let output = self.accept(result).await?;
+        session.keep(&batch.gates.session, key, def, &output);
+        Ok(output)
+    }
+
+    /// Checks and redacts an answer, and notes its cost. Everything that a tool or an interceptor answers passes here;
+    /// the reducer comes later.
+    async fn accept(&mut self, answer: Result<ToolOutput, Failure>) -> Result<ToolOutput, Failure> {
+        self.guard.note_run(|run| run.cost_usd = cost_of(&answer));
+        // Memory first: an answer that does not fit is not processed.
+        self.memory.count(self.guard.batch, self.tool.entry(), &answer).await?;
+        let checked = answer.and_then(|output| {
+            check_output(&self.tool.entry().def, &output)?;
+            Ok(output)
+        });
+        redacted(&self.guard.redactor, checked)
+    }
+
+    /// Waits for the serial queue of the tool, if it has one, and runs the tool.
+    async fn run(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
+        let (batch, entry, ctx) = (self.guard.batch, self.tool.entry(), self.tool.ctx);
+        // The calls of a serial queue could otherwise continue one by one long after the batch was cancelled.
+        if entry.serial.is_some() && ctx.cancel().is_cancelled() {
+            return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
+        }
+        let permit = match &entry.serial {
+            Some(queue) => Some(batch.pipeline.serial.enter(queue, ctx.cancel()).await?),
+            None => None,
+        };
+        self.memory.reserve(batch, entry, ctx).await?;
+        self.guard.write_start(entry, ctx);
+        if !entry.invoker.begins() {
+            ctx.begin().map_err(|problem| Failure::unrecorded(&problem))?;
+        }
+        let invoked = match self.nested.as_ref().map(|nested| nested.caller(batch, ctx)) {
+            Some(caller) => entry.invoker.invoke_with(call, ctx, caller),
+            None => entry.invoker.invoke(call, ctx),
+        };
+        let ToolOutcome { result, usage } = invoked.await;
+        drop(permit);
+        self.guard.note_run(|run| run.usage = Some(usage));
+        result
+    }
+
+    /// The key of the result in the session's cache; `None` if the result is not cached. Attachments and the results of
+    /// other tools are not part of the arguments, so tools that read them are not cached.
+    fn cache_key(&self) -> Option<(ResultKey, Duration)> {
+        let max_age = self.tool.entry().cache?;
+        let ctx = self.tool.ctx;
+        if ctx.turn.attachments.is_some() || self.nested.is_some() {
+            return None;
+        }
+        let caller =
+            Identity { turn: None, message_count: None, traceparent: None, ..ctx.turn.identity.clone() };
+        let key = ResultKey {
+            call: self.guard.digests?.call,
+            profile: ctx.profile.clone(),
+            caller: format!("{caller:?}"),
+        };
+        Some((key, max_age))
+    }
+}

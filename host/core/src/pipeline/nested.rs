@@ -1,0 +1,162 @@
+//! Calls that a running tool makes: they pass the same stages as all others.
+//!
+//! They run under the view, the session, the turn and the rules of the call that makes them, end with it, and are recorded
+//! with its id. Their outputs go to a program: whole, without marks, saved nowhere. The pipeline remembers whether others
+//! wrote such an output; the output of the calling tool is then marked, too.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::batch::{BatchContext, CallGroup};
+use super::resolve::ResolvedTool;
+use super::result::CallResult;
+use super::schedule::BatchScheduler;
+use crate::call::invoke::BoxFuture;
+use crate::call::invoke::nested::{
+    CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
+};
+use crate::call::{CallContext, ToolCall, TurnContext};
+use crate::registry::view::Entry;
+use crate::tool::content::{ErrorCode, ToolError};
+use crate::tool::reason;
+
+/// A call that makes others.
+#[derive(Debug)]
+pub(super) struct ParentCall {
+    ctx: Arc<CallContext>,
+    grant: Arc<dyn InvokeGrant>,
+    /// Whether a nested call returned text that others wrote.
+    returned_untrusted: AtomicBool,
+    /// 0 for a call that a model made.
+    depth: usize,
+    /// Nested calls to which the model's call has led so far.
+    made: Arc<AtomicU32>,
+}
+
+impl ParentCall {
+    pub(super) fn id(&self) -> &str {
+        &self.ctx.call_id
+    }
+
+    /// Refuses a tool that the calling tool was not granted, before it learns anything about it.
+    pub(super) fn check_grant(&self, tool: &str) -> Result<(), ToolError> {
+        if self.grant.allows(tool) {
+            return Ok(());
+        }
+        let refusal = self.grant.refusal(tool);
+        let text = refusal.for_model(&self.ctx.tool);
+        Err(ToolError::new(ErrorCode::NotAvailable, text).about("denied").with_hint(refusal.hint))
+    }
+
+    /// Notes that a nested call returned text that others wrote.
+    pub(super) fn note_untrusted(&self) {
+        self.returned_untrusted.store(true, Ordering::Release);
+    }
+}
+
+/// The calls that a tool may make while it runs.
+#[derive(Debug)]
+pub(super) struct NestedCalls {
+    grant: Arc<dyn InvokeGrant>,
+    parent: OnceLock<Arc<ParentCall>>,
+}
+
+impl NestedCalls {
+    /// The nested calls of a tool; `None` if it was granted none.
+    pub(super) fn of(tool: ResolvedTool<'_>) -> Option<Self> {
+        let grant = tool.entry().invoker.invoke_grant(tool.ctx.profile.as_deref())?;
+        Some(Self { grant, parent: OnceLock::new() })
+    }
+
+    /// Whether one of them returned text that others wrote.
+    pub(super) fn returned_untrusted(&self) -> bool {
+        self.parent.get().is_some_and(|parent| parent.returned_untrusted.load(Ordering::Acquire))
+    }
+
+    /// What makes the calls.
+    pub(super) fn caller(&self, batch: &BatchContext, ctx: &Arc<CallContext>) -> Arc<dyn ToolCaller> {
+        let above = batch.parent.as_ref();
+        let parent = self.parent.get_or_init(|| {
+            Arc::new(ParentCall {
+                ctx: Arc::clone(ctx),
+                grant: Arc::clone(&self.grant),
+                returned_untrusted: AtomicBool::new(false),
+                depth: above.map_or(0, |parent| parent.depth + 1),
+                made: above.map_or_else(Arc::default, |parent| Arc::clone(&parent.made)),
+            })
+        });
+        Arc::new(PipelineCaller { parent: Arc::clone(parent), batch: batch.clone() })
+    }
+}
+
+/// Makes nested calls in the pipeline.
+#[derive(Debug)]
+struct PipelineCaller {
+    parent: Arc<ParentCall>,
+    /// The batch of the parent.
+    batch: BatchContext,
+}
+
+impl ToolCaller for PipelineCaller {
+    fn depth(&self) -> usize {
+        self.parent.depth + 1
+    }
+
+    fn count(&self, calls: u32, most: u32) -> Option<u32> {
+        let more = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
+        self.parent.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
+    }
+
+    fn tools(&self) -> Vec<CallableTool> {
+        let granted = |entry: &&Arc<Entry>| self.parent.grant.allows(entry.def.name.as_str());
+        self.batch.view.discoverable().filter(granted).map(|entry| callable(entry)).collect()
+    }
+
+    fn call<'a>(&'a self, nested: NestedBatch, handle: ResultHandler<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let NestedBatch { calls, at_once, ends } = nested;
+            let cancel = self.batch.turn.cancel.child_token();
+            let _end = cancel.clone().drop_guard();
+            let turn = TurnContext {
+                budget_chars: MAX_CHARS,
+                cancel,
+                // Progress is the parent's to report.
+                progress: None,
+                ..TurnContext::clone(&self.batch.turn)
+            };
+            let batch = BatchContext {
+                turn: Arc::new(turn),
+                size: calls.len(),
+                parent: Some(Arc::clone(&self.parent)),
+                deadline: Some(ends),
+                ..self.batch.clone()
+            };
+            let calls = calls.into_iter().map(|call| self.with_nested_id(call)).collect();
+            let groups = CallGroup::group(&batch.view, calls);
+            let handle = |index, result: CallResult| {
+                let CallResult { result, shaping, hints, .. } = result;
+                // The program reads the model's text; the operator reads the hints with the parent's.
+                hints.lines.into_iter().for_each(|hint| self.parent.ctx.advise(hint));
+                handle(index, NestedResult { result, cut: shaping.cut_from_chars.is_some() });
+            };
+            BatchScheduler::run_nested(batch, groups, at_once, handle).await;
+        })
+    }
+}
+
+impl PipelineCaller {
+    fn with_nested_id(&self, call: ToolCall) -> ToolCall {
+        ToolCall { id: format!("{}/{}", self.parent.id(), call.id).into(), ..call }
+    }
+}
+
+fn callable(entry: &Entry) -> CallableTool {
+    let schema = &entry.def.input_schema;
+    let schema = if entry.asks_reason() { reason::without(schema) } else { schema.value().clone() };
+    CallableTool {
+        name: entry.def.name.as_str().to_owned(),
+        description: entry.def.description.clone(),
+        input_schema: schema.to_string(),
+        output_schema: entry.def.output_schema.as_ref().map(|schema| schema.value().to_string()),
+    }
+}

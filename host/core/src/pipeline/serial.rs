@@ -1,0 +1,169 @@
+//! Serial tools: a serial queue lets one call through at a time, in the order in which the calls came.
+//!
+//! A queue has a name. Tools with the same queue name share it, whoever calls them, also when their plugin is replaced in
+//! between. An empty queue takes no memory.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use toolbay_policy::limits::HostLimits;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::quantity;
+
+use crate::call::fault::{Fault, FaultKind};
+
+/// After this time a call may be tried again that found its queue full.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The serial queues of a host. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct SerialQueues {
+    queues: Arc<Mutex<HashMap<Arc<str>, SerialQueue>>>,
+    most: u32,
+    patience: Duration,
+}
+
+/// A queue that is not empty.
+#[derive(Debug, Default)]
+struct SerialQueue {
+    running: u64,
+    next: u64,
+    waiting: VecDeque<(u64, Arc<Notify>)>,
+}
+
+/// A place in a queue. Dropping it frees the place.
+#[derive(Debug)]
+pub(crate) struct SerialPermit {
+    queues: Arc<Mutex<HashMap<Arc<str>, SerialQueue>>>,
+    name: Arc<str>,
+    number: u64,
+}
+
+type Map = HashMap<Arc<str>, SerialQueue>;
+
+fn lock(queues: &Mutex<Map>) -> MutexGuard<'_, Map> {
+    queues.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for SerialPermit {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.queues);
+        let Some(queue) = queues.get_mut(&self.name) else { return };
+        if queue.running != self.number {
+            queue.waiting.retain(|(number, _)| *number != self.number);
+        } else if let Some((number, wake)) = queue.waiting.pop_front() {
+            queue.running = number;
+            wake.notify_one();
+        } else {
+            queues.remove(&self.name);
+        }
+    }
+}
+
+impl SerialQueues {
+    /// Queues, in each of which as many calls may wait, and as long, as the host lets calls wait for a place.
+    pub(crate) fn new(limits: &HostLimits) -> Self {
+        Self { queues: Arc::default(), most: limits.queued_calls, patience: limits.queue_timeout }
+    }
+
+    /// Waits until it is its turn in a queue.
+    pub(crate) async fn enter(
+        &self,
+        name: &Arc<str>,
+        cancel: &CancellationToken,
+    ) -> Result<SerialPermit, Fault> {
+        let (turn, wake) = self.join(name)?;
+        let Some(wake) = wake else { return Ok(turn) };
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran")),
+            () = wake.notified() => Ok(turn),
+            () = tokio::time::sleep(self.patience) => {
+                let waited = quantity::show_duration(self.patience);
+                let why = format!("its turn did not come within {waited}");
+                Err(self.busy(name, &why, "queue_timeout", waited))
+            }
+        }
+    }
+
+    /// A place in the queue, and what wakes it if it is not its turn yet.
+    fn join(&self, name: &Arc<str>) -> Result<(SerialPermit, Option<Arc<Notify>>), Fault> {
+        let mut queues = lock(&self.queues);
+        let turn = |number| SerialPermit { queues: Arc::clone(&self.queues), name: Arc::clone(name), number };
+        let Some(queue) = queues.get_mut(name) else {
+            queues.insert(Arc::clone(name), SerialQueue { next: 1, ..SerialQueue::default() });
+            return Ok((turn(0), None));
+        };
+        if queue.waiting.len() >= self.most as usize {
+            let why = format!("{} calls wait for it", self.most);
+            return Err(self.busy(name, &why, "queued_calls", self.most.to_string()));
+        }
+        let (number, wake) = (queue.next, Arc::new(Notify::new()));
+        queue.next += 1;
+        queue.waiting.push_back((number, Arc::clone(&wake)));
+        Ok((turn(number), Some(wake)))
+    }
+
+    fn busy(&self, queue: &str, why: &str, name: &'static str, value: String) -> Fault {
+        let setting = format!("[host] {name} = …");
+        let what = format!("busy: calls of `{queue}` run one after the other (`serial`), and {why}");
+        Fault::by_limit(FaultKind::Busy, &what, LimitHit { name, value, setting }).retry_after(RETRY_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues(most: u32) -> SerialQueues {
+        SerialQueues::new(&HostLimits { queued_calls: most, ..HostLimits::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_is_first_come_first_served_and_forgotten_when_empty() {
+        let (queues, cancel, seen) = (queues(100), CancellationToken::new(), Arc::new(Mutex::new(vec![])));
+        let name: Arc<str> = "p__t".into();
+        let first = queues.enter(&name, &cancel).await.unwrap();
+        let other = queues.enter(&"p__other".into(), &cancel).await.unwrap();
+        let mut tasks = vec![];
+        for n in 0..5 {
+            let (queues, name, seen) = (queues.clone(), Arc::clone(&name), Arc::clone(&seen));
+            let cancel = if n == 2 { cancel.clone() } else { CancellationToken::new() };
+            tasks.push(tokio::spawn(async move {
+                let turn = queues.enter(&name, &cancel).await?;
+                seen.lock().unwrap().push(n);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                seen.lock().unwrap().push(n);
+                drop(turn);
+                Ok::<_, Fault>(())
+            }));
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+        drop((first, other));
+        for (n, task) in tasks.into_iter().enumerate() {
+            let ended = task.await.unwrap().map_err(|fault| fault.kind);
+            assert_eq!(ended, if n == 2 { Err(FaultKind::Cancelled) } else { Ok(()) });
+        }
+        assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1, 3, 3, 4, 4]);
+        assert!(lock(&queues.queues).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_lane_and_one_that_does_not_move_are_busy() {
+        let (queues, cancel, name) = (queues(1), CancellationToken::new(), Arc::from("p__t"));
+        let first = queues.enter(&name, &cancel).await.unwrap();
+        let (second, third) = tokio::join!(queues.enter(&name, &cancel), queues.enter(&name, &cancel));
+        let (second, third) = (second.unwrap_err(), third.unwrap_err());
+        assert_eq!((second.kind, third.kind), (FaultKind::Busy, FaultKind::Busy));
+        assert!(second.hint().is_some_and(|hint| hint.contains("[host] queue_timeout")), "{second}");
+        assert!(third.hint().is_some_and(|hint| hint.contains("[host] queued_calls")), "{third}");
+        assert!(!third.message.contains("[host]"), "{third}");
+        drop(first);
+        queues.enter(&name, &cancel).await.unwrap();
+        assert!(lock(&queues.queues).is_empty());
+    }
+}

@@ -1,0 +1,93 @@
+//! The fifth stage: the output as the caller gets it. Refusals are shaped, too.
+
+mod reduce;
+mod text;
+
+use toolbay_policy::output::Truncation;
+
+use self::reduce::{Reduced, reduce};
+use self::text::OutputShaper;
+use super::batch::EarlyResult;
+use super::invoke::InvokedCall;
+use super::record::AuditGuard;
+use super::refusals;
+use super::resolve::CallTarget;
+use super::result::Shaping;
+use super::result_memory::CallMemory;
+use crate::call::AdmittedCall;
+use crate::call::invoke::Failure;
+use crate::output::delivery::Rules;
+use crate::pipeline::memory::MemoryReservation;
+use crate::tool::content::ToolOutput;
+
+/// The rules where the host speaks: before the tool ran, and to a tool that made the call.
+const OF_HOST: Rules =
+    Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
+
+/// The output of a call, reduced, marked, cut and saved.
+pub(super) struct ShapedOutput {
+    pub(super) result: Result<ToolOutput, Failure>,
+    pub(super) shaping: Shaping,
+    /// The memory that the result holds.
+    pub(super) memory: Option<MemoryReservation>,
+}
+
+impl ShapedOutput {
+    /// The output of a call that the host failed.
+    pub(super) fn failed(failure: Failure) -> Self {
+        Self { result: Err(failure), shaping: Shaping::default(), memory: None }
+    }
+}
+
+/// Shapes the answer of the tool, or what the host says in its place.
+pub(super) async fn shape(
+    guard: &mut AuditGuard<'_>,
+    target: &CallTarget<'_>,
+    outcome: Result<InvokedCall, EarlyResult>,
+) -> ShapedOutput {
+    let (batch, ctx) = (guard.batch, &*target.ctx);
+    let (mut result, rules, original, memory) = match outcome {
+        Err(EarlyResult(result)) => (result, OF_HOST, None, CallMemory::default()),
+        Ok(InvokedCall { call, result, rules, memory }) => match &batch.parent {
+            // A calling tool gets the whole output as it is. What that tool says afterwards is marked.
+            Some(parent) => {
+                if rules.untrusted {
+                    parent.note_untrusted();
+                }
+                (result, OF_HOST, None, memory)
+            }
+            None => {
+                let (result, original) = reduce_answer(guard, target, &call, result).await;
+                (result, rules, original, memory)
+            }
+        },
+    };
+    refusals::point(&mut result, &ctx.tool);
+    let mut shaper = OutputShaper::new(batch, ctx, target.source().map(|source| &**source), rules, original);
+    let cut_from_chars = shaper.shape(&mut result).await;
+    let OutputShaper { mark, saved, reduction_undone, .. } = shaper;
+    if reduction_undone {
+        guard.note_run(|run| run.reducer = Some("kept"));
+    }
+    refusals::append(&mut result, ctx);
+    let memory = memory.settle(&mut result);
+    ShapedOutput { result, shaping: Shaping { cut_from_chars, saved, mark }, memory }
+}
+
+/// Applies the reducer of the tool, if there is one, to an output or an error of the tool. Returns the text before it, too.
+async fn reduce_answer(
+    guard: &mut AuditGuard<'_>,
+    target: &CallTarget<'_>,
+    call: &AdmittedCall,
+    result: Result<ToolOutput, Failure>,
+) -> (Result<ToolOutput, Failure>, Option<String>) {
+    let reducer = target.found.and_then(|tool| guard.batch.view.reducer_of(tool.entry()));
+    let (reducer, result) = match (reducer, result) {
+        (Some(reducer), Ok(output)) => (reducer, Ok(output)),
+        (Some(reducer), Err(Failure::Refused(error))) => (reducer, Err(error)),
+        (_, result) => return (result, None),
+    };
+    let Reduced { result, note, original } = reduce(reducer, call.args(), &target.ctx, result).await;
+    guard.note_run(|run| run.reducer = Some(note));
+    (result.map_err(Failure::from), original)
+}
