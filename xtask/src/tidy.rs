@@ -11,13 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use tables::{PACKAGES, Table};
-
-/// These crates read and write nothing and have no clock but the monotonic one.
-const PURE: [&str; 4] = ["host/core", "host/discovery", "host/policy", "host/vendor"];
-const IO_MODULES: Table = &[("std", &["env", "fs", "net", "process"]), ("tokio", &["fs", "net", "process"])];
-const IO_WORDS: &[&str] =
-    &["SystemTime", "println!", "eprintln!", "print!", "eprint!", "stdin()", "stdout()"];
+use tables::PACKAGES;
 
 /// Lines of a file, tests not counted.
 const WARN_LINES: usize = 500;
@@ -49,7 +43,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let sources = read(workspace)?;
     let mut report = Report::default();
     cycles::check(&sources, &mut report);
-    check_pure(&sources, &mut report);
     check_sizes(&sources, &mut report);
     check_packages(&sources, &mut report);
     check_contract(&sources, &mut report);
@@ -68,26 +61,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     println!("{} files are tidy", sources.len());
     Ok(())
-}
-
-fn check_pure(sources: &[Source], report: &mut Report) {
-    let is_pure = |path: &str| {
-        PURE.iter().any(|folder| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with("/src/")))
-    };
-    for source in sources.iter().filter(|source| is_pure(&source.path) && !is_test_file(&source.path)) {
-        let code = code(&source.text);
-        for (root, forbidden) in IO_MODULES {
-            for mentioned in mentions(&code, root).iter().filter(|name| forbidden.contains(&name.as_str())) {
-                report.errors.push(format!(
-                    "{}: this crate does no I/O, this mentions `{root}::{mentioned}`",
-                    source.path
-                ));
-            }
-        }
-        for word in IO_WORDS.iter().filter(|word| mentions_word(&code, word)) {
-            report.errors.push(format!("{}: this crate does no I/O, this mentions `{word}`", source.path));
-        }
-    }
 }
 
 fn check_sizes(sources: &[Source], report: &mut Report) {
@@ -240,55 +213,6 @@ pub(crate) fn without_tests(text: &str) -> String {
     kept
 }
 
-/// The names that follow `root::` in a source, also in braces.
-fn mentions(code: &str, root: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let start = format!("{root}::");
-    for (position, _) in code.match_indices(&start) {
-        let (before, after) =
-            (code.get(..position).unwrap_or(""), code.get(position + start.len()..).unwrap_or(""));
-        if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
-            continue;
-        }
-        match after.strip_prefix('{') {
-            Some(group) => found.extend(group_names(group)),
-            None => found.extend(first_name(after)),
-        }
-    }
-    found
-}
-
-/// The first name of each entry of a group, up to the brace that ends it.
-fn group_names(group: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut depth = 0usize;
-    let mut entry = String::new();
-    for c in group.chars() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => names.extend(first_name(&std::mem::take(&mut entry))),
-            _ => entry.push(c),
-        }
-    }
-    names.extend(first_name(&entry));
-    names
-}
-
-fn first_name(text: &str) -> Option<String> {
-    let name: String = text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    (!name.is_empty()).then_some(name)
-}
-
-/// Whether a word stands in the source, and not as the end of a longer one.
-fn mentions_word(code: &str, word: &str) -> bool {
-    code.match_indices(word).any(|(position, _)| {
-        let before = code.get(..position).unwrap_or("");
-        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
-    })
-}
-
 /// Reads the text files of the project.
 pub(crate) fn read(workspace: &Path) -> Result<Vec<Source>> {
     const SKIPPED: [&str; 5] = ["target", ".git", ".venv", "node_modules", "__pycache__"];
@@ -330,28 +254,6 @@ mod tests {
         let mut report = Report::default();
         check(&mut report);
         report.errors
-    }
-
-    #[test]
-    fn io_in_the_core_is_found() {
-        let check =
-            |text: &str| errors(|report| check_pure(&[source("host/core/src/a.rs", text)], report)).len();
-        assert_eq!(check("use std::time::Instant;\n/// Not `std::fs`.\nfn a() {}\n"), 0);
-        assert_eq!(check("#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n"), 0);
-        assert_eq!(
-            errors(|report| check_pure(&[source("host/cli/src/a.rs", "use std::fs;")], report)).len(),
-            0
-        );
-        for bad in [
-            "use std::fs;\n",
-            "use std::{collections::BTreeMap, env};\n",
-            "fn a() { std::process::exit(1) }\n",
-            "use tokio::net::TcpStream;\n",
-            "use std::time::SystemTime;\n",
-            "fn a() { println!() }\n",
-        ] {
-            assert_eq!(check(bad), 1, "{bad}");
-        }
     }
 
     #[test]

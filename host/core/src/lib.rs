@@ -7,6 +7,8 @@
 //! Read [`pipeline`] to see the way of a call, [`registry::view`] for the order of the gates, and the crate `toolbay_policy` for what
 //! is granted.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod audit;
 pub mod call;
 pub mod output;

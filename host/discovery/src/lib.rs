@@ -6,6 +6,8 @@
 //! a model that has found a tool calls it by its name, or through `tool_call` where its client refuses names that were
 //! not listed.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod search;
 mod tools;
 

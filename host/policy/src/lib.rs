@@ -3,6 +3,8 @@
 //! This crate does no I/O and knows neither tools nor calls. [`Policy`] is a parsed policy file, [`capability`] has
 //! the rules of each kind of capability, [`limits`] the limits, [`consent`] what an operator agreed to.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod audit_policy;
 pub mod capability;
 pub mod consent;

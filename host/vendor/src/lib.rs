@@ -4,6 +4,8 @@
 //! it. Nothing is lost for the check of a call: the host validates the arguments against the canonical schema whatever
 //! a vendor was shown.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod calls;
 mod definitions;
 mod results;
