@@ -231,6 +231,32 @@ fn messages(folder: &Path) -> String {
     plain.replace("\\\"", "\"")
 }
 
+/// Pages for developers. They name files of the code.
+const FOR_DEVELOPERS: [&str; 4] = ["ARCHITECTURE.md", "STYLE.md", "docs/call-tour.md", "docs/development.md"];
+
+/// The files that a page links to, relative to its folder, and those that it names in code marks, from the workspace.
+fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
+    const TOP: [&str; 7] = ["docs/", "host/", "plugins/", "sdk/", "tests/", "wit/", "xtask/"];
+    let folder = root().join(page).parent().unwrap().to_owned();
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    let local = links.filter(|link| !link.is_empty() && !link.contains("://"));
+    let is_file_name = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let words = text.split(|c: char| !is_file_name(c)).map(|word| word.trim_end_matches('.'));
+    let shown = words.filter(|word| TOP.iter().any(|top| word.starts_with(top)) && word.ends_with(".rs"));
+    local.map(|link| folder.join(link)).chain(shown.map(|word| root().join(word))).collect()
+}
+
+#[test]
+fn files_that_pages_for_developers_name_are_there() {
+    for page in FOR_DEVELOPERS {
+        let named = named_files(page, &read(page));
+        assert!(!named.is_empty(), "{page}");
+        for file in named {
+            assert!(file.exists(), "{page}: there is no {}", file.display());
+        }
+    }
+}
+
 #[test]
 fn each_message_of_troubleshooting_is_one_of_ours() {
     let page = read("docs/guide/troubleshooting.md");

@@ -250,6 +250,7 @@ impl Sources {
                 let _place = place;
                 plan::plan(&section, &under, &text, until)
             };
+            // Two at most; each ends after a minute at the latest.
             tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
         };
         tokio::time::timeout_at(until.into(), made).await.unwrap_or_else(|_| Err(late()))

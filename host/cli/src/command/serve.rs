@@ -57,6 +57,7 @@ pub(crate) async fn run(
     let told = Arc::new(Told::default());
     let newest = host.clone();
     let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
+    // Follows the policy with the bridge until the server ends.
     let follow = AbortOnDropHandle::new(tokio::spawn(follow));
     let policy = Mutex::new(host.policy());
     let news = News { loaded: loaded.clone(), told: Arc::clone(&told), args: args.clone(), policy };

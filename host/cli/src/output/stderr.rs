@@ -139,6 +139,7 @@ impl StderrQueue {
     fn start(write: impl FnMut(&[u8]) -> io::Result<usize> + Send + 'static) -> Arc<Self> {
         let queue = Arc::new(Self::default());
         let writer = Arc::clone(&queue);
+        // Ends with the process. Nothing else in the process writes to stderr.
         let begun = std::thread::Builder::new().name("toolbay-stderr".to_owned()).spawn(move || {
             let mut write = write;
             while let Some((lines, reported)) = writer.next() {

@@ -135,6 +135,7 @@ impl BatchScheduler {
         }
         workers.count += 1;
         let (batch, results) = (Arc::clone(self), results.clone());
+        // Ends when no group is left, or with the future of the batch, which aborts its workers.
         workers.handles.push(tokio::spawn(async move { batch.work(&results).await }).abort_handle());
     }
 

@@ -180,6 +180,7 @@ impl Registry {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let registry = Arc::clone(self);
+            // Ends when all tools have answered, after five seconds at the latest.
             runtime.spawn(async move { registry.ask().await });
         }
         self.snapshot()

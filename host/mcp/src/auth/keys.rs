@@ -200,6 +200,7 @@ impl Keys {
         next.reading = Some(done.clone());
         drop(next);
         // Its drop ends it, whatever becomes of the task.
+        // Ends within ten seconds.
         tokio::spawn(UnderWay { source: Arc::clone(&self.0), read: false }.run());
         Some(Reading { done, begun: true })
     }

@@ -142,6 +142,7 @@ impl Bridge {
     fn start(&self, server: &Arc<McpServer>, asks_reason: bool) -> Running {
         let supervisor = Arc::new(Supervisor::new(Arc::clone(server), asks_reason, self.ports.clone()));
         let mut task = JoinSet::new();
+        // Ends with the bridge, or with the section of its server.
         task.spawn(Arc::clone(&supervisor).run());
         Running { supervisor, task }
     }

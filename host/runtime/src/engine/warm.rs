@@ -147,6 +147,7 @@ impl WarmInstances {
         drop(inner);
         drop(gone);
         if sweep {
+            // Ends when no instance waits for another call.
             tokio::spawn(sweep_until_empty(Arc::downgrade(self), self.idle));
         }
     }

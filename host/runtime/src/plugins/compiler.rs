@@ -144,6 +144,7 @@ impl Compiler {
             // Nobody may be waiting any more.
             tell.send(compiled).ok();
         };
+        // Ends with the compilation, also when nobody waits for it.
         std::thread::Builder::new()
             .name("toolbay-compile".to_owned())
             .stack_size(STACK)

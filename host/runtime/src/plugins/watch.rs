@@ -159,6 +159,7 @@ impl Host {
         self.installed.shared.folders.keep(dir, Keep::FromWriters);
         self.add_directory(dir).await;
         let anew = Arc::new(Notify::new());
+        // Looks and sleeps until its handle is dropped.
         let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&anew)));
         Watch { anew, _task: AbortOnDropHandle::new(task) }
     }

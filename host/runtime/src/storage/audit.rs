@@ -114,6 +114,7 @@ impl FileAudit {
     fn new(path: PathBuf, state_dir: Option<PathBuf>, retention: Retention) -> io::Result<Self> {
         let shared = Arc::new(Shared::open(path, state_dir, retention)?);
         let working = Arc::clone(&shared);
+        // Syncs, packs, and writes counts and gaps. Ends with the sink.
         std::thread::Builder::new().name("toolbay-audit".to_owned()).spawn(move || working.work())?;
         Ok(Self { shared })
     }

@@ -303,6 +303,7 @@ impl Pool {
         drop(idle);
         // Not under the lock: a runtime that ends drops at once what is begun there, and that takes the lock.
         if !swept {
+            // Ends when no connection is idle.
             drop(runtime.spawn(sweep(Sweeper(Arc::downgrade(self)))));
         }
     }

@@ -49,6 +49,7 @@ impl Resolver {
             NetError::Transport(format!("busy: {MOST_WAITING} look-ups of names wait; try again later"))
         })?;
         let (name, look_up) = (host.to_owned(), self.look_up);
+        // Ends with the lookup.
         let found = tokio::task::spawn_blocking(move || {
             // The place is free again when the thread is, not when the caller has gone.
             let _place = place;

@@ -138,6 +138,7 @@ impl Running {
         let (started, start) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let kept = Arc::clone(&group);
+        // Waits for the program. Ends with it; the end of the call kills the program.
         std::thread::Builder::new().name("toolbay-program".to_owned()).spawn(move || {
             keep(&plan, &kept, started, end);
             drop(place);
@@ -218,6 +219,7 @@ fn counted(
     let (most, key) = (plan.processes.0, &plan.processes.1);
     std::thread::scope(|scope| {
         let (over, ended) = std::sync::mpsc::channel();
+        // Counts the processes of the program. Ends with it.
         let thread = std::thread::Builder::new().name("toolbay-processes".to_owned());
         let watching = thread.spawn_scoped(scope, move || {
             process_limit::watch(id, most, &ended, |signal| group.signal(signal))

@@ -46,6 +46,7 @@ impl KeyRing {
         let (tell, told) = mpsc::channel();
         let asked = name.to_owned();
         let work = move || drop(tell.send(value(&asked, store)));
+        // Ends with the answer of the key ring. A thread that hangs stays, and no other is started.
         let started = std::thread::Builder::new().name("toolbay-key-ring".to_owned()).spawn(work);
         started.map_err(|error| format!("no thread to ask the key ring in: {error}"))?;
         match told.recv_timeout(patience) {
