@@ -40,15 +40,15 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::CommandFactory;
 use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
 use toolbay_core::registry::Entry;
+use toolbay_policy::Key;
 
 use crate::command::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
-use crate::output::stderr;
-use crate::output::styled;
+use crate::output::{note, stderr, styled};
 use crate::{Stop, Verdict, author};
 
 /// Runs the command. `hangup`: the SIGHUPs that came since the process began, which a server takes.
@@ -163,10 +163,27 @@ fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
     Ok(host.view(Filter::of_profile(setup::profile(args, &host.policy())?)))
 }
 
+/// The same with the tools of the MCP servers that the policy names.
+async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
+    let servers = servers::attach_all(host).await;
+    let view = view(args, host)?;
+    servers.close().await;
+    Ok(view)
+}
+
 /// The tools of a plugin.
 pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
     let catalog = host.registry().snapshot();
     catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
+}
+
+/// The end of a command whose decision was not taken; `None`: it was.
+fn undecided(decision: &DecisionArgs, question: &str) -> Result<Option<Verdict>, Stop> {
+    if !decision.dry_run && confirmed(decision, question)? {
+        return Ok(None);
+    }
+    note("nothing was changed");
+    Ok(Some(if decision.dry_run { Verdict::Good } else { Verdict::Bad }))
 }
 
 /// Asks on the terminal, unless `yes` was said before.
@@ -188,32 +205,18 @@ fn check_decidable(decision: &DecisionArgs) -> Result<(), Stop> {
     {
         return Ok(());
     }
-    Err(Stop::Usage(anyhow::anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes")))
+    Err(Stop::Usage(anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes")))
 }
 
 /// The names of lists that may stand in a grant.
 fn check_lists(lists: &[String]) -> Result<(), Stop> {
-    const LISTS: [&str; 13] = [
-        "fs_read",
-        "fs_write",
-        "net",
-        "net_private",
-        "process",
-        "secrets",
-        "kv",
-        "env",
-        "attachments",
-        "clock",
-        "random",
-        "invoke",
-        "reduce",
-    ];
-    match lists.iter().find(|list| !LISTS.contains(&list.as_str())) {
+    let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(["reduce"]).collect();
+    match lists.iter().find(|list| !known.contains(&list.as_str())) {
         None => Ok(()),
-        Some(list) => Err(Stop::Usage(anyhow::anyhow!(
-            "--only `{list}`: the policy has {}",
-            LISTS.map(|l| format!("`{l}`")).join(", ")
-        ))),
+        Some(list) => {
+            let known = known.join("`, `");
+            Err(Stop::Usage(anyhow!("--only `{list}`: the policy has `{known}`")))
+        }
     }
 }
 

@@ -46,14 +46,14 @@ pub(crate) fn out() -> AutoStream<std::io::StdoutLock<'static>> {
     anstream::stdout().lock()
 }
 
-/// Writes a value as JSON for people and programs: what a terminal would obey or nobody would see stands there escaped.
-pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
-    out.write_all(visible_json(&serde_json::to_string_pretty(value)?).as_bytes())
+/// Prints a value as JSON for people and programs. What a terminal would obey or nobody would see is escaped.
+pub(crate) fn print_json(value: &impl Serialize) -> std::io::Result<()> {
+    writeln!(std::io::stdout().lock(), "{}", visible_json(&serde_json::to_string_pretty(value)?))
 }
 
-/// The same on one line.
+/// Writes a value as JSON on one line, escaped as by [`print_json`].
 pub(crate) fn json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
-    out.write_all(visible_json(&serde_json::to_string(value)?).as_bytes())
+    writeln!(out, "{}", visible_json(&serde_json::to_string(value)?))
 }
 
 /// Says on stderr what is wrong. That stderr may be closed is no reason to fail.

@@ -66,7 +66,7 @@ pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
 }
 
 /// What a component that does not know the contract imports and is not granted: no interface tells it, or its caller.
-pub(crate) fn ungranted(host: &Host, tools: &[&Arc<Entry>]) -> Option<String> {
+pub(crate) fn ungranted(host: &Host, tools: &[Arc<Entry>]) -> Option<String> {
     let explained: Vec<_> =
         tools.iter().filter_map(|tool| host.explain(tool.def.name.as_str(), None)).collect();
     let refused = explained.iter().flat_map(|tool| &tool.wishes).filter(|wish| wish.refused.is_some());

@@ -176,7 +176,7 @@ pub(crate) enum Command {
         /// A plugin's id, or a `.wasm` file.
         plugin: String,
         #[command(flatten)]
-        decision: DecisionArgs,
+        decision: PluginDecisionArgs,
         /// Write only what this tool asks for.
         #[arg(long, value_name = "NAME")]
         tool: Option<String>,
@@ -186,7 +186,7 @@ pub(crate) enum Command {
         /// The plugin's id.
         plugin: String,
         #[command(flatten)]
-        decision: DecisionArgs,
+        decision: PluginDecisionArgs,
     },
     /// Show the audit.
     Log(LogArgs),
@@ -357,7 +357,7 @@ pub(crate) struct AttachmentArgs {
     pub(crate) save_attachments: Option<PathBuf>,
 }
 
-/// How a decision about a plugin is taken.
+/// How a decision is taken.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DecisionArgs {
     /// Do not ask; needed where there is no terminal.
@@ -366,6 +366,13 @@ pub(crate) struct DecisionArgs {
     /// Show what would be done, do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// How a decision about a plugin is taken.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PluginDecisionArgs {
+    #[command(flatten)]
+    pub(crate) decision: DecisionArgs,
     /// Only these lists of the policy: `net,fs_read`.
     #[arg(long, value_name = "LISTS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,

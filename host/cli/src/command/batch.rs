@@ -36,7 +36,6 @@ pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
     let servers = servers::attach_for(&host, &named).await;
     let results = host.call_all(&super::view(run.setup, &host)?, calls, turn).await;
     servers.close().await;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let shown = results.iter().map(output::result_json);
     if run.json {
         let all = json!({
@@ -45,15 +44,14 @@ pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
             "cost_usd": pipeline::cost_usd(&results),
             "results": shown.collect::<Vec<_>>(),
         });
-        output::json(&mut out, &all)?;
-        writeln!(out)?;
+        output::print_json(&all)?;
     } else {
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         for result in shown {
             output::json_line(&mut out, &result)?;
-            writeln!(out)?;
         }
+        out.flush()?;
     }
-    out.flush()?;
     if let Some(message) = results.iter().find_map(|r| match &r.result {
         Err(Failure::Host(message)) => Some(message),
         _ => None,

@@ -1,7 +1,5 @@
 //! `toolbay call`.
 
-use std::io::Write;
-
 use toolbay::{ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 
@@ -35,9 +33,7 @@ pub(crate) async fn run(
         return Err(Stop::Host(anyhow::anyhow!("the call gave no result")));
     };
     if run.json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &output::result_json(&delivered))?;
-        writeln!(out)?;
+        output::print_json(&output::result_json(&delivered))?;
     } else {
         output::result(&delivered)?;
         output::hints(&delivered);

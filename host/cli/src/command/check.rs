@@ -15,7 +15,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
     let mut verdict = Verdict::Good;
     for plugin in plugins {
         let shown = visible(plugin);
-        let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
+        let (host, info) = match setup::named(args, setup::policy(args)?, plugin).await? {
             Ok(found) => found,
             Err(problem) => {
                 verdict = Verdict::Bad;
@@ -27,9 +27,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
                 continue;
             }
         };
-        let Some(info) = host.plugin(id.as_str()) else { continue };
-        let catalog = host.registry().snapshot();
-        let tools: Vec<_> = catalog.tools().filter(|e| e.def.source.plugin() == Some(&id)).collect();
+        let tools = super::tools(&host, &info.id);
         let parts = super::inspect::parts(&info);
         let mut findings = lint::plugin(&info, &parts);
         findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
@@ -37,11 +35,8 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
         if parts.contract().is_none() {
             findings.extend(lint::ungranted(&host, &tools));
         }
-        if findings.iter().any(|finding| finding.starts_with(lint::ERROR)) {
-            verdict = Verdict::Bad;
-        }
         let reducing = reducers(args, &info).await?;
-        if !reducing.is_empty() {
+        if !reducing.is_empty() || findings.iter().any(|finding| finding.starts_with(lint::ERROR)) {
             verdict = Verdict::Bad;
         }
         findings.extend(reducing);

@@ -58,9 +58,7 @@ struct Wish {
 pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<Verdict, Stop> {
     let report = Report::of(&read(args, old).await?, &read(args, new).await?);
     if json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &report)?;
-        writeln!(out)?;
+        output::print_json(&report)?;
     } else {
         report.show()?;
     }
@@ -69,13 +67,10 @@ pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> R
 
 async fn read(args: &SetupArgs, plugin: &str) -> Result<Version, Stop> {
     let named = setup::named(args, setup::policy(args)?, plugin).await?;
-    let (host, id) = named.map_err(|problem| Stop::Usage(anyhow!("`{plugin}`: {problem}")))?;
-    let Some(info) = host.plugin(id.as_str()) else {
-        return Err(Stop::Host(anyhow!("`{plugin}` was loaded and is gone")));
-    };
+    let (host, info) = named.map_err(|problem| Stop::Usage(anyhow!("`{plugin}`: {problem}")))?;
     let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     let mut tools = BTreeMap::new();
-    for entry in super::tools(&host, &id) {
+    for entry in super::tools(&host, &info.id) {
         // Without the plugin's id, which is the file's name and may be another one.
         let name = entry.def.bare().to_owned();
         for wish in &entry.def.capabilities {

@@ -19,14 +19,11 @@ use crate::{Stop, Verdict};
 const SETTINGS: &str = "settings.config";
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict, Stop> {
-    let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
-        Ok(found) => found,
-        Err(problem) => {
-            output::complain(&format!("{plugin}: {problem}"));
-            return Ok(Verdict::Bad);
-        }
+    let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
+        return Ok(Verdict::Bad);
     };
-    let settings = host.plugin(id.as_str()).and_then(|info| info.about?.config_schema);
+    let id = info.id;
+    let settings = info.about.and_then(|about| about.config_schema);
     let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
     let tools = super::tools(&host, &id);
     let tools = tools.iter().map(|entry| (entry.def.bare().to_owned(), page(entry)));

@@ -27,9 +27,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verd
         return Ok(Verdict::Bad);
     };
     if json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &explanation)?;
-        writeln!(out)?;
+        output::print_json(&explanation)?;
     } else {
         show(&explanation)?;
         show_refused(&super::log::hints_of(args, tool))?;

@@ -12,7 +12,7 @@ use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay_policy::name::ToolName;
 use toolbay_policy::text::visible;
 
-use crate::command::args::{DecisionArgs, SetupArgs};
+use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
@@ -21,20 +21,17 @@ use crate::{Stop, Verdict};
 pub(crate) async fn run(
     args: &SetupArgs,
     plugin: &str,
-    decision: &DecisionArgs,
+    asked: &PluginDecisionArgs,
     tool: Option<&str>,
 ) -> Result<Verdict, Stop> {
+    let PluginDecisionArgs { decision, only } = asked;
     super::check_decidable(decision)?;
-    super::check_lists(&decision.only)?;
+    super::check_lists(only)?;
     let file = PolicyFile::find_or_new(args, true)?;
-    let (host, id) = match setup::named(args, file.policy()?, plugin).await? {
-        Ok(found) => found,
-        Err(problem) => {
-            output::complain(&format!("{plugin}: {problem}"));
-            return Ok(Verdict::Bad);
-        }
+    let Some((host, info)) = setup::named_or_complain(args, file.policy()?, plugin).await? else {
+        return Ok(Verdict::Bad);
     };
-    let Some(info) = host.plugin(id.as_str()) else { return Ok(Verdict::Bad) };
+    let id = info.id.clone();
     let tools = named_tools(&host, &id);
     if let Some(name) = tool
         && !tools.iter().any(|(own, _)| own.as_str() == name)
@@ -43,7 +40,7 @@ pub(crate) async fn run(
     }
     let consents = setup::consents(args)?;
     let known = consents.get(&id).map_err(|e| Stop::Host(anyhow!(e)))?;
-    let change = Edit::propose(&file, &host.policy(), &id, &tools, &decision.only, tool)?;
+    let change = Edit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
     let granted = authority(&change.policy, &id, &tools);
     show(&info, &tools, &change, known.as_ref(), &granted)?;
     let agreed = known.as_ref().is_some_and(|known| {
@@ -53,9 +50,8 @@ pub(crate) async fn run(
         output::note("there is nothing to agree to");
         return Ok(Verdict::Good);
     }
-    if decision.dry_run || !super::confirmed(decision, "Agree to this?")? {
-        output::note("nothing was changed");
-        return Ok(if decision.dry_run { Verdict::Good } else { Verdict::Bad });
+    if let Some(verdict) = super::undecided(decision, "Agree to this?")? {
+        return Ok(verdict);
     }
     if !change.proposals.is_empty() {
         let place = file.file.as_deref().ok_or_else(|| {

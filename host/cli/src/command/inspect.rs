@@ -19,19 +19,12 @@ use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
 use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict, Stop> {
-    let (host, id) = match setup::named(args, setup::policy(args)?, plugin).await? {
-        Ok(found) => found,
-        Err(problem) => {
-            output::complain(&format!("{plugin}: {problem}"));
-            return Ok(Verdict::Bad);
-        }
+    let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
+        return Ok(Verdict::Bad);
     };
-    let Some(info) = host.plugin(id.as_str()) else { return Ok(Verdict::Bad) };
     let parts = parts(&info);
     if json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &as_json(&host, &info, &parts))?;
-        writeln!(out)?;
+        output::print_json(&as_json(&host, &info, &parts))?;
     } else {
         show(&host, &info, &parts)?;
     }

@@ -151,8 +151,6 @@ fn told(json: bool, value: &Value, text: &str) -> Result<Verdict, Stop> {
 }
 
 fn print_json(value: &Value) -> Result<Verdict, Stop> {
-    let mut out = std::io::stdout().lock();
-    output::json(&mut out, value)?;
-    writeln!(out)?;
+    output::print_json(value)?;
     Ok(Verdict::Good)
 }

@@ -8,25 +8,19 @@ use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::visible;
 
 use crate::command::args::SetupArgs;
-use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME, WRONG};
 use crate::{Stop, Verdict};
 
 pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
-    let servers = servers::attach_all(&host).await;
-    let view = super::view(args, &host)?;
-    servers.close().await;
+    let view = super::view_with_servers(args, &host).await?;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
     let hidden = view.catalog().tools().len() - entries.len();
     if json {
         let definitions: Vec<Value> =
             entries.iter().map(|entry| definition(entry, view.why_not(entry).as_deref())).collect();
-        let mut out = BufWriter::new(output::out());
-        output::json(&mut out, &definitions)?;
-        writeln!(out)?;
-        out.flush()?;
+        output::print_json(&definitions)?;
         return Ok(Verdict::Good);
     }
     let terminal = output::stdout_is_terminal();

@@ -31,13 +31,12 @@ pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict
 
 fn list(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let policy = setup::policy(args)?;
-    let mut out = output::out();
     if json {
         let all: Vec<Value> = policy.mcp_servers().map(|server| described(server)).collect();
-        output::json(&mut out, &all)?;
-        writeln!(out)?;
+        output::print_json(&all)?;
         return Ok(Verdict::Good);
     }
+    let mut out = output::out();
     for server in policy.mcp_servers() {
         let place = place(server);
         match output::stdout_is_terminal() {
@@ -136,13 +135,11 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict, Stop
     let source = format!("mcp:{name}");
     let tools: Vec<_> = catalog.from_source(&source).collect();
     let ready = status.state == ServerState::Ready;
-    let mut out = output::out();
     if json {
         let names: Vec<&str> = tools.iter().map(|entry| entry.def.name.as_str()).collect();
-        let shown = json!({"server": status, "tools": names});
-        output::json(&mut out, &shown)?;
-        writeln!(out)?;
+        output::print_json(&json!({"server": status, "tools": names}))?;
     } else {
+        let mut out = output::out();
         let style = if ready { GOOD } else { WRONG };
         writeln!(out, "{HEAD}{name}{HEAD:#}\t{style}{}{style:#}", line(&status))?;
         for entry in &tools {

@@ -105,13 +105,12 @@ fn of_template<'a>(uri: &'a str, template: &'a Template) -> Row<'a> {
 
 fn print(mut rows: Vec<Row<'_>>, json: bool) -> Result<Verdict, Stop> {
     rows.sort_by_key(|row| row.name);
-    let mut out = output::out();
     if json {
         let values: Vec<Value> = rows.into_iter().map(|row| row.value).collect();
-        output::json(&mut out, &values)?;
-        writeln!(out)?;
+        output::print_json(&values)?;
         return Ok(Verdict::Good);
     }
+    let mut out = output::out();
     let terminal = output::stdout_is_terminal();
     let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     for row in rows {

@@ -26,9 +26,9 @@ pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Ver
         OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
         OpenApiCommand::Check { document, json } => check(args, &document, json).await,
         OpenApiCommand::Add { name, document, pin, decision } => {
-            add(args, &name, &document, pin, &(&decision).into()).await
+            add(args, &name, &document, pin, &decision).await
         }
-        OpenApiCommand::Remove { name, decision } => remove(args, &name, &(&decision).into()),
+        OpenApiCommand::Remove { name, decision } => remove(args, &name, &decision),
     }
 }
 
@@ -37,8 +37,7 @@ async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<Verdict, St
     let all = if refresh { host.refresh_openapi().await } else { host.load_openapi().await };
     let mut out = output::out();
     if json {
-        output::json(&mut out, &all)?;
-        writeln!(out)?;
+        output::print_json(&all)?;
     } else if all.is_empty() {
         output::note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
     }
@@ -74,9 +73,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let info = planned.info;
     if json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &info)?;
-        writeln!(out)?;
+        output::print_json(&info)?;
     } else {
         show(&info)?;
     }
@@ -112,9 +109,8 @@ async fn add(
     }
     out.flush()?;
     drop(out);
-    if decision.dry_run || !super::confirmed(decision, "Write this into the policy?")? {
-        output::note("nothing was changed");
-        return Ok(if decision.dry_run { Verdict::Good } else { Verdict::Bad });
+    if let Some(verdict) = super::undecided(decision, "Write this into the policy?")? {
+        return Ok(verdict);
     }
     let place =
         file.file.as_deref().ok_or_else(|| Stop::Usage(anyhow!("no policy: give one with --config FILE")))?;
@@ -139,9 +135,8 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Verdi
     }
     out.flush()?;
     drop(out);
-    if decision.dry_run || !super::confirmed(decision, "Take this out of the policy?")? {
-        output::note("nothing was changed");
-        return Ok(if decision.dry_run { Verdict::Good } else { Verdict::Bad });
+    if let Some(verdict) = super::undecided(decision, "Take this out of the policy?")? {
+        return Ok(verdict);
     }
     if let Some(place) = &file.file {
         policy_file::write(place, file.text.as_deref(), &without).map_err(Stop::Host)?;

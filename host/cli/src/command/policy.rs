@@ -28,13 +28,11 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Ve
         Ok(text) => judge(args, file.clone(), text).await?,
     };
     let found: usize = files.iter().map(|one| one.findings.len()).sum();
-    let mut out = output::out();
     if json {
         let all: Vec<_> = files.iter().flat_map(FileFindings::json).collect();
-        let report = json!({"file": file, "findings": all, "not_compared": unknown});
-        output::json(&mut out, &report)?;
-        writeln!(out)?;
+        output::print_json(&json!({"file": file, "findings": all, "not_compared": unknown}))?;
     } else {
+        let mut out = output::out();
         for one in &files {
             write!(out, "{}", one.render(output::stdout_is_terminal()))?;
         }

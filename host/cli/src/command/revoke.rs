@@ -9,19 +9,20 @@ use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
 use toolbay_policy::text::visible;
 
-use crate::command::args::{DecisionArgs, SetupArgs};
+use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::{self, HEAD, WRONG};
 use crate::{Stop, Verdict};
 
-pub(crate) fn run(args: &SetupArgs, plugin: &str, decision: &DecisionArgs) -> Result<Verdict, Stop> {
+pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<Verdict, Stop> {
+    let PluginDecisionArgs { decision, only } = asked;
     super::check_decidable(decision)?;
-    super::check_lists(&decision.only)?;
+    super::check_lists(only)?;
     let id = PluginId::new(plugin).map_err(|e| Stop::Usage(e.into()))?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without(&text, &id, &decision.only).map_err(Stop::Usage)?;
+    let (without, taken) = policy_file::without(&text, &id, only).map_err(Stop::Usage)?;
     if !taken.is_empty() {
         file.parse(&without).map_err(Stop::Usage)?;
     }
@@ -41,9 +42,8 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, decision: &DecisionArgs) -> Re
         output::note("there is nothing to take back");
         return Ok(Verdict::Good);
     }
-    if decision.dry_run || !super::confirmed(decision, "Take this back?")? {
-        output::note("nothing was changed");
-        return Ok(if decision.dry_run { Verdict::Good } else { Verdict::Bad });
+    if let Some(verdict) = super::undecided(decision, "Take this back?")? {
+        return Ok(verdict);
     }
     if let (Some(place), false) = (&file.file, taken.is_empty()) {
         policy_file::write(place, file.text.as_deref(), &without).map_err(Stop::Host)?;
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, decision: &DecisionArgs) -> Re
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {
         None => Change::Keep,
-        Some(_) if decision.only.is_empty() => Change::Forget,
+        Some(_) if only.is_empty() => Change::Forget,
         Some(known) => {
             let mut known = known.clone();
-            known.granted.remove(&decision.only);
+            known.granted.remove(only);
             left = known.granted.clone();
             Change::Put(known)
         }

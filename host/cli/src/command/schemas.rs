@@ -1,6 +1,5 @@
 //! `toolbay schemas`: the definitions of tools in a vendor's format.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -13,7 +12,6 @@ use toolbay_policy::text::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::command::args::{SchemasArgs, SetupArgs};
-use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::{Stop, Verdict, output};
 
@@ -26,20 +24,16 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict
         )));
     }
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
-    let servers = servers::attach_all(&host).await;
-    let view = super::view(args, &host)?;
-    servers.close().await;
+    let view = super::view_with_servers(args, &host).await?;
     let Some(tools) = chosen(&view, &asked.tools) else { return Ok(Verdict::Bad) };
     let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
-    let mut out = std::io::stdout().lock();
     if asked.report {
         let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.not_strict});
-        output::json(&mut out, &report)?;
+        output::print_json(&report)?;
     } else {
-        output::json(&mut out, &made.tools)?;
+        output::print_json(&made.tools)?;
         tell(&made);
     }
-    writeln!(out)?;
     Ok(Verdict::Good)
 }
 

@@ -7,7 +7,6 @@ use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::{one_line, visible};
 
 use crate::command::args::SetupArgs;
-use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME};
 use crate::{Stop, Verdict};
@@ -15,14 +14,10 @@ use crate::{Stop, Verdict};
 /// Good if something was found, as with `grep`.
 pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict, Stop> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
-    let servers = servers::attach_all(&host).await;
-    let view = super::view(args, &host)?;
-    servers.close().await;
+    let view = super::view_with_servers(args, &host).await?;
     let hits = toolbay_discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
     if json {
-        let mut out = std::io::stdout().lock();
-        output::json(&mut out, &toolbay_discovery::found(&hits))?;
-        writeln!(out)?;
+        output::print_json(&toolbay_discovery::found(&hits))?;
     } else {
         show(&hits)?;
     }

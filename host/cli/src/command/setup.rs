@@ -10,8 +10,8 @@ use toolbay::policy::capability::floor::Keep;
 use toolbay::policy::capability::reach;
 use toolbay::policy::{Checked, Profile};
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, Policy, Retention,
-    Watched,
+    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, PluginInfo, Policy,
+    Retention, Watched,
 };
 
 use crate::Stop;
@@ -93,7 +93,7 @@ fn own_executable() -> std::io::Result<PathBuf> {
 /// Keeps what belongs to the host from plugins, also where it is not there yet: a policy or a plugin that one of them
 /// wrote would be the next start's. Opens of the floor what the command line says.
 fn guard(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder, Stop> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+    let here = current_dir()?;
     let absolute = |path: &Path| reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
     let places =
         [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
@@ -114,24 +114,34 @@ pub(crate) async fn named(
     args: &SetupArgs,
     policy: Policy,
     plugin: &str,
-) -> Result<Result<(Host, PluginId), String>, Stop> {
+) -> Result<Result<(Host, PluginInfo), String>, Stop> {
     let (file, host) = (Path::new(plugin), host_for(args, policy, Purpose::Look)?);
     if !file.is_file() && !plugin.ends_with(".wasm") {
         load(args, &host, Tell::Warnings).await?;
-        return Ok(match host.plugin(plugin) {
-            Some(info) => Ok((host, info.id)),
-            None => Err("no plugin of this id is loaded, and there is no such file".to_owned()),
-        });
+        let info = host.plugin(plugin).ok_or("no plugin of this id is loaded, and there is no such file");
+        return Ok(info.map(|info| (host, info)).map_err(str::to_owned));
     }
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let id = match PluginId::new(&stem) {
         Ok(id) => id,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    Ok(match host.load_file(id.clone(), file).await {
-        Ok(_) => Ok((host, id)),
-        Err(error) => Err(error.to_string()),
-    })
+    if let Err(error) = host.load_file(id.clone(), file).await {
+        return Ok(Err(error.to_string()));
+    }
+    let info =
+        host.plugin(id.as_str()).ok_or_else(|| Stop::Host(anyhow!("`{plugin}` was loaded and is gone")))?;
+    Ok(Ok((host, info)))
+}
+
+/// As [`named`]; why there is none is said on stderr.
+pub(crate) async fn named_or_complain(
+    args: &SetupArgs,
+    policy: Policy,
+    plugin: &str,
+) -> Result<Option<(Host, PluginInfo)>, Stop> {
+    let found = named(args, policy, plugin).await?;
+    Ok(found.inspect_err(|problem| output::complain(&format!("{plugin}: {problem}"))).ok())
 }
 
 /// Where what outlives a run is kept.
@@ -265,9 +275,8 @@ pub(crate) fn plugin_place(args: &SetupArgs) -> Result<PathBuf, Stop> {
 
 /// The policy's file, to be read again when it changes; `None`: there is no place for one.
 pub(crate) fn watched_policy(args: &SetupArgs) -> Result<Option<Watched>, Stop> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
-    let default = || user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
-    let file = args.config.as_ref().map(|file| here.join(file)).or_else(default);
+    let here = current_dir()?;
+    let file = args.config.as_ref().map(|file| here.join(file)).or_else(default_policy);
     let args = args.clone();
     let read = move || match policy(&args) {
         Ok(policy) => Ok(policy),
@@ -323,8 +332,8 @@ pub(crate) struct PolicyFile {
 impl PolicyFile {
     /// A policy that is in no file.
     pub(crate) fn of_text(args: &SetupArgs, text: String) -> Result<Self, Stop> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
-        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
+        let here = current_dir()?;
+        let workspace = workspace(args, &here)?;
         let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
         Ok(Self { file: None, text: Some(text), base: here, workspace })
     }
@@ -336,11 +345,10 @@ impl PolicyFile {
 
     /// Finds the file and reads it. One that the command line names need not be there, if `new` says so.
     pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self, Stop> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
-        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
-        let default = user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
+        let here = current_dir()?;
+        let workspace = workspace(args, &here)?;
         let given = args.config.as_ref().map(|file| here.join(file));
-        let found = given.clone().or(default);
+        let found = given.clone().or_else(default_policy);
         let required = given.is_some() && !new;
         let Some(file) = found.clone().filter(|file| required || file.exists()) else {
             let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
@@ -352,15 +360,13 @@ impl PolicyFile {
 
     /// A policy in a file that the command names.
     pub(crate) fn of_file(args: &SetupArgs, file: &Path) -> Result<Self, Stop> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
-        let workspace = args.workspace.as_deref().map(|dir| absolute(&here, dir)).transpose()?;
+        let workspace = workspace(args, &current_dir()?)?;
         Ok(Self { base: folder_of(file)?, file: Some(file.to_path_buf()), text: None, workspace })
     }
 
     /// Where the policy of the command line is, or would be.
     pub(crate) fn place(args: &SetupArgs) -> Result<PathBuf, Stop> {
-        let default = || user_dir("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("toolbay.toml"));
-        let place = args.config.clone().or_else(default);
+        let place = args.config.clone().or_else(default_policy);
         place.ok_or_else(|| Stop::Usage(anyhow!("no policy: name a file")))
     }
 
@@ -414,11 +420,20 @@ pub(crate) fn token_findings(policy: &Policy) -> Option<FileFindings> {
     Some(FileFindings { file: file.clone(), text: None, findings })
 }
 
-fn absolute(here: &Path, dir: &Path) -> Result<PathBuf, Stop> {
-    here.join(dir)
-        .canonicalize()
-        .with_context(|| format!("--workspace `{}`", dir.display()))
-        .map_err(Stop::Usage)
+fn current_dir() -> Result<PathBuf, Stop> {
+    std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)
+}
+
+/// The workspace of the command line.
+fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>, Stop> {
+    let Some(dir) = &args.workspace else { return Ok(None) };
+    let found = here.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display()));
+    found.map(Some).map_err(Stop::Usage)
+}
+
+/// The policy's file if the command line names none.
+fn default_policy() -> Option<PathBuf> {
+    Some(user_dir("XDG_CONFIG_HOME", ".config")?.join("toolbay.toml"))
 }
 
 /// `toolbay` in one of the user's directories (XDG base directory specification: a relative value is ignored).

@@ -30,12 +30,11 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
     let (catalog, states) = (host.registry().snapshot(), servers.status());
     servers.close().await;
     let tools: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
-    let mut out = output::out();
     if json {
-        output::json(&mut out, &tools)?;
-        writeln!(out)?;
+        output::print_json(&tools)?;
         return Ok(Verdict::Good);
     }
+    let mut out = output::out();
     for tool in &tools {
         let (name, state, about) = (&tool.name, state(tool), about(tool).join("\t"));
         if !output::stdout_is_terminal() {

@@ -34,14 +34,14 @@ pub(crate) enum OpenApiCommand {
         #[arg(long)]
         pin: bool,
         #[command(flatten)]
-        decision: Decision,
+        decision: DecisionArgs,
     },
     /// Take a service out of the policy again.
     Remove {
         /// Its name.
         name: String,
         #[command(flatten)]
-        decision: Decision,
+        decision: DecisionArgs,
     },
 }
 
@@ -67,21 +67,4 @@ pub(crate) struct DocumentArgs {
     /// times.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) net_private: Vec<String>,
-}
-
-/// How it is decided.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Decision {
-    /// Do not ask; needed where there is no terminal.
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Show what would be done, do nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-impl From<&Decision> for DecisionArgs {
-    fn from(decision: &Decision) -> Self {
-        Self { yes: decision.yes, dry_run: decision.dry_run, only: Vec::new() }
-    }
 }
