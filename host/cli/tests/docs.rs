@@ -236,7 +236,7 @@ const FOR_DEVELOPERS: [&str; 4] = ["ARCHITECTURE.md", "STYLE.md", "docs/call-tou
 
 /// The files that a page links to, relative to its folder, and those that it names in code marks, from the workspace.
 fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
-    const TOP: [&str; 7] = ["docs/", "host/", "plugins/", "sdk/", "tests/", "wit/", "xtask/"];
+    const TOP: [&str; 4] = ["host/", "sdk/", "tests/", "xtask/"];
     let folder = root().join(page).parent().unwrap().to_owned();
     let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
     let local = links.filter(|link| !link.is_empty() && !link.contains("://"));
