@@ -5,3 +5,4 @@ pub(crate) mod consent;
 pub(crate) mod private;
 pub(crate) mod regular;
 pub(crate) mod spool;
+pub(crate) mod state_file;

@@ -12,9 +12,9 @@
 mod index;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::engine::native;
 use crate::plugins::descriptor::Descriptor;
 use crate::plugins::digest::{Digest, sha256};
-use crate::storage::private::{make_dir, trusted};
+use crate::storage::private::{self, make_dir};
 use crate::storage::regular::open_regular;
 use index::MAX_INDEX;
 pub(crate) use index::{Hashed, Index};
@@ -239,8 +239,14 @@ impl Cache {
     /// When the disk is full or the folder can not be written; each file is read at the next start then.
     pub(crate) fn put_index(&self, dir: &Path, index: &Index) -> Result<(), String> {
         let (file, dir) = self.index_file(dir);
-        let (bytes, stored) = (index.to_bytes(&dir), read_if_trusted(&file, MAX_INDEX));
-        if matches!(&stored, Some(Ok(stored)) if *stored == bytes) || (stored.is_none() && index.is_empty()) {
+        let bytes = index.to_bytes(&dir).map_err(|e| e.to_string())?;
+        let stored = private::read(&file, MAX_INDEX);
+        let is_stored = match &stored {
+            Ok(Some(stored)) => *stored == bytes,
+            Ok(None) => index.is_empty(),
+            Err(_) => false,
+        };
+        if is_stored {
             return Ok(());
         }
         self.write(&file, &bytes).map_err(|e| e.to_string())
@@ -292,29 +298,11 @@ fn is_ours(stem: &str, kind: &str) -> bool {
         && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
 }
 
-/// Reads a file of the cache; one that can not be believed is told.
+/// Reads a file of the cache; one that cannot be believed is told.
 fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
-    read_if_trusted(path, most)?
-        .inspect_err(|problem| {
-            tracing::warn!(file = %path.display(), "file of the cache {problem}; it is not used");
-        })
-        .ok()
-}
-
-fn read_if_trusted(path: &Path, most: u64) -> Option<Result<Vec<u8>, &'static str>> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let mut file: File =
-        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
-    let meta = file.metadata().ok()?;
-    if !meta.is_file() || meta.len() > most {
-        return Some(Err("is no file, or too large"));
-    }
-    if let Err(problem) = trusted(&meta) {
-        return Some(Err(problem));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
-    file.read_to_end(&mut bytes).ok()?;
-    Some(Ok(bytes))
+    private::read(path, most)
+        .inspect_err(|problem| tracing::warn!("a file of the cache is not used: {problem}"))
+        .ok()?
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use std::fs::File;
+
 use super::*;
 
 /// A cache with files of a name, a size and an age in days.

@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::LoadError;
 use crate::plugins::foreign;
 
@@ -50,14 +52,14 @@ impl PendingChange {
 }
 
 /// Which file it is and when it changed last. As long as it is the same, so is the content, but for writers that hide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     file: One,
     /// The file beside it, which is part of the component.
     beside: Option<One>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct One {
     device: u64,
     inode: u64,
@@ -92,36 +94,9 @@ impl Stamp {
             since.checked_sub(Duration::new(seconds, nanos)).is_some_and(|age| age >= STANDS)
         })
     }
-
-    /// As numbers: of the file, and of the one beside it.
-    pub(crate) fn numbers(&self) -> ([u64; 8], Option<[u64; 8]>) {
-        (self.file.numbers(), self.beside.as_ref().map(One::numbers))
-    }
-
-    /// From the numbers of [`Stamp::numbers`]; `None`: they are not such.
-    pub(crate) fn from_numbers(file: [u64; 8], beside: Option<[u64; 8]>) -> Option<Self> {
-        let beside = match beside {
-            Some(numbers) => Some(One::from_numbers(numbers)?),
-            None => None,
-        };
-        Some(Self { file: One::from_numbers(file)?, beside })
-    }
 }
 
 impl One {
-    fn numbers(&self) -> [u64; 8] {
-        let (modified, changed) = (self.modified, self.changed);
-        let times = [modified.0, modified.1, changed.0, changed.1].map(i64::cast_unsigned);
-        let [a, b, c, d] = times;
-        [self.device, self.inode, u64::from(self.mode), self.size, a, b, c, d]
-    }
-
-    fn from_numbers([device, inode, mode, size, a, b, c, d]: [u64; 8]) -> Option<Self> {
-        let [a, b, c, d] = [a, b, c, d].map(u64::cast_signed);
-        let mode = u32::try_from(mode).ok()?;
-        Some(Self { device, inode, mode, size, modified: (a, b), changed: (c, d) })
-    }
-
     fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
         meta.ok().as_ref().map(Self::from)
@@ -253,15 +228,5 @@ mod tests {
         let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
         File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
         assert!(!Stamp::of_component(&file, false).unwrap().stands_since(SystemTime::now()));
-    }
-
-    #[test]
-    fn a_stamp_is_numbers() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut stamp = Stamp::of_component(dir.path(), false).unwrap();
-        stamp.file.changed.0 = -5;
-        let (file, beside) = stamp.numbers();
-        assert_eq!(Stamp::from_numbers(file, beside), Some(stamp));
-        assert_eq!(Stamp::from_numbers([u64::MAX; 8], None), None);
     }
 }

@@ -1,6 +1,4 @@
 //! What the operator switched off, on disk (`switches.json` in the host's folder of state).
-//!
-//! As with consents: whole or refused, and processes that write at once take turns.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toolbay_core::registry::Switches;
 
-use crate::storage::private;
+use crate::storage::state_file::StateFile;
 
 /// Grows when what is stored changes its meaning.
 const VERSION: u32 = 1;
@@ -17,10 +15,7 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// Switches in a folder.
 #[derive(Debug, Clone)]
-pub struct FileSwitches {
-    dir: PathBuf,
-    wait: Duration,
-}
+pub struct FileSwitches(StateFile);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,19 +28,19 @@ impl FileSwitches {
     /// Keeps switches in this folder, which is made when the first one is set.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), wait: private::DEFAULT_STATE_WAIT }
+        Self(StateFile::new(dir.into(), "switches", VERSION, MAX_BYTES, "switch everything on"))
     }
 
     /// Waits up to `limit` for other processes that write.
     #[must_use]
     pub fn with_wait(self, limit: Duration) -> Self {
-        Self { wait: limit, ..self }
+        Self(self.0.with_wait(limit))
     }
 
     /// The file, which may not be there yet.
     #[must_use]
     pub fn file(&self) -> PathBuf {
-        self.dir.join("switches.json")
+        self.0.path()
     }
 
     /// What is switched off. Blocks.
@@ -53,13 +48,8 @@ impl FileSwitches {
     /// # Errors
     /// Why the file can not be read. Who goes on without it has switched on what somebody switched off.
     pub fn load(&self) -> Result<Switches, String> {
-        let file = self.file();
-        if !self.dir.exists() {
-            return Ok(Switches::default());
-        }
-        let Some(bytes) = private::read(&file, MAX_BYTES)? else { return Ok(Switches::default()) };
-        let stored: Stored = private::parse_state(&file, &bytes, VERSION, "switch everything on")?;
-        Ok(stored.switches)
+        let stored: Option<Stored> = self.0.load()?;
+        Ok(stored.map(|stored| stored.switches).unwrap_or_default())
     }
 
     /// Changes what is switched off, with no other writer between. Blocks.
@@ -70,18 +60,10 @@ impl FileSwitches {
         &self,
         edit: impl FnOnce(&mut Switches) -> Result<T, E>,
     ) -> Result<T, E> {
-        private::make_dir(&self.dir)?;
-        private::sweep_temporary(&self.dir);
-        let _lock = private::lock(&self.dir.join("switches.lock"), self.wait)?;
+        let _lock = self.0.lock()?;
         let mut stored = Stored { version: VERSION, switches: self.load()? };
         let value = edit(&mut stored.switches)?;
-        let mut bytes = serde_json::to_vec_pretty(&stored).map_err(|e| e.to_string())?;
-        bytes.push(b'\n');
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(format!("`{}` would have more than {MAX_BYTES} bytes", self.file().display()).into());
-        }
-        private::replace(&self.file(), &bytes)
-            .map_err(|e| format!("`{}` can not be written: {e}", self.file().display()))?;
+        self.0.store(&stored)?;
         Ok(value)
     }
 }
@@ -89,6 +71,7 @@ impl FileSwitches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::private;
 
     fn off(tool: &str, reason: &str) -> Switches {
         Switches { tools: [(tool.to_owned(), reason.to_owned())].into(), ..Switches::default() }

@@ -1,12 +1,9 @@
 //! Consents on disk (`consents.json` in the host's folder of state), and what is done with them when a plugin is
 //! loaded.
 //!
-//! The file is machine-written and whole or refused: one that can not be read, or of another version, is never
-//! rewritten, and nothing counts as agreed to until a person has looked at it. Processes that write at once take turns
-//! by a lock beside it.
+//! While the file cannot be read, nothing counts as agreed to until a person has looked at it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,6 +18,7 @@ use toolbay_policy::refusal::Refusal;
 
 use crate::plugins::plugin::Plugin;
 use crate::storage::private;
+use crate::storage::state_file::StateFile;
 
 /// Grows when what is stored changes its meaning.
 const VERSION: u32 = 1;
@@ -32,9 +30,8 @@ const MAX_SHOWN: usize = 8;
 /// Consents in a folder.
 #[derive(Debug, Clone)]
 pub struct FileConsents {
-    dir: PathBuf,
+    file: StateFile,
     read_only: bool,
-    wait: Duration,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -48,13 +45,14 @@ impl FileConsents {
     /// Keeps consents in this folder, which is made when the first one is written.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), read_only: false, wait: private::DEFAULT_STATE_WAIT }
+        let file = StateFile::new(dir.into(), "consents", VERSION, MAX_BYTES, "agree to each plugin anew");
+        Self { file, read_only: false }
     }
 
     /// Waits up to `limit` for other processes that write.
     #[must_use]
     pub fn with_wait(self, limit: Duration) -> Self {
-        Self { wait: limit, ..self }
+        Self { file: self.file.with_wait(limit), ..self }
     }
 
     /// Judges by the consents that are there and records none: for who only looks at plugins.
@@ -72,32 +70,15 @@ impl FileConsents {
     }
 
     pub(crate) fn file(&self) -> PathBuf {
-        self.dir.join("consents.json")
+        self.file.path()
     }
 
     fn load(&self) -> Result<Stored, String> {
-        let file = self.file();
-        let empty = || Stored { version: VERSION, plugins: BTreeMap::new() };
-        if !self.dir.exists() {
-            return Ok(empty());
+        if self.file.dir().exists() {
+            private::check_dir(self.file.dir())?;
         }
-        private::check_dir(&self.dir)?;
-        let Some(bytes) = private::read(&file, MAX_BYTES)? else { return Ok(empty()) };
-        private::parse_state(&file, &bytes, VERSION, "agree to each plugin anew")
-    }
-
-    fn store(&self, stored: &Stored) -> Result<(), String> {
-        let mut bytes = serde_json::to_vec_pretty(stored).map_err(|e| e.to_string())?;
-        bytes.push(b'\n');
-        private::replace(&self.file(), &bytes)
-            .map_err(|e| format!("`{}` can not be written: {e}", self.file().display()))
-    }
-
-    /// Holds back other writers, of this process and of others, until it is dropped.
-    fn lock(&self) -> Result<File, String> {
-        private::make_dir(&self.dir)?;
-        private::sweep_temporary(&self.dir);
-        private::lock(&self.dir.join("consents.lock"), self.wait)
+        let stored = self.file.load()?;
+        Ok(stored.unwrap_or_else(|| Stored { version: VERSION, plugins: BTreeMap::new() }))
     }
 }
 
@@ -112,14 +93,14 @@ impl ConsentStore for FileConsents {
         if decide(self.load()?.plugins.get(id)) == Change::Keep || self.read_only {
             return Ok(false);
         }
-        let _lock = self.lock()?;
+        let _lock = self.file.lock()?;
         let mut stored = self.load()?;
         match decide(stored.plugins.get(id)) {
             Change::Keep => return Ok(false),
             Change::Put(consent) => drop(stored.plugins.insert(id.to_owned(), consent)),
             Change::Forget => drop(stored.plugins.remove(id)),
         }
-        self.store(&stored).map(|()| true)
+        self.file.store(&stored).map(|()| true)
     }
 }
 

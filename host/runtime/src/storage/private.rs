@@ -54,7 +54,7 @@ pub(crate) fn check_dir(dir: &Path) -> Result<(), String> {
 }
 
 /// Belongs to us, and nobody else may write it.
-pub(crate) fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
+fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
     if meta.uid() != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if meta.mode() & 0o022 != 0 {
@@ -71,8 +71,11 @@ pub(crate) fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     let Some(file) = open(path)? else { return Ok(None) };
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| failed(format!("can not be read: {e}")))?;
+    let size = file.metadata().map_or(0, |meta| meta.len().min(most));
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    file.take(most.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|e| failed(format!("can not be read: {e}")))?;
     if bytes.len() as u64 > most {
         return Err(failed(format!("has more than {most} bytes")));
     }

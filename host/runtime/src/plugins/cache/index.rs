@@ -8,9 +8,7 @@
 //! | part | bytes |
 //! |---|---|
 //! | `MAGIC` and `FORMAT` | 8, 4 |
-//! | the directory's path, its length first | 4, … |
-//! | the number of files | 4 |
-//! | each: name with its length, SHA-256, size of the component, stamp, whether there is one beside it, its stamp | 4, …, 32, 8, 64, 1, 64 |
+//! | [`Stored`] in the encoding of `postcard` | … |
 //! | SHA-256 of all this | 32 |
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,14 +16,34 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plugins::digest::{Digest, Raw, raw_sha256};
 use crate::plugins::file::Stamp;
 
 const MAGIC: &[u8; 8] = b"toolbay\0";
 /// Grows when what is stored changes its meaning.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Largest index that is read, in bytes: as many files as a directory may have, with the longest names.
 pub(super) const MAX_INDEX: u64 = 8 << 20;
+
+/// An index as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored<'a> {
+    /// The path of the directory.
+    #[serde(borrow)]
+    dir: &'a [u8],
+    #[serde(borrow)]
+    files: Vec<StoredFile<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredFile<'a> {
+    name: &'a [u8],
+    digest: Raw,
+    bytes: u64,
+    stamp: Stamp,
+}
 
 /// What a file was hashed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,24 +75,21 @@ impl Index {
     }
 
     /// As it is stored.
-    pub(super) fn to_bytes(&self, dir: &Path) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.0.len() * 192);
-        out.extend(MAGIC);
-        out.extend(FORMAT.to_le_bytes());
-        put_text(&mut out, dir.as_os_str());
-        put_count(&mut out, self.0.len());
+    ///
+    /// # Errors
+    /// None that is known: what it consists of can be encoded.
+    pub(super) fn to_bytes(&self, dir: &Path) -> Result<Vec<u8>, postcard::Error> {
+        let mut files = Vec::with_capacity(self.0.len());
         for (name, (stamp, hashed)) in &self.0 {
-            let (file, beside) = stamp.numbers();
-            put_text(&mut out, name);
-            out.extend(hashed.digest.raw());
-            put_numbers(&mut out, &[hashed.bytes]);
-            put_numbers(&mut out, &file);
-            out.push(u8::from(beside.is_some()));
-            beside.iter().for_each(|numbers| put_numbers(&mut out, numbers));
+            let (name, digest) = (name.as_bytes(), hashed.digest.raw());
+            files.push(StoredFile { name, digest, bytes: hashed.bytes, stamp: *stamp });
         }
+        let stored = Stored { dir: dir.as_os_str().as_bytes(), files };
+        let mut out = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
+        out = postcard::to_extend(&stored, out)?;
         let sum = raw_sha256(&out);
         out.extend(sum);
-        out
+        Ok(out)
     }
 
     /// From what is stored.
@@ -83,83 +98,26 @@ impl Index {
     /// What is wrong with it.
     pub(super) fn parse(bytes: &[u8], dir: &Path) -> Result<Self, &'static str> {
         let (all, sum) = bytes.split_last_chunk::<32>().ok_or("it is cut off")?;
-        let mut rest = Rest(all);
-        if rest.bytes() != Some(*MAGIC) {
-            return Err("it is no index");
-        }
-        if rest.bytes().map(u32::from_le_bytes) != Some(FORMAT) {
-            return Err("it is of another format");
-        }
+        let rest = all.strip_prefix(MAGIC).ok_or("it is no index")?;
+        let rest = rest.strip_prefix(&FORMAT.to_le_bytes()).ok_or("it is of another format")?;
         if raw_sha256(all) != *sum {
             return Err("it is damaged");
         }
-        if rest.text() != Some(dir.as_os_str()) {
+        let (stored, rest) = postcard::take_from_bytes::<Stored<'_>>(rest).map_err(|_| "it is damaged")?;
+        if stored.dir != dir.as_os_str().as_bytes() {
             return Err("it is of another directory");
         }
-        rest.files().map(Self).ok_or("it is damaged")
-    }
-}
-
-fn put_count(out: &mut Vec<u8>, count: usize) {
-    out.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
-}
-
-fn put_text(out: &mut Vec<u8>, text: &OsStr) {
-    put_count(out, text.len());
-    out.extend(text.as_bytes());
-}
-
-fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
-    numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
-}
-
-/// What is still to be read.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*bytes)
-    }
-
-    fn count(&mut self) -> Option<usize> {
-        usize::try_from(u32::from_le_bytes(self.bytes()?)).ok()
-    }
-
-    fn text(&mut self) -> Option<&'a OsStr> {
-        let length = self.count()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(OsStr::from_bytes(text))
-    }
-
-    fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
-        let mut numbers = [0; N];
-        for number in &mut numbers {
-            *number = u64::from_le_bytes(self.bytes()?);
+        if !rest.is_empty() {
+            return Err("it is damaged");
         }
-        Some(numbers)
-    }
-
-    fn files(&mut self) -> Option<BTreeMap<OsString, (Stamp, Hashed)>> {
         // Many files can be one component.
         let mut digests: HashMap<Raw, Digest> = HashMap::new();
-        let mut files = BTreeMap::new();
-        for _ in 0..self.count()? {
-            let name = OsString::from_vec(self.text()?.as_bytes().to_vec());
-            let raw: Raw = self.bytes()?;
-            let digest = digests.entry(raw).or_insert_with(|| raw.into()).clone();
-            let [bytes] = self.numbers()?;
-            let file = self.numbers()?;
-            let beside = match self.bytes()? {
-                [0] => None,
-                [1] => Some(self.numbers()?),
-                _ => return None,
-            };
-            files.insert(name, (Stamp::from_numbers(file, beside)?, Hashed { digest, bytes }));
-        }
-        self.0.is_empty().then_some(files)
+        let file = |file: StoredFile<'_>| {
+            let digest = digests.entry(file.digest).or_insert_with(|| file.digest.into()).clone();
+            let name = OsString::from_vec(file.name.to_vec());
+            (name, (file.stamp, Hashed { digest, bytes: file.bytes }))
+        };
+        Ok(Self(stored.files.into_iter().map(file).collect()))
     }
 }
 
@@ -184,15 +142,15 @@ mod tests {
     #[test]
     fn what_was_stored_comes_back() {
         let (index, dir) = (index(), Path::new("/plugins"));
-        let bytes = index.to_bytes(dir);
+        let bytes = index.to_bytes(dir).unwrap();
         assert_eq!(Index::parse(&bytes, dir), Ok(index));
-        assert_eq!(Index::parse(&Index::default().to_bytes(dir), dir), Ok(Index::default()));
+        assert_eq!(Index::parse(&Index::default().to_bytes(dir).unwrap(), dir), Ok(Index::default()));
     }
 
     #[test]
     fn what_is_not_as_it_was_stored_is_refused() {
         let dir = Path::new("/plugins");
-        let bytes = index().to_bytes(dir);
+        let bytes = index().to_bytes(dir).unwrap();
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;
@@ -207,10 +165,13 @@ mod tests {
     #[test]
     fn a_sum_that_fits_makes_no_sense_of_nonsense() {
         let dir = Path::new("/plugins");
-        let sound = index().to_bytes(dir);
-        let head = 12 + 4 + "/plugins".len();
+        let index = index();
+        let sound = index.to_bytes(dir).unwrap();
+        let head = 12 + 1 + "/plugins".len();
         // More files than there are, a name that goes beyond the end, another number for yes and no.
-        for (at, byte) in [(head, 200), (head + 7, 255), (head + 4 + 4 + 6 + 32 + 8 + 64, 2)] {
+        let stamp = postcard::to_allocvec(&index.0[OsStr::new("a.wasm")].0).unwrap();
+        let beside = head + 1 + 1 + "a.wasm".len() + 32 + stamp.len();
+        for (at, byte) in [(head, 200), (head + 1, 255), (beside, 2)] {
             let mut bad = sound[..sound.len() - 32].to_vec();
             bad[at] = byte;
             bad.extend(raw_sha256(&bad));
