@@ -90,15 +90,28 @@ impl Limiter {
         memory.saturating_add(elements.saturating_mul(ELEMENT))
     }
 
-    /// Reserves what memories and tables of these sizes take; notes who refused it.
-    fn reserve(&mut self, memory: u64, elements: u64) -> bool {
-        let bytes = self.bytes(memory, elements);
-        let Some(reserved) = &mut self.reserved else { return true };
-        let fits = bytes <= reserved.bytes() || reserved.resize(bytes);
-        if !fits {
-            self.refused = Some(Refused::Budget(bytes));
+    /// Takes memories and tables of these sizes, unless that is over a `limit`, over the guest's own maximum, or over
+    /// what is left in the budget. Notes who refused it.
+    fn grow(&mut self, memory: u64, elements: u64, limit: Option<Limit>, is_within_maximum: bool) -> bool {
+        if let Some(limit) = limit {
+            self.refused = Some(Refused::Limit(limit));
+            return false;
         }
-        fits
+        if !is_within_maximum {
+            return false;
+        }
+        let bytes = self.bytes(memory, elements);
+        if let Some(reserved) = &mut self.reserved
+            && bytes > reserved.bytes()
+            && !reserved.resize(bytes)
+        {
+            self.refused = Some(Refused::Budget(bytes));
+            return false;
+        }
+        self.refused = None;
+        (self.memory, self.elements) = (memory, elements);
+        self.peak_memory = self.peak_memory.max(memory);
+        true
     }
 
     /// Whether the memories take half of what they may at most: the next call is to have room.
@@ -128,21 +141,9 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let sum = grown(self.memory, current, desired);
-        if sum > self.most_memory {
-            self.refused = Some(Refused::Limit(Limit::Memory));
-            return Ok(false);
-        }
-        if maximum.is_some_and(|most| desired > most) {
-            return Ok(false);
-        }
-        if !self.reserve(sum, self.elements) {
-            return Ok(false);
-        }
-        self.refused = None;
-        self.memory = sum;
-        self.peak_memory = self.peak_memory.max(sum);
-        Ok(true)
+        let memory = grown(self.memory, current, desired);
+        let limit = (memory > self.most_memory).then_some(Limit::Memory);
+        Ok(self.grow(memory, self.elements, limit, maximum.is_none_or(|most| desired <= most)))
     }
 
     fn table_growing(
@@ -151,20 +152,9 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let sum = grown(self.elements, current, desired);
-        if sum > self.most_elements {
-            self.refused = Some(Refused::Limit(Limit::TableElements));
-            return Ok(false);
-        }
-        if maximum.is_some_and(|most| desired > most) {
-            return Ok(false);
-        }
-        if !self.reserve(self.memory, sum) {
-            return Ok(false);
-        }
-        self.refused = None;
-        self.elements = sum;
-        Ok(true)
+        let elements = grown(self.elements, current, desired);
+        let limit = (elements > self.most_elements).then_some(Limit::TableElements);
+        Ok(self.grow(self.memory, elements, limit, maximum.is_none_or(|most| desired <= most)))
     }
 
     /// What was allowed above, and was not to be had. The sums stay too high: of a store to which this happens nothing is

@@ -16,8 +16,8 @@ use tokio_util::io::StreamReader;
 use toolbay_policy::limits::Limit;
 
 use super::connect::{Connection, Key, Pool};
-use super::seam;
 use super::session::{Lease, NetError, Session};
+use super::{dispatch, seam};
 
 /// A response's body with all that it keeps open. Read to its end, the connection can be used again; dropped before,
 /// it is closed.
@@ -154,11 +154,11 @@ pub(super) async fn collect(
     let (left, limit) = session.bytes_left();
     let most = asked.unwrap_or(u64::MAX).min(left);
     let coding = if body.is_end_stream() { None } else { coding(headers) };
-    if coding.is_none() && !body.is_end_stream() && is_coded(headers) && seam::searches(session) {
+    if coding.is_none() && !body.is_end_stream() && is_coded(headers) && session.tokens.any() {
         return Err(unreadable());
     }
     // A value may stand across the place where the body is cut: it is read on for as long as one can be.
-    let ahead = most.saturating_add(seam::ahead(session));
+    let ahead = most.saturating_add(session.tokens.reach() as u64);
     let expected = if coding.is_none() { body.size_hint().lower().min(most).min(AHEAD) } else { 0 };
     let read = match coding {
         None => pieces(&mut body, ahead, expected).await,
@@ -234,14 +234,9 @@ fn refused(session: &Session, error: &std::io::Error, limit: Limit) -> NetError 
     }
 }
 
-/// The innermost reason of an error: hyper's own texts say little. A peer may have written it (the last words of
-/// HTTP/2).
+/// The reason of an error, which a peer may have written (the last words of HTTP/2).
 pub(super) fn cause(session: &Session, error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    toolbay_policy::text::one_line(&seam::text(session, last.to_string()), 300)
+    toolbay_policy::text::one_line(&seam::text(session, dispatch::cause(error)), 300)
 }
 
 async fn read(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {

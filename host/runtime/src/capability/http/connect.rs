@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-use toolbay_policy::capability::net::Scheme;
+use toolbay_policy::capability::net::{Scheme, Target};
 use toolbay_policy::name::PluginId;
 
 use super::headers;
@@ -75,6 +75,19 @@ pub(super) struct Key {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) private: Vec<IpNet>,
+}
+
+impl Key {
+    /// The key of the connections to a request's origin.
+    pub(super) fn new(user: User, target: &Target, private: &[IpNet]) -> Self {
+        Self {
+            user,
+            scheme: target.scheme(),
+            host: target.host().to_owned(),
+            port: target.port(),
+            private: private.to_vec(),
+        }
+    }
 }
 
 /// A connection. Dropping it closes it at once, whatever it is doing.

@@ -19,6 +19,10 @@ use super::connect::{Connection, Key, Outgoing};
 use super::headers;
 use super::session::{Lease, NetError};
 
+/// What the host calls itself.
+pub(super) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION")));
+
 /// Why there is no response.
 #[derive(Debug)]
 pub(super) enum Unsent {
@@ -155,3 +159,12 @@ fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Requ
 #[cfg(all(test, target_os = "linux"))]
 #[path = "rebinding_tests.rs"]
 mod rebinding_tests;
+
+/// The innermost reason of an error: hyper's own texts say little.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

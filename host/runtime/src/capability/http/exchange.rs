@@ -11,7 +11,7 @@ use url::Url;
 
 use super::body::{self, Inbound};
 use super::connect::{Key, Outgoing};
-use super::dispatch::{Unsent, request};
+use super::dispatch::{AGENT, Unsent, request};
 use super::session::{NetError, Session};
 use super::{headers, recorded, seam};
 use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
@@ -40,7 +40,7 @@ pub(super) async fn fetch(session: &Session, request: HttpRequest) -> Result<Htt
     let url = parse(None, &request.url).map_err(NetError::Invalid)?;
     let target = Target::request(&request.method, &url).map_err(NetError::Invalid)?;
     if let Some(body) = &request.body {
-        seam::check_body(session, body).map_err(NetError::Denied)?;
+        session.tokens.check_body(body).map_err(NetError::Denied)?;
     }
     let mut hop = Box::new(Hop { target, url, headers, body: request.body.map(Bytes::from) });
     let mut redirects = 0;
@@ -152,17 +152,9 @@ pub(super) async fn send(
     session.count_bytes(length)?;
     let lease = session.lease()?;
     seam::inject(session, &mut headers, url).map_err(NetError::Denied)?;
-    headers
-        .entry(USER_AGENT)
-        .or_insert(HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    headers.entry(USER_AGENT).or_insert(AGENT);
     let request = request(target, &*session.with_query(target, url)?, headers, body)?;
-    let key = Key {
-        user: session.user(),
-        scheme: target.scheme(),
-        host: target.host().to_owned(),
-        port: target.port(),
-        private: session.private(allowed).to_vec(),
-    };
+    let key = Key::new(session.user(), target, session.private(allowed));
     let sent = match session.client().recorded() {
         Some(record) => {
             let hop = recorded::Hop { target, url, allowed, key, lease };

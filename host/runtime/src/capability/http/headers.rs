@@ -118,7 +118,7 @@ pub(super) fn show(session: &Session, map: &HeaderMap) -> Vec<(String, String)> 
             header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE | header::TRAILER
         )
     };
-    let searches = seam::searches(session);
+    let searches = session.tokens.any();
     let text = |value: &HeaderValue| {
         let plain = value.as_bytes();
         let clean = if searches { seam::scrub(session, plain.to_vec()).into() } else { Cow::from(plain) };

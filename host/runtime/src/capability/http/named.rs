@@ -3,15 +3,26 @@
 //! networks beside it: whoever answers for the name is not the operator.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
+use hyper::{Request, Response};
 use ipnet::IpNet;
 use toolbay_policy::capability::net::Target;
 use toolbay_policy::capability::net::address::{self, NotPublic};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
 
+use super::Client;
+use super::body::Inbound;
+use super::connect::{Key, Outgoing, User};
+use super::dispatch::{Unsent, cause};
 use super::resolve::literal;
-use super::session::NetError;
+use super::session::{Lease, NetError};
 
-/// A place that the operator named.
+/// Longest text of a peer that an error repeats, in characters.
+pub(super) const MAX_SHOWN: usize = 300;
+
+/// A place that the operator named, and what is asked of it.
 pub(super) struct Named<'a> {
     pub(super) target: &'a Target,
     /// Private networks that its host may lead to.
@@ -22,7 +33,7 @@ pub(super) struct Named<'a> {
 
 impl Named<'_> {
     /// Checks the name, before it is looked up: of what clouds keep for a machine, only a very address is ever granted.
-    pub(super) fn check_name(&self) -> Result<(), NetError> {
+    fn check_name(&self) -> Result<(), NetError> {
         let host = self.target.host();
         if address::names_metadata(host) && self.private.is_empty() {
             return Err(NetError::Address(format!(
@@ -33,7 +44,7 @@ impl Named<'_> {
     }
 
     /// Checks every address that the host stands for; one that may not be connected to refuses them all.
-    pub(super) fn check(&self, addresses: &[SocketAddr]) -> Result<(), NetError> {
+    fn check(&self, addresses: &[SocketAddr]) -> Result<(), NetError> {
         let host = self.target.host();
         for ip in addresses.iter().map(SocketAddr::ip) {
             let problem = match address::judge(host, ip, self.private) {
@@ -46,6 +57,30 @@ impl Named<'_> {
             return Err(NetError::Address(format!("`{host}`: {problem}; to allow it, {hint}")));
         }
         Ok(())
+    }
+}
+
+impl Client {
+    /// Sends a request of the host itself and returns when the head of its response is there. `looks_up` is whose
+    /// look-ups are counted. The caller bounds the time.
+    pub(super) async fn send_named(
+        &self,
+        user: User,
+        looks_up: &PluginId,
+        named: Named<'_>,
+        request: Box<Request<Outgoing>>,
+    ) -> Result<Response<Inbound>, NetError> {
+        named.check_name()?;
+        let key = Key::new(user, named.target, named.private);
+        let check = |addresses: &[SocketAddr]| named.check(addresses);
+        let sent = self.dispatch(request, key, looks_up, (Lease::of_the_host(), Duration::MAX), check).await;
+        sent.map_err(|unsent| match unsent {
+            Unsent::Net(error) => error,
+            Unsent::Broken(error) => {
+                let why = one_line(&cause(&error), MAX_SHOWN);
+                NetError::Transport(format!("`{}` gave no response: {why}", named.target.host()))
+            }
+        })
     }
 }
 

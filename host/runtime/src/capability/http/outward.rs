@@ -6,9 +6,6 @@
 //! to must be public, or in the section's `net_private`. A redirect is followed within its origin only, so no header
 //! ever goes where the policy did not say.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
@@ -25,16 +22,14 @@ use zeroize::Zeroizing;
 
 use super::Client;
 use super::body::{self, Inbound};
-use super::connect::{Key, Outgoing, User};
-use super::dispatch::{Unsent, request};
-use super::named::Named;
-use super::session::{Lease, NetError};
+use super::connect::{Outgoing, User};
+use super::dispatch::{AGENT, cause, request};
+use super::named::{MAX_SHOWN, Named};
+use super::session::NetError;
 use crate::capability::secrets::Vault;
 
 /// Redirects within one origin that are followed: a slash at the end, a version in the path.
 const MAX_HOPS: usize = 3;
-/// Longest text of a peer that an error repeats, in characters.
-const MAX_SHOWN: usize = 300;
 
 impl Client {
     /// Sends a request to a server's URL and returns when the head of its response is there.
@@ -71,23 +66,9 @@ impl Client {
     ) -> Result<Response<Inbound>, OutsideError> {
         let body: Outgoing = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = request(target, url, headers, body).map_err(failed)?;
-        let key = Key {
-            user: User::Server(name.clone()),
-            scheme: target.scheme(),
-            host: target.host().to_owned(),
-            port: target.port(),
-            private: endpoint.net_private.clone(),
-        };
         let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
         let named = Named { target, private: &endpoint.net_private, hint: &hint };
-        named.check_name().map_err(failed)?;
-        let check = |addresses: &[SocketAddr]| named.check(addresses);
-        self.dispatch(request, key, name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(
-            |unsent| match unsent {
-                Unsent::Net(error) => failed(error),
-                Unsent::Broken(error) => broken(target, &error),
-            },
-        )
+        self.send_named(User::Server(name.clone()), name, named, request).await.map_err(failed)
     }
 }
 
@@ -120,7 +101,7 @@ fn headers(
         map.insert(HeaderName::from_bytes(header.as_bytes()).map_err(|_| bad())?, value);
     }
     map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    map.insert(USER_AGENT, HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    map.insert(USER_AGENT, AGENT);
     Ok(map)
 }
 
@@ -162,7 +143,7 @@ fn answer(response: Response<Inbound>) -> Result<outside::Response, OutsideError
     });
     let parted = BodyDataStream::new(body).map(|part| match part {
         Ok(bytes) => Ok(bytes.to_vec()),
-        Err(error) => Err(cause(&error)),
+        Err(error) => Err(one_line(&cause(&error), MAX_SHOWN)),
     });
     Ok(outside::Response {
         status: parts.status.as_u16(),
@@ -177,17 +158,4 @@ fn failed(error: NetError) -> OutsideError {
         NetError::Transport(why) => OutsideError::Failed(why),
         NetError::Timeout => OutsideError::Failed("the time was up".to_owned()),
     }
-}
-
-fn broken(target: &Target, error: &hyper::Error) -> OutsideError {
-    OutsideError::Failed(format!("`{}` gave no response: {}", target.host(), cause(error)))
-}
-
-/// The innermost reason of an error, which a peer may have written.
-pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    one_line(&last.to_string(), MAX_SHOWN)
 }

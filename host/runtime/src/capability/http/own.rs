@@ -2,9 +2,6 @@
 //! instance. One request, no redirects, no more bytes than wanted; over the same connections, and to addresses that the
 //! operator named ([`Named`]), as those of the bridge.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
@@ -16,11 +13,9 @@ use url::Url;
 
 use super::Client;
 use super::body::{self, Inbound};
-use super::connect::{Key, User};
-use super::dispatch::{Unsent, request};
+use super::connect::User;
+use super::dispatch::{AGENT, request};
 use super::named::Named;
-use super::outward::cause;
-use super::session::Lease;
 
 /// Under which name its look-ups are counted; a plugin of this name shares them.
 const NAME: &str = "host";
@@ -52,24 +47,10 @@ async fn ask(
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(USER_AGENT, AGENT);
     let body = Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync();
     let request = request(target, url, headers, body).map_err(|e| e.to_string())?;
-    let key = Key {
-        user: User::Host,
-        scheme: target.scheme(),
-        host: target.host().to_owned(),
-        port: target.port(),
-        private: private.to_vec(),
-    };
     let hint = |net: IpNet| format!("write in the policy: [serve.oauth] net_private = [\"{net}\"]");
     let named = Named { target, private, hint: &hint };
-    named.check_name().map_err(|e| e.to_string())?;
-    let check = |addresses: &[SocketAddr]| named.check(addresses);
-    client.dispatch(request, key, &name, (Lease::of_the_host(), Duration::MAX), check).await.map_err(
-        |unsent| match unsent {
-            Unsent::Net(error) => error.to_string(),
-            Unsent::Broken(error) => format!("`{}` gave no response: {}", target.host(), cause(&error)),
-        },
-    )
+    client.send_named(User::Host, &name, named, request).await.map_err(|e| e.to_string())
 }

@@ -8,7 +8,6 @@ use url::Url;
 
 use super::headers::MAX_BYTES;
 use super::session::{NetError, Session};
-pub(super) use crate::capability::secrets::Scrubber;
 
 /// Puts the values of secrets in place of their stand-ins, as far as they may be sent to `url`. Called last before a
 /// hop is sent, after the rules and the addresses were checked.
@@ -33,37 +32,19 @@ pub(super) fn keep_readable(session: &Session, headers: &mut HeaderMap, codings:
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
 }
 
-/// Refuses a body with a stand-in in it.
-///
-/// # Errors
-/// The refusal.
-pub(super) fn check_body(session: &Session, body: &[u8]) -> Result<(), String> {
-    session.tokens.check_body(body)
-}
-
 /// Takes the values of secrets out of what the guest is to see: each header's value, a buffered body, the final URL.
 pub(super) fn scrub(session: &Session, bytes: Vec<u8>) -> Vec<u8> {
     session.tokens.scrub(session.redactor(), bytes)
 }
 
-/// [`scrub`] for the first `most` bytes of a buffered body, of which up to [`ahead`] more are there.
+/// [`scrub`] for the first `most` bytes of a buffered body, behind which more may stand that belongs to a value.
 pub(super) fn scrub_start(session: &Session, bytes: Vec<u8>, most: u64) -> Vec<u8> {
     session.tokens.scrub_start(session.redactor(), bytes, usize::try_from(most).unwrap_or(usize::MAX))
 }
 
-/// How many bytes behind the place where a body is cut have to be known.
-pub(super) fn ahead(session: &Session) -> u64 {
-    session.tokens.reach() as u64
-}
-
-/// Whether the call has a stand-in, so that what servers say is searched.
-pub(super) fn searches(session: &Session) -> bool {
-    session.tokens.any()
-}
-
 /// [`scrub`] for a text, such as an error that names what a server said. Before it is cut: half a secret is one, too.
 pub(super) fn text(session: &Session, text: String) -> String {
-    if searches(session) {
+    if session.tokens.any() {
         String::from_utf8_lossy(&scrub(session, text.into_bytes())).into_owned()
     } else {
         text
@@ -79,9 +60,4 @@ pub(super) fn error(session: &Session, error: NetError) -> NetError {
         NetError::Transport(why) => NetError::Transport(text(session, why)),
         NetError::Timeout => NetError::Timeout,
     }
-}
-
-/// [`scrub`] for a body that comes in parts: may hold back the end of a part until the next one is known.
-pub(super) fn scrubber(session: &Session) -> Scrubber {
-    Scrubber::new(&session.tokens, session.redactor())
 }

@@ -24,6 +24,7 @@ use super::body::{self, Inbound};
 use super::session::{NetError, Session};
 use super::{exchange, headers, seam};
 use crate::capability::Capabilities;
+use crate::capability::secrets::Scrubber;
 
 /// Bytes that a guest writes into a body at once, and with it what waits in memory for a slow peer.
 const CHUNK: usize = 64 << 10;
@@ -109,11 +110,11 @@ async fn forward(
         tokio::time::timeout(session.time(asked), response).await.map_err(|_| NetError::Timeout)??;
     let (mut parts, body) = response.into_parts();
     let coded = !body.is_end_stream() && body::is_coded(&parts.headers);
-    if coded && seam::searches(&session) {
+    if coded && session.tokens.any() {
         return Err(body::unreadable());
     }
     parts.headers = scrub(&session, &parts.headers);
-    let scrubber = seam::scrubber(&session);
+    let scrubber = Scrubber::new(&session.tokens, session.redactor());
     let pause = options.between_bytes_timeout;
     let body = Passing { body, coded, timer: None, pause, scrubber, session, trailers: None, ended: false };
     Ok(Response::from_parts(parts, body.boxed_unsync()))
@@ -184,7 +185,7 @@ struct Passing {
     /// Whether it is in a coding, so that no secret could be found in it.
     coded: bool,
     session: Session,
-    scrubber: seam::Scrubber,
+    scrubber: Scrubber,
     pause: Option<Duration>,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
     trailers: Option<HeaderMap>,
@@ -217,7 +218,7 @@ impl Body for Passing {
                 return Poll::Ready(self.rest().map(Ok));
             }
             // The call got a stand-in since, and the server may say here what it hears elsewhere.
-            if self.coded && seam::searches(&self.session) {
+            if self.coded && self.session.tokens.any() {
                 return Poll::Ready(Some(Err(Error::HttpResponseContentCoding(None))));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
