@@ -91,35 +91,6 @@ impl Registry {
         self.current.load_full()
     }
 
-    /// Puts a plugin in, in place of what it brought before: whole, or not at all.
-    ///
-    /// # Errors
-    /// A name that something else has.
-    pub fn install(&self, plugin: &PluginId, mut bundle: Bundle) -> Result<(), Collision> {
-        self.ask_hooks(&mut bundle);
-        self.change(|draft| {
-            let is_own = |entry: &Entry| entry.def.source.plugin() == Some(plugin);
-            let before = draft.drop_tools(is_own);
-            let reducers = draft.drop_reducers_of(plugin);
-            draft.add(bundle, OnCollision::Throw)?;
-            draft.catalog.foreign_in(plugin).map_or(Ok(()), Err)?;
-            draft.changed = true;
-            let source = format!("plugin:{plugin}");
-            let now: Vec<_> = draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
-            let tools = now.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
-            draft.events.push(if before.is_empty() && reducers == 0 {
-                Event::Registered { tools, source }
-            } else {
-                let diff = SourceDiff::new(
-                    before.iter().map(|entry| &*entry.def),
-                    now.iter().map(|entry| &*entry.def),
-                );
-                Event::Replaced { tools, source, diff }
-            });
-            Ok(())
-        })
-    }
-
     /// Puts tools and reducers in: all of them, or none.
     ///
     /// # Errors

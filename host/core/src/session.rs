@@ -75,12 +75,6 @@ impl Session {
         self.key.as_deref()
     }
 
-    /// The same session with limits of its own, beside those of the policy.
-    #[must_use]
-    pub fn with_limits(self, limits: SessionLimits) -> Self {
-        Self { limits, ..self }
-    }
-
     /// The same session with somebody who is asked for its calls, instead of the host's.
     #[must_use]
     pub fn with_approver(self, approver: Arc<dyn Approver>) -> Self {

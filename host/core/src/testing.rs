@@ -11,7 +11,7 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
 use crate::output::reduce::{Reduce, ReduceContext};
-use crate::registry::{Entry, ReducerEntry};
+use crate::registry::{Bundle, Choice, Collision, Entry, ReducerEntry, Registry, Step};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource};
@@ -94,4 +94,12 @@ pub(crate) fn reducer(target: &str, owner: Option<&str>) -> ReducerEntry {
         owner: owner.map(|id| PluginId::new(id).unwrap()),
         reducer: Arc::new(Canned(Ok(None))),
     }
+}
+
+/// Puts a plugin in, in place of what it brought before: whole, or not at all.
+pub(crate) fn install(registry: &Registry, plugin: &PluginId, bundle: Bundle) -> Result<(), Collision> {
+    let choices = vec![Choice::Put(bundle), Choice::Keep];
+    let placed = registry.update(&[], vec![Step { plugin: plugin.clone(), choices }], None);
+    registry.tell();
+    placed.into_iter().flat_map(|one| one.refused).next().map_or(Ok(()), Err)
 }

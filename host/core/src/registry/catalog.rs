@@ -93,11 +93,6 @@ impl Catalog {
         self.tools().filter(move |entry| entry.def.namespace() == Some(namespace))
     }
 
-    /// The tools of a toolset, in the order of their names.
-    pub fn in_toolset(&self, toolset: &str) -> impl Iterator<Item = &Arc<Entry>> {
-        self.tools().filter(move |entry| entry.def.toolset.as_deref() == Some(toolset))
-    }
-
     /// All namespaces, in their order.
     #[must_use]
     pub fn namespaces(&self) -> BTreeSet<&str> {

@@ -168,7 +168,7 @@ impl Catalog {
     }
 
     /// Another source's tools that stand under a plugin's id, as native ones of that namespace do.
-    pub(super) fn foreign_in(&self, plugin: &PluginId) -> Option<Collision> {
+    fn foreign_in(&self, plugin: &PluginId) -> Option<Collision> {
         let start = format!("{plugin}{SEAM}");
         let from = (Bound::Included(start.as_str()), Bound::Unbounded);
         let mut there = self.tools.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::registry::event::Events;
-    use crate::testing::{native_tool, plugin_tool, reducer};
+    use crate::testing::{install, native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {
         PluginId::new(text).unwrap()
@@ -309,7 +309,7 @@ mod tests {
         registry.register(native_tool("math__add")).unwrap();
         let placed = registry.update(&[], vec![put("math", "sub", &[])], None);
         assert!(matches!(placed[0].refused.as_slice(), [Collision::Namespace { .. }]), "{placed:?}");
-        assert!(registry.install(&id("math"), bundle("math", "sub", &[])).is_err());
+        assert!(install(&registry, &id("math"), bundle("math", "sub", &[])).is_err());
         registry.unregister("math__add");
         let step = Step {
             plugin: id("p"),
