@@ -23,3 +23,4 @@ mod rust;
 mod script;
 mod template;
 pub(crate) mod test;
+mod toolchain;

@@ -3,15 +3,15 @@
 use toolbay::PluginId;
 
 use super::embedded;
-use super::pack::Metadata;
-use super::project::{Component, Project};
+use super::language::Language;
+use super::project::{Component, Metadata, Project};
 use super::python::python;
 use super::script;
 use super::template::{Plan, TemplateFile};
 use crate::Stop;
 
 /// The file by which a project is known, and the plugin itself.
-pub(super) const MARKER: &str = "plugin.c";
+const MARKER: &str = Language::C.marker();
 
 /// The files of a new project, with the SDK it is written against.
 pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {

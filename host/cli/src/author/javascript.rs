@@ -6,15 +6,15 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 
 use super::embedded;
-use super::pack::{Dependency, Metadata};
+use super::language::Language;
 use super::program;
-use super::project::{Component, Project};
+use super::project::{Component, Dependency, Metadata, Project};
 use super::script;
 use super::template::{Plan, TemplateFile};
 use crate::Stop;
 
 /// The file by which a project is known.
-pub(super) const MARKER: &str = "package.json";
+const MARKER: &str = Language::Js.marker();
 /// Where the SDK is when npm has put it there.
 const BUILD: &str = "node_modules/@toolbay/sdk/build.mjs";
 /// The sources that are looked for, in this order.

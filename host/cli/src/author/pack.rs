@@ -17,7 +17,7 @@ use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 
 use super::language::Profile;
-use super::project::Project;
+use super::project::{Dependency, Metadata, Project};
 use crate::author::args::PackArgs;
 use crate::author::component;
 use crate::output::{self, DIM, HEAD};
@@ -32,38 +32,6 @@ const FILES: [(&[&str], &str, u64); 3] = [
     (&["LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING"], "toolbay:licence", 256 << 10),
     (&["icon.png", "icon.webp", "icon.jpg"], "toolbay:icon", 64 << 10),
 ];
-
-/// What a project's manifest says of it; empty where it says nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Metadata {
-    /// Version.
-    pub(crate) version: String,
-    /// What it is for.
-    pub(crate) description: String,
-    /// Who wrote it.
-    pub(crate) authors: String,
-    /// Its licence, an SPDX expression.
-    pub(crate) licenses: String,
-    /// Where to read about it.
-    pub(crate) homepage: String,
-    /// Where its source is.
-    pub(crate) source: String,
-    /// What it is made of, itself first.
-    pub(crate) dependencies: Vec<Dependency>,
-}
-
-/// A part of a plugin that others wrote, or the plugin itself.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Dependency {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its version.
-    pub(crate) version: String,
-    /// Where it comes from: `crates.io`, `git`, `local`, …
-    pub(crate) source: &'static str,
-    /// The places of its own dependencies in the list.
-    pub(crate) dependencies: Vec<usize>,
-}
 
 pub(crate) fn run(args: &PackArgs) -> Result<Verdict, Stop> {
     let project = Project::find(args.project.as_deref())?;

@@ -26,6 +26,38 @@ pub(crate) struct Component {
     pub(crate) file: PathBuf,
 }
 
+/// What a project's manifest says of it; empty where it says nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    /// Version.
+    pub(crate) version: String,
+    /// What it is for.
+    pub(crate) description: String,
+    /// Who wrote it.
+    pub(crate) authors: String,
+    /// Its licence, an SPDX expression.
+    pub(crate) licenses: String,
+    /// Where to read about it.
+    pub(crate) homepage: String,
+    /// Where its source is.
+    pub(crate) source: String,
+    /// What it is made of, itself first.
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// A part of a plugin that others wrote, or the plugin itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// Where it comes from: `crates.io`, `git`, `local`, …
+    pub(crate) source: &'static str,
+    /// The places of its own dependencies in the list.
+    pub(crate) dependencies: Vec<usize>,
+}
+
 impl Project {
     /// The project in a folder that was named; without one, in the current directory or the nearest above it.
     pub(crate) fn find(named: Option<&Path>) -> Result<Self, Stop> {

@@ -7,15 +7,15 @@ use anyhow::{Context, anyhow};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
-use super::pack::{Dependency, Metadata};
+use super::language::Language;
 use super::program;
-use super::project::{Component, Project};
+use super::project::{Component, Dependency, Metadata, Project};
 use super::script;
 use super::template::{Plan, TemplateFile};
 use crate::Stop;
 
 /// The file by which a project is known.
-pub(super) const MARKER: &str = "pyproject.toml";
+const MARKER: &str = Language::Python.marker();
 /// The plugin's module.
 const SOURCE: &str = "plugin.py";
 

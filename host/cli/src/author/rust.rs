@@ -6,8 +6,7 @@ mod lock;
 mod sdk;
 
 use super::language::Profile;
-use super::pack::Metadata;
-use super::project::{Component, Project};
+use super::project::{Component, Metadata, Project};
 use super::template::{Plan, TemplateFile};
 use crate::Stop;
 

@@ -10,8 +10,8 @@ use toolbay::PluginId;
 
 use super::{flags, lock};
 use crate::author::language::Profile;
-use crate::author::pack::Metadata;
 use crate::author::program;
+use crate::author::project::Metadata;
 use crate::{Stop, output};
 
 /// What components are compiled for.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::author::pack::Dependency;
+use crate::author::project::Dependency;
 
 /// The packages that some need, out of a lock file; the packages themselves, whose places differ, are left to cargo.
 pub(super) fn subset(lock: &str, roots: &[&str]) -> String {
