@@ -194,7 +194,7 @@ async fn a_plugins_lane_is_shared_by_its_tools_and_outlives_its_builds() {
     host.load("s", ECHO).await;
     host.load("e", ECHO).await;
     let catalog = host.host.registry().snapshot();
-    let lane = |tool: &str| catalog.get(tool).unwrap().serial.as_deref().map(str::to_owned);
+    let lane = |tool: &str| catalog.get(tool).unwrap().call.serial.as_deref().map(str::to_owned);
     let lanes = ["s__echo", "s__ctx", "s__long", "e__echo", "e__long"].map(lane);
     let some = |name: &str| Some(name.to_owned());
     assert_eq!(lanes, [some("s"), some("s"), None, some("e__echo"), None]);

@@ -52,7 +52,9 @@ fn say(name: &str) -> Entry {
     let name = QualifiedName::native(&ToolName::new(name).unwrap());
     let schema = Schema::input(r#"{"type": "object"}"#).unwrap();
     let def = ToolDef::new(name, "Says a text.", schema, ToolSource::Builtin);
-    Entry { args_bytes: 64 << 20, ..Entry::new(def, Arc::new(Say)) }
+    let mut entry = Entry::new(def, Arc::new(Say));
+    entry.call.args_bytes = 64 << 20;
+    entry
 }
 
 /// A host with the tools `say__NAME` and the plugin's reducer of that name on each.

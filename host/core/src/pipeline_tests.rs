@@ -142,7 +142,7 @@ async fn a_failing_neighbour_disturbs_nobody() {
 
 #[tokio::test]
 async fn texts_are_cut_inside_the_budget_and_the_rest_is_kept() {
-    let bench = bench(|entry, _| entry.result_chars = Some(60));
+    let bench = bench(|entry, _| entry.call.result_chars = Some(60));
     let long = bench.one(r#"{"do":"long"}"#).await;
     assert_eq!(value(&long).chars().count(), 60);
     assert!(value(&long).ends_with("[truncated — 1000 chars total]"));

@@ -28,7 +28,10 @@ pub(crate) use self::availability::CheckFn;
 pub use self::availability::{ANSWER_AGE, ANSWER_WAIT, Check};
 pub use self::catalog::Catalog;
 pub(crate) use self::catalog::Listing;
-pub use self::entry::{Bundle, Collision, Derived, Entry, Flags, OnCollision, ReducerEntry, ReducerHandle};
+pub use self::entry::{
+    Bundle, CallSettings, Collision, Derived, Entry, Flags, OnCollision, ReducerEntry, ReducerHandle,
+    ToolAvailability,
+};
 pub use self::settings::{MAX_REASON, Metadata, Settings, Switches};
 pub use self::status::ToolStatus;
 pub use self::switch::{Tags, Unknown};

@@ -35,7 +35,9 @@ impl Invoke for Puppet {
 fn tool(name: QualifiedName, source: ToolSource) -> Entry {
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
     let def = ToolDef::new(name, "A puppet.", Schema::input(schema).unwrap(), source);
-    Entry { args_bytes: 10_000, ..Entry::new(def, Arc::new(Puppet::default())) }
+    let mut entry = Entry::new(def, Arc::new(Puppet::default()));
+    entry.call.args_bytes = 10_000;
+    entry
 }
 
 pub(crate) fn plugin_tool(plugin: &str, name: &str) -> Entry {

@@ -26,7 +26,7 @@ fn registry() -> Registry {
     let mut hidden = about(plugin_tool("p", "secret"), "Compress in secret.");
     hidden.flags.hidden = true;
     let mut unavailable = about(plugin_tool("p", "tar"), "Compress a tape.");
-    unavailable.unavailable = Some("no grant".into());
+    unavailable.availability.unavailable = Some("no grant".into());
     let mut always = about(native_tool("clock"), "Tell the time.");
     always.flags.always_include = true;
     let listed = about(plugin_tool("p", "read_file"), "Read a file from disk. Supports much.");
@@ -242,7 +242,8 @@ async fn a_call_through_another_is_bound_as_any_other() {
     let registry = Registry::default();
     let puppet = Arc::new(Puppet::default());
     let mut entry = plugin_tool("p", "t");
-    (entry.invoker, entry.args_bytes, entry.result_chars) = (Arc::clone(&puppet) as _, 100, Some(200));
+    (entry.invoker, entry.call.args_bytes, entry.call.result_chars) =
+        (Arc::clone(&puppet) as _, 100, Some(200));
     entry.flags.deferred = true;
     registry.register(entry).unwrap();
     let view = offer(View::new(registry.snapshot(), Filter::default()));
@@ -302,7 +303,7 @@ proptest! {
             let mut entry = plugin_tool("p", &format!("t{n}"));
             (entry.flags.hidden, entry.flags.deferred) = (*hidden, *deferred);
             entry.flags.always_include = *always;
-            entry.unavailable = unavailable.then(|| "not now".into());
+            entry.availability.unavailable = unavailable.then(|| "not now".into());
             entry
         });
         registry.register(entries.collect::<Vec<_>>()).unwrap();

@@ -108,7 +108,7 @@ fn entry(meta: Meta) -> Option<Entry> {
     let mut entry = Entry::new(def, Arc::new(Bound { meta, view: None }));
     entry.flags.always_include = true;
     if meta == Meta::Call {
-        entry.args_bytes = CALL_BYTES;
+        entry.call.args_bytes = CALL_BYTES;
     }
     Some(entry)
 }

@@ -25,7 +25,7 @@ pub fn bundle(import: Import, exchange: &Arc<dyn Exchange>) -> Bundle {
 #[must_use]
 pub fn tool(operation: Operation, exchange: Arc<dyn Exchange>) -> Entry {
     let mut entry = Entry::new(operation.def, Arc::new(Tool { plan: operation.plan, exchange }));
-    entry.unavailable = operation.unavailable.map(Into::into);
+    entry.availability.unavailable = operation.unavailable.map(Into::into);
     entry
 }
 

@@ -109,8 +109,8 @@ fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
             lines.extend(rules.told(tool, &format!("[profile.{}]", profile.name())));
         }
     }
-    let lane = entry.serial.as_ref().map(|lane| format!("one after the other, in the lane `{lane}`"));
-    let cache = entry.cache.map(quantity::show_duration);
+    let lane = entry.call.serial.as_ref().map(|lane| format!("one after the other, in the lane `{lane}`"));
+    let cache = entry.call.cache.map(quantity::show_duration);
     lines.into_iter().chain(lane).chain(cache.map(|keep| format!("a result is kept for {keep}"))).collect()
 }
 

@@ -259,7 +259,7 @@ impl Sources {
     fn register(&self, into: &Target<'_>, section: &OpenApi, text: &Text, planned: Planned) {
         let Planned { bundle, title, operations, problems, left_out, unused } = planned;
         let unavailable = bundle.tools.iter().filter_map(|entry| {
-            Some((entry.def.name.to_string(), entry.unavailable.as_ref()?.for_operator()))
+            Some((entry.def.name.to_string(), entry.availability.unavailable.as_ref()?.for_operator()))
         });
         let unavailable = unavailable.collect();
         let registered = into.registry.replace_source(&label(&section.name), bundle);

@@ -51,7 +51,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
 
 /// A tool's definition, and what is granted of what it asks for.
 fn tool_json(host: &Host, info: &PluginInfo, entry: &Entry) -> Value {
-    let reason = entry.unavailable.as_ref().map(Refusal::for_operator);
+    let reason = entry.availability.unavailable.as_ref().map(Refusal::for_operator);
     let mut tool = super::list::definition(entry, reason.as_deref());
     let granted = decisions(host, info, entry).into_iter().map(|decision| {
         let Capability { kind, target, optional, .. } = decision.capability;
@@ -222,7 +222,7 @@ fn show_tool(out: &mut impl Write, entry: &Entry, decisions: &[Decision]) -> std
         let reason = wish.reason.as_deref().unwrap_or("no reason given");
         writeln!(out, "  {DIM}asks for{DIM:#} {}: {}", self::wish(wish), visible(reason))?;
     }
-    match &entry.unavailable {
+    match &entry.availability.unavailable {
         Some(reason) => {
             let reason = visible(&reason.for_operator()).replace('\n', "\n    ");
             writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")

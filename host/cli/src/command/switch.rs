@@ -104,7 +104,9 @@ fn explained(unknown: &Unknown, catalog: &Catalog) -> Refused {
 
 /// Names what is on or off now and was not before.
 fn tell(before: &Catalog, after: &Catalog) {
-    let off = |catalog: &Catalog, name: &str| catalog.get(name).and_then(|entry| entry.disabled.clone());
+    let off = |catalog: &Catalog, name: &str| {
+        catalog.get(name).and_then(|entry| entry.availability.disabled.clone())
+    };
     let mut changed = false;
     for entry in after.tools() {
         let name = entry.def.name.as_str();

@@ -116,7 +116,7 @@ impl CallGroup {
         let mut groups: Vec<Self> = Vec::with_capacity(calls.len());
         let mut by_queue: HashMap<&Arc<str>, usize> = HashMap::new();
         for (index, call) in calls.into_iter().enumerate() {
-            let queue = view.get(&call.tool).and_then(|entry| entry.serial.as_ref());
+            let queue = view.get(&call.tool).and_then(|entry| entry.call.serial.as_ref());
             let group = queue.map(|queue| *by_queue.entry(queue).or_insert(groups.len()));
             match group.and_then(|group| groups.get_mut(group)) {
                 Some(group) => group.rest.push((index, call)),

@@ -62,8 +62,8 @@ fn closed_from(from: usize) -> (Stage, Arc<Session>, &'static str, &'static str)
     let gates =
         Gates { permissions: Permissions::new(vec![], fallback), session: limits, ..Gates::default() };
     let mut stage = stage(gates, |entry| {
-        entry.unavailable = closed(9).then(|| "no grant".into());
-        entry.args_bytes = if closed(10) { 3 } else { 1000 };
+        entry.availability.unavailable = closed(9).then(|| "no grant".into());
+        entry.call.args_bytes = if closed(10) { 3 } else { 1000 };
     });
     if closed(5) {
         stage.filter.exclude_tools = BTreeSet::from(["p__t".to_owned()]);
@@ -475,7 +475,7 @@ async fn dollars_are_counted_of_failures_too_and_end_a_session() {
 // ---- the result cache ----
 
 fn cached(entry: &mut Entry) {
-    entry.cache = Some(Duration::from_secs(60));
+    entry.call.cache = Some(Duration::from_secs(60));
 }
 
 #[tokio::test(start_paused = true)]
@@ -544,7 +544,7 @@ async fn rules_and_budgets_stand_before_the_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn a_serial_tool_runs_alone_in_the_order_of_the_batch() {
-    let stage = stage(Gates::default(), |entry| entry.serial = Some("p__t".into()));
+    let stage = stage(Gates::default(), |entry| entry.call.serial = Some("p__t".into()));
     let (one, two) = tokio::join!(
         stage.all(calls(20, |n| format!("{{\"n\":{n}}}")), TurnContext::default()),
         stage.all(calls(20, |n| format!("{{\"n\":{}}}", n + 100)), TurnContext::default()),
@@ -561,7 +561,7 @@ async fn a_serial_tool_runs_alone_in_the_order_of_the_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn others_do_not_wait_for_a_serial_tool_and_a_panic_in_its_lane_frees_it() {
-    let stage = stage(Gates::default(), |entry| entry.serial = Some("p__t".into()));
+    let stage = stage(Gates::default(), |entry| entry.call.serial = Some("p__t".into()));
     let mut mixed = calls(3, |n| if n == 1 { "{\"do\":\"panic\"}".to_owned() } else { "{}".to_owned() });
     mixed.insert(1, ToolCall::new("other", "q__other", "{}"));
     let results = stage.all(mixed, TurnContext::default()).await;

@@ -49,7 +49,7 @@ pub(super) async fn invoke(
     };
     let Invocation { guard, nested, memory, .. } = invocation;
     let entry = tool.entry();
-    let mut rules = Rules::of(entry.delivery.or(batch.gates.delivery), &entry.def);
+    let mut rules = Rules::of(entry.call.delivery.or(batch.gates.delivery), &entry.def);
     rules.untrusted |= nested.is_some_and(|nested| nested.returned_untrusted());
     if let Some(cost) = guard.run.as_ref().and_then(|run| run.cost_usd) {
         batch.turn.session.spend(cost);
@@ -106,10 +106,10 @@ impl Invocation<'_, '_> {
     async fn run(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
         let (batch, entry, ctx) = (self.guard.batch, self.tool.entry(), self.tool.ctx);
         // The calls of a serial queue could otherwise continue one by one long after the batch was cancelled.
-        if entry.serial.is_some() && ctx.cancel().is_cancelled() {
+        if entry.call.serial.is_some() && ctx.cancel().is_cancelled() {
             return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
         }
-        let permit = match &entry.serial {
+        let permit = match &entry.call.serial {
             Some(queue) => Some(batch.pipeline.serial.enter(queue, ctx.cancel()).await?),
             None => None,
         };
@@ -131,7 +131,7 @@ impl Invocation<'_, '_> {
     /// The key of the result in the session's cache; `None` if the result is not cached. Attachments and the results of
     /// other tools are not part of the arguments, so tools that read them are not cached.
     fn cache_key(&self) -> Option<(ResultKey, Duration)> {
-        let max_age = self.tool.entry().cache?;
+        let max_age = self.tool.entry().call.cache?;
         let ctx = self.tool.ctx;
         if ctx.turn.attachments.is_some() || self.nested.is_some() {
             return None;

@@ -97,7 +97,7 @@ impl<'b> AuditGuard<'b> {
     pub(super) fn set_target(&mut self, target: &CallTarget<'_>, forwarded: bool) {
         let entry = target.found.map(FoundTool::entry);
         let settings = self.batch.gates.delivery;
-        let settings = entry.map_or(settings, |entry| entry.delivery.or(settings));
+        let settings = entry.map_or(settings, |entry| entry.call.delivery.or(settings));
         self.target = Some(TargetFacts {
             ctx: Arc::clone(&target.ctx),
             source: target.source().cloned(),

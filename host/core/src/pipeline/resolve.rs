@@ -68,7 +68,7 @@ impl<'b> CallTarget<'b> {
             (None, None) => guard.requested_tool.into(),
         };
         let profile = found.map_or_else(|| batch.view.profile(), FoundTool::profile_name).cloned();
-        let budget = batch.budget_chars(entry.and_then(|entry| entry.result_chars));
+        let budget = batch.budget_chars(entry.and_then(|entry| entry.call.result_chars));
         let (id, turn) = (Arc::clone(guard.call_id), Arc::clone(&batch.turn));
         let mut ctx = CallContext::new(id, name, budget, turn, guard.redactor.clone(), profile);
         ctx.ends = batch.deadline;

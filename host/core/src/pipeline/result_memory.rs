@@ -147,7 +147,7 @@ impl CallMemory {
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
                 let whole = beside.saturating_add(text);
                 entry.note_answer(beside, whole);
-                if batch.parent.is_none() && beside > entry.result_bytes {
+                if batch.parent.is_none() && beside > entry.call.result_bytes {
                     return Err(too_large(entry, beside));
                 }
                 whole
@@ -252,7 +252,7 @@ fn too_large(entry: &Entry, bytes: u64) -> Fault {
         ToolSource::OpenApi { document } => format!("[openapi.{document}.limits] result_bytes = …"),
         ToolSource::Builtin => "nothing: the program that brings the tool sets it".to_owned(),
     };
-    let value = quantity::show_bytes(entry.result_bytes);
+    let value = quantity::show_bytes(entry.call.result_bytes);
     let what =
         format!("`{}` answered with {bytes} bytes of structured data, blocks and metadata", entry.def.name,);
     let limit = LimitHit { name: "result_bytes", value, setting };

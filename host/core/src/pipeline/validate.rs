@@ -59,8 +59,8 @@ struct Arguments {
 impl Arguments {
     /// Parses arguments and tells the guard their digests and the caller's reason.
     fn parse(guard: &mut AuditGuard<'_>, entry: &Entry, args: String) -> Result<Self, ToolError> {
-        if args.len() as u64 > entry.args_bytes {
-            let most = quantity::show_bytes(entry.args_bytes);
+        if args.len() as u64 > entry.call.args_bytes {
+            let most = quantity::show_bytes(entry.call.args_bytes);
             let limit = "`args_bytes` in the policy's limits";
             return Err(invalid(entry, &format!("{} bytes, where {limit} allows {most}", args.len())));
         }

@@ -100,7 +100,7 @@ impl Schedule {
     /// Notes when the first answer will have grown old.
     pub(super) fn plan(&self, catalog: &Catalog) {
         let due = |entry: &Arc<Entry>| {
-            entry.check.as_ref()?;
+            entry.availability.check.as_ref()?;
             Some(entry.derived.answer.as_ref().map_or(self.start, |answer| answer.at + ANSWER_AGE))
         };
         let first = catalog.tools().filter_map(due).min();
@@ -120,7 +120,7 @@ impl Drop for Asking<'_> {
 impl Entry {
     /// Asks it, if it has never been asked and answers at once.
     pub(super) fn ask_at_once(&mut self) {
-        let (Some(check), None) = (&self.check, &self.derived.answer) else { return };
+        let (Some(check), None) = (&self.availability.check, &self.derived.answer) else { return };
         let said = catch_unwind(AssertUnwindSafe(|| check.at_once())).unwrap_or_else(|_| {
             tracing::error!(tool = %self.def.name, "its check panicked");
             Some(Err(PANICKED.into()))
@@ -130,13 +130,13 @@ impl Entry {
 
     fn is_due(&self, now: Instant) -> bool {
         let old = |answer: &Answer| now.saturating_duration_since(answer.at) >= ANSWER_AGE;
-        self.check.is_some() && self.derived.answer.as_ref().is_none_or(old)
+        self.availability.check.is_some() && self.derived.answer.as_ref().is_none_or(old)
     }
 }
 
 /// Asks one tool. Whatever it does, there is an answer by `until`.
 async fn ask(entry: &Entry, until: Instant) -> Option<Answer> {
-    let check = entry.check.as_ref()?;
+    let check = entry.availability.check.as_ref()?;
     let asked = AssertUnwindSafe(async { check.check().await }).catch_unwind();
     let said = match timeout_at(until.into(), asked).await {
         Ok(Ok(said)) => said,
@@ -210,7 +210,7 @@ impl Draft {
     fn answered(&mut self, asked: &Entry, answer: Answer) {
         let Some(there) = self.catalog.tools.get_mut(asked.def.name.as_str()) else { return };
         // One that was replaced meanwhile has its own answer.
-        let is_same = matches!((&there.check, &asked.check), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
+        let is_same = matches!((&there.availability.check, &asked.availability.check), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
         if !is_same {
             return;
         }
@@ -257,7 +257,9 @@ mod tests {
 
     fn checked(name: &str, says: &'static str) -> (Entry, Arc<Scripted>) {
         let check = Arc::new(Scripted(Mutex::new(says)));
-        (Entry { check: Some(Arc::clone(&check) as _), ..native_tool(name) }, check)
+        let mut entry = native_tool(name);
+        entry.availability.check = Some(Arc::clone(&check) as _);
+        (entry, check)
     }
 
     fn why_not(registry: &Registry, name: &str) -> Option<String> {
@@ -303,9 +305,10 @@ mod tests {
     #[test]
     fn a_function_is_asked_when_its_tool_comes_in_also_without_a_runtime() {
         let registry = Arc::new(Registry::default());
-        let tool = |name: &str, check: fn() -> Result<(), String>| Entry {
-            check: Some(Arc::new(CheckFn(check))),
-            ..native_tool(name)
+        let tool = |name: &str, check: fn() -> Result<(), String>| {
+            let mut entry = native_tool(name);
+            entry.availability.check = Some(Arc::new(CheckFn(check)));
+            entry
         };
         let tools = vec![
             tool("a", || Err("not here".to_owned())),

@@ -139,9 +139,9 @@ impl Draft {
 /// What is to be told of a tool that settings changed.
 fn told(old: &Entry, new: &Entry) -> Option<Event> {
     let tool = || Arc::from(new.def.name.as_str());
-    match &new.disabled {
-        None if old.disabled.is_some() => return Some(Event::Enabled { tool: tool() }),
-        Some(reason) if old.disabled != new.disabled => {
+    match &new.availability.disabled {
+        None if old.availability.disabled.is_some() => return Some(Event::Enabled { tool: tool() }),
+        Some(reason) if old.availability.disabled != new.availability.disabled => {
             return Some(Event::Disabled { tool: tool(), reason: reason.to_string() });
         }
         None | Some(_) => {}

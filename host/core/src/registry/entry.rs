@@ -58,26 +58,10 @@ pub struct Entry {
     pub invoker: Arc<dyn Invoke>,
     /// How it is shown.
     pub flags: Flags,
-    /// Why it is switched off, if it is.
-    pub disabled: Option<Arc<str>>,
-    /// Why it can not run here and now: a missing grant, for instance.
-    pub unavailable: Option<Refusal>,
-    /// The same under each profile of the policy; `None`: profiles make no difference, since it is native code.
-    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<Refusal>>>>,
-    /// Most bytes of arguments.
-    pub args_bytes: u64,
-    /// Longest `value`, in characters: the operator's and the author's bounds together.
-    pub result_chars: Option<u64>,
-    /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
-    pub result_bytes: u64,
-    /// The lane of a tool that must not run beside itself: calls of all tools with the same one run one after the other,
-    /// whoever makes them. Usually the tool's name.
-    pub serial: Option<Arc<str>>,
-    /// For how long a session may look a result up instead of running the tool again; `None`: never. Only for tools whose
-    /// answer depends on nothing but their arguments for so long.
-    pub cache: Option<Duration>,
-    /// How its results are given out; what it leaves open the host decides.
-    pub delivery: Delivery,
+    /// Whether it can be called here and now.
+    pub availability: ToolAvailability,
+    /// How its calls run, and how their results are given out.
+    pub call: CallSettings,
     /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too, or one
     /// without values that are not seen.
     pub unasked: Option<Schema>,
@@ -87,12 +71,55 @@ pub struct Entry {
     pub effects: Option<Effects>,
     /// What its source offers beside tools: shown where the tool may be called.
     pub offers: Option<Arc<Offers>>,
-    /// Asked whether it is available, beyond what the grants say; see [`Check`].
-    pub check: Option<Arc<dyn Check>>,
     /// What shortens its results where nobody registered another reducer for them.
     pub reducer: Option<Arc<ReducerEntry>>,
     /// What the registry works out by itself.
     pub derived: Derived,
+}
+
+/// Whether a tool can be called here and now, beside what its [`Check`] last answered.
+#[derive(Debug, Clone, Default)]
+pub struct ToolAvailability {
+    /// Why it is switched off, if it is.
+    pub disabled: Option<Arc<str>>,
+    /// Why it cannot run: a missing grant, for instance.
+    pub unavailable: Option<Refusal>,
+    /// The same under each profile of the policy; `None`: profiles make no difference, since it is native code.
+    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<Refusal>>>>,
+    /// Asked whether it is available, beyond what the grants say.
+    pub check: Option<Arc<dyn Check>>,
+}
+
+/// How the calls of a tool run, and how their results are given out.
+#[derive(Debug, Clone)]
+pub struct CallSettings {
+    /// Most bytes of arguments.
+    pub args_bytes: u64,
+    /// Longest `value`, in characters: the operator's and the author's bounds together.
+    pub result_chars: Option<u64>,
+    /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    pub result_bytes: u64,
+    /// The serial queue of a tool that must not run beside itself: calls of all tools with the same queue run one after the
+    /// other, whoever makes them. Usually the tool's name.
+    pub serial: Option<Arc<str>>,
+    /// For how long a session may reuse a result instead of running the tool again; `None`: never. Only for tools whose
+    /// results depend on nothing but their arguments for that long.
+    pub cache: Option<Duration>,
+    /// How its results are given out; what it leaves open the host decides.
+    pub delivery: Delivery,
+}
+
+impl Default for CallSettings {
+    fn default() -> Self {
+        Self {
+            args_bytes: Limits::default().args_bytes,
+            result_chars: None,
+            result_bytes: DEFAULT_RESULT_BYTES,
+            serial: None,
+            cache: None,
+            delivery: Delivery::default(),
+        }
+    }
 }
 
 /// What the registry works out of a tool and of what is said of it.
@@ -166,20 +193,12 @@ impl Entry {
             def: Arc::new(def),
             invoker,
             flags,
-            disabled: None,
-            unavailable: None,
-            under_profiles: None,
-            args_bytes: Limits::default().args_bytes,
-            result_chars: None,
-            result_bytes: DEFAULT_RESULT_BYTES,
-            serial: None,
-            cache: None,
-            delivery: Delivery::default(),
+            availability: ToolAvailability::default(),
+            call: CallSettings::default(),
             unasked: None,
             on_collision: None,
             effects: None,
             offers: None,
-            check: None,
             reducer: None,
         }
     }
@@ -188,10 +207,10 @@ impl Entry {
     /// no more than the default, which is too little to plan for.
     #[must_use]
     pub fn expected_result_bytes(&self) -> u64 {
-        if self.result_bytes <= DEFAULT_RESULT_BYTES {
+        if self.call.result_bytes <= DEFAULT_RESULT_BYTES {
             return 0;
         }
-        self.derived.answers.beside_text.load(Ordering::Relaxed).min(self.result_bytes)
+        self.derived.answers.beside_text.load(Ordering::Relaxed).min(self.call.result_bytes)
     }
 
     /// Bytes that its next answer is likely to have, with the text before it is cut; 0 where that is too little to plan for.
@@ -204,7 +223,7 @@ impl Entry {
     /// Notes how large an answer was, beside its text and in all.
     pub(crate) fn note_answer(&self, beside_text: u64, whole: u64) {
         let sizes = &self.derived.answers;
-        if self.result_bytes > DEFAULT_RESULT_BYTES {
+        if self.call.result_bytes > DEFAULT_RESULT_BYTES {
             expect(&sizes.beside_text, self.expected_result_bytes(), beside_text);
         }
         expect(&sizes.whole, sizes.whole.load(Ordering::Relaxed), whole);
@@ -256,7 +275,7 @@ impl Entry {
     pub(super) fn as_defined(&self) -> Self {
         let mut entry = self.clone();
         entry.derived.by_hook = None;
-        entry.disabled = None;
+        entry.availability.disabled = None;
         entry.show(false, None);
         entry.derived.defined = None;
         entry
@@ -283,8 +302,8 @@ impl Entry {
     /// Why it can not run here and now under a profile. What the policy does not know grants nothing.
     #[must_use]
     pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, Refusal>> {
-        let (Some(profile), Some(known)) = (profile, &self.under_profiles) else {
-            return self.unavailable.as_ref().or(self.answered()).map(Cow::Borrowed);
+        let (Some(profile), Some(known)) = (profile, &self.availability.under_profiles) else {
+            return self.availability.unavailable.as_ref().or(self.answered()).map(Cow::Borrowed);
         };
         match known.get(profile) {
             Some(reason) => reason.as_ref().or(self.answered()).map(Cow::Borrowed),

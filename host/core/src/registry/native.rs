@@ -43,7 +43,7 @@ use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::registry::{CheckFn, Entry, Flags, OnCollision};
+use crate::registry::{CheckFn, Entry, Flags, OnCollision, ToolAvailability};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
 use crate::tool::{ToolDef, ToolSource, ToolTraits};
@@ -229,7 +229,8 @@ impl NativeTool {
         let deferred = self.flags.deferred || def.traits.deferred;
         let entry = Entry::new(def, Arc::new(Native { run, timeout: self.timeout }));
         let flags = Flags { deferred, ..self.flags };
-        Ok(Entry { flags, on_collision: self.on_collision, check: self.check, ..entry })
+        let availability = ToolAvailability { check: self.check, ..ToolAvailability::default() };
+        Ok(Entry { flags, on_collision: self.on_collision, availability, ..entry })
     }
 }
 

@@ -77,7 +77,7 @@ impl Settings {
         let own = setting.and_then(|setting| setting.disabled.as_ref());
         let of_namespace = entry.def.namespace().and_then(|namespace| self.namespaces.get(namespace));
         // The nearest reason first.
-        entry.disabled = own.or(of_namespace).or(entry.derived.by_hook.as_ref()).cloned();
+        entry.availability.disabled = own.or(of_namespace).or(entry.derived.by_hook.as_ref()).cloned();
         let hidden = setting.is_some_and(|setting| setting.hidden);
         entry.show(hidden, setting.and_then(|setting| setting.metadata.as_deref()));
     }

@@ -48,8 +48,8 @@ impl Entry {
             toolset: def.toolset.clone(),
             tags: self.tags().to_vec(),
             flags: self.flags,
-            enabled: self.disabled.is_none(),
-            disabled_reason: self.disabled.clone(),
+            enabled: self.availability.disabled.is_none(),
+            disabled_reason: self.availability.disabled.clone(),
             unavailable: self.unavailable_under(profile).map(|refusal| refusal.for_operator()),
             schema_sha256: def.schema_sha256(),
         }

@@ -114,7 +114,7 @@ impl Registry {
     /// # Errors
     /// A tag that no tool has.
     pub fn disable_tagged(&self, tags: Tags<'_>, reason: &str) -> Result<Vec<Arc<str>>, Unknown> {
-        self.set_tagged(tags, &|entry| entry.disabled.is_none(), |settings, entry| {
+        self.set_tagged(tags, &|entry| entry.availability.disabled.is_none(), |settings, entry| {
             settings.of(entry.def.name.as_str()).disabled = Some(settings::reason(reason));
         })
     }
@@ -124,12 +124,16 @@ impl Registry {
     /// # Errors
     /// A tag that no tool has.
     pub fn enable_tagged(&self, tags: Tags<'_>) -> Result<Vec<Arc<str>>, Unknown> {
-        let meant = self.set_tagged(tags, &|entry| entry.disabled.is_some(), |settings, entry| {
-            settings.of(entry.def.name.as_str()).disabled = None;
-            entry.derived.by_hook = None;
-        })?;
+        let meant =
+            self.set_tagged(tags, &|entry| entry.availability.disabled.is_some(), |settings, entry| {
+                settings.of(entry.def.name.as_str()).disabled = None;
+                entry.derived.by_hook = None;
+            })?;
         let now = self.snapshot();
-        Ok(meant.into_iter().filter(|name| now.get(name).is_some_and(|e| e.disabled.is_none())).collect())
+        Ok(meant
+            .into_iter()
+            .filter(|name| now.get(name).is_some_and(|e| e.availability.disabled.is_none()))
+            .collect())
     }
 
     /// Hides a tool: it is in no list and found by no search, and still callable.
@@ -203,7 +207,7 @@ impl Registry {
                 edit(settings, entry.as_mut());
                 entry.into_iter().filter(|entry| entry.derived.by_hook != had).collect()
             });
-            Ok(draft.catalog.get(tool).and_then(|entry| entry.disabled.clone()))
+            Ok(draft.catalog.get(tool).and_then(|entry| entry.availability.disabled.clone()))
         })
     }
 
@@ -226,8 +230,8 @@ impl Registry {
                 },
             );
             let turned = |(name, entry): (&Arc<str>, &Arc<Entry>)| {
-                let was = before.get(name).is_some_and(|entry| entry.disabled.is_none());
-                (was != entry.disabled.is_none()).then(|| Arc::clone(name))
+                let was = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
+                (was != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
             };
             Ok(draft.catalog.tools.iter().filter_map(turned).collect())
         })

@@ -81,7 +81,7 @@ fn a_collision_leaves_everything_as_it_was() {
 
 fn reasons(registry: &Registry) -> Vec<(String, Option<String>)> {
     let catalog = registry.snapshot();
-    let off = |entry: &Arc<Entry>| entry.disabled.as_ref().map(ToString::to_string);
+    let off = |entry: &Arc<Entry>| entry.availability.disabled.as_ref().map(ToString::to_string);
     catalog.tools().map(|entry| (entry.def.name.to_string(), off(entry))).collect()
 }
 
@@ -284,7 +284,9 @@ fn tags_switch_what_has_them_now() {
         let mut entry = native_tool(name);
         Arc::get_mut(&mut entry.def).unwrap().tags = tags.iter().map(ToString::to_string).collect();
         let def = ToolDef::clone(&entry.def);
-        Entry { args_bytes: 1, ..Entry::new(def, entry.invoker) }
+        let mut entry = Entry::new(def, entry.invoker);
+        entry.call.args_bytes = 1;
+        entry
     };
     let registry = Registry::default();
     registry.register(vec![tagged("a", &["x"]), tagged("b", &["x", "y"]), tagged("c", &["y"])]).unwrap();
@@ -430,7 +432,7 @@ fn changes_of_many_threads_are_told_in_the_order_in_which_they_happened() {
     // Whoever tells may still be at it when the others have gone home; they have all come home here.
     let events = take(&heard);
     let last = events.last().cloned().unwrap();
-    let reason = registry.snapshot().get("t").unwrap().disabled.as_ref().unwrap().to_string();
+    let reason = registry.snapshot().get("t").unwrap().availability.disabled.as_ref().unwrap().to_string();
     assert_eq!(last, Event::Disabled { tool: "t".into(), reason });
     assert_eq!(events.len(), 200);
 }

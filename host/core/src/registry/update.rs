@@ -293,8 +293,8 @@ mod tests {
         registry.add_hook(|entry| (entry.def.name.bare() == "b").then(|| "no b".to_owned()));
         registry.update(&[], vec![put("p", "a", &[]), put("q", "b", &[])], None);
         let catalog = registry.snapshot();
-        assert_eq!(catalog.get("p__a").unwrap().disabled, None);
-        assert_eq!(catalog.get("q__b").unwrap().disabled.as_deref(), Some("no b"));
+        assert_eq!(catalog.get("p__a").unwrap().availability.disabled, None);
+        assert_eq!(catalog.get("q__b").unwrap().availability.disabled.as_deref(), Some("no b"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolbay_core::call::outside::Outside;
-use toolbay_core::registry::Entry;
+use toolbay_core::registry::{CallSettings, Entry};
 use toolbay_core::tool::schema::{MAX_SCHEMA_BYTES, Schema};
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::wording;
@@ -219,7 +219,8 @@ pub(super) fn dress(entry: Entry, rules: &ToolRules) -> Entry {
     let marked = Delivery { untrusted: Some(true), ..Delivery::default() };
     let result_bytes = rules.max_result_bytes.unwrap_or(DEFAULT_RESULT_BYTES);
     let delivery = rules.results.or(marked);
-    Entry { result_chars: rules.max_result_chars, result_bytes, delivery, ..entry }
+    let call = CallSettings { result_chars: rules.max_result_chars, result_bytes, delivery, ..entry.call };
+    Entry { call, ..entry }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use toolbay_core::registry::{Bundle, Entry};
+use toolbay_core::registry::{Bundle, CallSettings, Entry, ToolAvailability};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::wording;
@@ -244,14 +244,19 @@ fn entry(
     let entry = toolbay_openapi::tool(operation, Arc::clone(wire)).with_effects(effects);
     let asks = section.asks_reason(&tool).unwrap_or_else(|| policy.asks_reason(None));
     let entry = Entry {
-        unavailable,
-        under_profiles: Some(Arc::new(under_profiles)),
-        args_bytes: limits.args_bytes,
-        result_chars: limits.result_chars,
-        result_bytes: limits.result_bytes,
-        serial: section.lane(&tool),
-        cache: section.cache(&tool),
-        delivery: section.results(&tool).or(policy.results()),
+        availability: ToolAvailability {
+            unavailable,
+            under_profiles: Some(Arc::new(under_profiles)),
+            ..entry.availability
+        },
+        call: CallSettings {
+            args_bytes: limits.args_bytes,
+            result_chars: limits.result_chars,
+            result_bytes: limits.result_bytes,
+            serial: section.lane(&tool),
+            cache: section.cache(&tool),
+            delivery: section.results(&tool).or(policy.results()),
+        },
         reducer: reducer.transpose().map_err(|e| format!("`reduce`: {e}"))?.map(Arc::new),
         ..entry
     };

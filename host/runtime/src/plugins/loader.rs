@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use candidates::{Candidate, candidates, check_listing};
 
-use toolbay_core::registry::{Bundle, Entry, Flags, ReducerEntry};
+use toolbay_core::registry::{Bundle, CallSettings, Entry, Flags, ReducerEntry, ToolAvailability};
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::portable;
 use toolbay_core::tool::tags::Effects;
@@ -218,9 +218,7 @@ impl Loader {
         let mut unmet = BTreeSet::new();
         for ((name, def), described) in defined.into_iter().zip(&plugin.descriptor.tools) {
             let limits = limits_of(policy, id, &name, &def);
-            let own = def.max_result_chars.map(u64::from);
-            let result_chars = own.into_iter().chain(limits.result_chars).min();
-            let (args_bytes, result_bytes) = (limits.args_bytes, limits.result_bytes);
+            let call = call_settings(policy, id, &name, &def, &limits);
             let how = (plugin.descriptor.wants_folders(), is_foreign(&described.entry));
             let (granted, unavailable, mut under_profiles) =
                 self.grant(id, &name, &def, held.as_ref(), how, &mut problems);
@@ -245,20 +243,16 @@ impl Loader {
                 usual_memory: UsualMemory::default(),
             };
             let asks = policy.asks_reason(Some((id, &invoker.name)));
-            // The whole policy's settings, too: it may be another than when the host was made.
-            let delivery = policy.results_of(id, &invoker.name).or(policy.results());
             let entry = Entry::new(def, Arc::new(invoker)).with_effects(effects);
             let entry = Entry {
-                unavailable,
-                check,
+                availability: ToolAvailability {
+                    disabled: None,
+                    unavailable,
+                    under_profiles: Some(Arc::new(under_profiles)),
+                    check,
+                },
                 flags: Flags { always_include, ..entry.flags },
-                under_profiles: Some(Arc::new(under_profiles)),
-                args_bytes,
-                result_chars,
-                result_bytes,
-                serial: policy.lane(id, &name),
-                cache: policy.cache(id, &name),
-                delivery,
+                call,
                 offers: offers.clone(),
                 unasked: described.checked_schema.clone(),
                 ..entry
@@ -454,6 +448,25 @@ fn tell_unmet(bundle: &Bundle, unmet: &BTreeSet<String>, mut warn: impl FnMut(St
 /// Whether a tool belongs to a component that does not know the contract.
 fn is_foreign(entry: &foreign::Entry) -> bool {
     !matches!(entry, foreign::Entry::Contract)
+}
+
+/// How the calls of a tool run. Lengths of results have the stricter of the author's and the operator's bounds.
+fn call_settings(
+    policy: &Policy,
+    id: &PluginId,
+    name: &ToolName,
+    def: &ToolDef,
+    limits: &Limits,
+) -> CallSettings {
+    CallSettings {
+        args_bytes: limits.args_bytes,
+        result_chars: def.max_result_chars.map(u64::from).into_iter().chain(limits.result_chars).min(),
+        result_bytes: limits.result_bytes,
+        serial: policy.lane(id, name),
+        cache: policy.cache(id, name),
+        // With the settings of the whole policy, which may be another than when the host was made.
+        delivery: policy.results_of(id, name).or(policy.results()),
+    }
 }
 
 /// The limits of one tool: the policy's, and a time-out that its author wants shorter.

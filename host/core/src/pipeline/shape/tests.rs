@@ -72,7 +72,8 @@ fn bench_with(
     reducers: Vec<ReducerEntry>,
 ) -> Bench {
     let (registry, audit) = (Registry::default(), Arc::<MemoryAudit>::default());
-    let tool = Entry { invoker: Arc::new(Says(says)), delivery, ..plugin_tool("p", "t") };
+    let mut tool = Entry { invoker: Arc::new(Says(says)), ..plugin_tool("p", "t") };
+    tool.call.delivery = delivery;
     let tools = vec![tool, read_output::entry(Arc::clone(&spool)).unwrap()];
     registry.register(Bundle { tools, reducers }).unwrap();
     let pipeline = Pipeline::new(Arc::clone(&audit) as _).with_spool(spool);

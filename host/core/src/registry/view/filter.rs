@@ -101,7 +101,7 @@ impl Filter {
         {
             return Some(Gate::NotInProfile(Arc::clone(profile.name())));
         }
-        if let Some(reason) = &entry.disabled {
+        if let Some(reason) = &entry.availability.disabled {
             return Some(Gate::Disabled(Arc::clone(reason)));
         }
         let reason = entry.unavailable_under(profile.map(|profile| &**profile.name()))?;

@@ -39,7 +39,7 @@ impl Kind {
         let mut entry = tool(self.name);
         Arc::get_mut(&mut entry.def).unwrap().toolset = self.toolset.then(|| "web".to_owned());
         entry.flags = self.flags;
-        entry.unavailable = self.unavailable.then(|| "no grant".into());
+        entry.availability.unavailable = self.unavailable.then(|| "no grant".into());
         entry.on_collision = self.on_collision;
         entry
     }

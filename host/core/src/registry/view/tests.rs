@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 fn catalog() -> Arc<Catalog> {
     let registry = Registry::default();
     let mut broken = plugin_tool("q", "broken");
-    broken.unavailable = Some("no grant".into());
+    broken.availability.unavailable = Some("no grant".into());
     let tools =
         vec![plugin_tool("p", "a"), plugin_tool("p", "b"), plugin_tool("q", "c"), broken, native_tool("n")];
     registry.register(Bundle { tools, reducers: vec![] }).unwrap();

@@ -152,7 +152,7 @@ impl<'a> Plan<'a> {
         let mut warnings = Vec::new();
         let (mut bundle, held) = loader.bundle(plugin, |warning| warnings.push(warning))?;
         if let Some(runtime) = &loader.runtime
-            && bundle.tools.iter().any(|tool| tool.check.is_some())
+            && bundle.tools.iter().any(|tool| tool.availability.check.is_some())
         {
             runtime.block_on(bundle.ask());
         }
