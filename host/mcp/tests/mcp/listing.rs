@@ -229,7 +229,7 @@ async fn what_nobody_can_see_is_told_to_nobody() {
     let mut client = Client::new(Era::Legacy).await;
     client.ask("tools/list", json!({})).await;
     let mut hidden = one_more("hidden");
-    hidden.tools.iter_mut().for_each(|tool| tool.unavailable = Some("no grant".into()));
+    hidden.tools.iter_mut().for_each(|tool| tool.availability.unavailable = Some("no grant".into()));
     client.registry.register(hidden).unwrap();
     for _ in 0..20 {
         client.server.notify_changed();

@@ -239,14 +239,12 @@ pub(crate) fn registry(puppet: &Arc<Puppet>) -> Arc<Registry> {
     let reads = ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let adds = ToolTraits { additive: true, ..ToolTraits::default() };
     let mut missing = tool(puppet, "missing", None, ToolTraits::default());
-    missing.unavailable =
+    missing.availability.unavailable =
         Some(Refusal::new("no grant", "To allow it, write in the policy:\n[plugins.p.grant]\nclock = true"));
     // Its policy lets models read the lines.
-    let mut open = Entry {
-        unavailable: missing.unavailable.clone(),
-        ..tool(puppet, "open", None, ToolTraits::default())
-    };
-    open.delivery.policy_hints = Some(true);
+    let mut open = tool(puppet, "open", None, ToolTraits::default());
+    open.availability = missing.availability.clone();
+    open.call.delivery.policy_hints = Some(true);
     let tools = vec![
         tool(puppet, "t", None, ToolTraits::default()),
         tool(puppet, "list", Some(list), reads),
