@@ -2,7 +2,7 @@
 //!
 //! In `docs/**/*.md` and the README each block of code says what it is, and that decides what becomes of it:
 //!
-//! * `toml`: a policy, and must parse. The `console` blocks after it on the page run under it if it starts with
+//! * `toml`: a policy, and must parse. The `console` blocks after it on the page run under it if it has the line
 //!   `version = 1`; otherwise it is a part of one. `toml FILE` is another file, and is TOML.
 //! * `json`: is JSON. `json FILE` is written there for the commands.
 //! * `console`: every command runs in a shell, and the lines below must stand in the output, in their order; `…` stands for
@@ -21,10 +21,11 @@ use std::process::Command;
 
 use toolbay_core::call::fault::FaultKind;
 use toolbay_core::tool::content::ErrorCode;
-use toolbay_policy::Policy;
+use toolbay_policy::limits::table::LimitTable as _;
 use toolbay_policy::limits::{HostLimits, Limits};
-use toolbay_policy::name::PluginId;
 use toolbay_policy::serve::ServeLimits;
+use toolbay_policy::session::SessionLimits;
+use toolbay_policy::{Key, Policy};
 
 /// The workspace of a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
@@ -180,7 +181,7 @@ fn what_the_pages_show_happens() {
             let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
             match kind {
                 "toml" if !file.is_empty() => drop(block.parse::<toml_edit::DocumentMut>().unwrap()),
-                "toml" if block.starts_with("version = 1") => {
+                "toml" if block.lines().any(|line| line.starts_with("version = 1")) => {
                     policy(&block);
                     std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
                 }
@@ -336,9 +337,8 @@ fn chapter<'a>(page: &'a str, heading: &str) -> &'a str {
 }
 
 #[test]
-fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
-    let (policy, limits_page) = (read("docs/reference/policy.md"), read("docs/reference/limits.md"));
-    let mut defaults = "version = 1\n".to_owned();
+fn every_key_of_the_policy_has_its_row() {
+    let policy = read("docs/reference/policy.md");
     for (section, heading) in [
         ("", "The file"),
         ("[plugins.x]", "plugins.ID"),
@@ -355,36 +355,71 @@ fn every_key_of_the_policy_has_its_row_and_every_limit_its_default() {
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
         ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
-        ("[host]", "host"),
-        ("[limits]", "limits"),
-        ("[serve.limits]", "serve"),
     ] {
-        let limits = ["[host]", "[limits]", "[serve.limits]"].contains(&section);
-        let (chapter, keys) = match section {
-            "[limits]" | "[host]" => {
-                let (of_limits, of_host) =
-                    chapter(&limits_page, "What the policy sets").split_once("\n`[host]` bounds").unwrap();
-                (if section == "[host]" { of_host } else { of_limits }, keys(section))
-            }
-            "[serve.limits]" => (chapter(&limits_page, heading), keys(section)),
-            _ => (chapter(&policy, heading), keys(section)),
-        };
-        defaults += if limits { section } else { "" };
+        let (chapter, keys) = (chapter(&policy, heading), keys(section));
         for key in &keys {
-            let row = chapter.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
-            let row = row.unwrap_or_else(|| panic!("`{key}` of `{section}` has no row"));
-            let default = row.strip_prefix('`').and_then(|row| row.split('`').next());
-            defaults += &default.filter(|_| limits).map_or_else(String::new, |d| format!("\n{key} = {d}"));
+            let has_row = chapter.lines().any(|line| line.starts_with(&format!("| `{key}` | ")));
+            assert!(has_row, "`{key}` of `{section}` has no row");
         }
         let rows = chapter.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(rows, keys.len(), "`{section}`: a row for a key that is not there");
-        defaults.push('\n');
     }
-    let policy = Policy::parse(&defaults, Path::new("/"), None).unwrap();
-    assert_eq!(policy.limits(&PluginId::new("x").unwrap(), None), Limits::default());
-    assert_eq!(policy.host(), &HostLimits::default());
-    assert_eq!(policy.serve().limits, ServeLimits::default());
-    assert!(defaults.lines().count() >= 36, "the defaults were read: {defaults}");
+}
+
+/// The page with these rows in the first table behind `anchor`: in place of all its rows, or of those with the same key.
+fn with_rows(page: &str, anchor: &str, rows: &[String], all: bool) -> String {
+    let at = page.find(anchor).unwrap_or_else(|| panic!("no `{anchor}`"));
+    let table = at + page[at..].find("\n|---|").unwrap() + 1;
+    let body = table + page[table..].find('\n').unwrap() + 1;
+    let end = body + page[body..].find("\n\n").map_or(page.len() - body, |end| end + 1);
+    let key = |row: &str| row.split(" | ").next().map(str::to_owned);
+    let replaced = |line: &str| all || rows.iter().any(|row| key(row) == key(line));
+    let old: Vec<&str> = page[body..end].lines().collect();
+    let place = old.iter().position(|line| replaced(line)).unwrap_or(old.len());
+    let mut kept: Vec<&str> = old.iter().copied().filter(|line| !replaced(line)).collect();
+    kept.splice(place..place, rows.iter().map(String::as_str));
+    format!("{}{}\n{}", &page[..body], kept.join("\n"), &page[end..])
+}
+
+/// The rows of limits and capabilities are those that the code declares. `TOOLBAY_WRITE_DOCS=1` writes them.
+#[test]
+fn the_tables_of_limits_and_capabilities_are_those_of_the_code() {
+    let kinds = |absent: &str, how: Option<&str>| -> Vec<String> {
+        let row = |key: &Key| {
+            let default = if key.is_switch() && how.is_none() { "`false`" } else { absent };
+            let what = how.map_or_else(
+                || key.grants(),
+                |how| if key.is_switch() { "`false` takes it away" } else { how },
+            );
+            format!("| `{}` | {default} | {what} |", key.name())
+        };
+        Key::ALL.iter().map(row).collect()
+    };
+    let as_granted = Some("as in the grant");
+    let limits = [
+        ("## What the policy sets", Limits::documentation(), true),
+        ("\n`[host]` bounds", HostLimits::documentation(), true),
+        ("## serve", ServeLimits::documentation(), true),
+    ];
+    let policy = [
+        ("## session", SessionLimits::documentation(), true),
+        ("## plugins.ID.grant", kinds("nothing", None), false),
+        ("## plugins.ID.tools.TOOL", kinds("the plugin's", as_granted), false),
+        ("## profile.NAME", kinds("the grant's", as_granted), false),
+    ];
+    for (file, tables) in
+        [("docs/reference/limits.md", limits.to_vec()), ("docs/reference/policy.md", policy.to_vec())]
+    {
+        let page = read(file);
+        let written = tables
+            .iter()
+            .fold(page.clone(), |page, (anchor, rows, all)| with_rows(&page, anchor, rows, *all));
+        if std::env::var_os("TOOLBAY_WRITE_DOCS").is_some() {
+            std::fs::write(root().join(file), &written).unwrap();
+        }
+        let differs = page.lines().zip(written.lines()).find(|(shown, declared)| shown != declared);
+        assert!(page == written, "{file}: {differs:#?}; `TOOLBAY_WRITE_DOCS=1` writes the tables");
+    }
 }
 
 #[test]
@@ -411,6 +446,7 @@ fn every_error_and_every_flag_has_its_row() {
         "log",
         "check",
         "policy check",
+        "policy schema",
         "serve",
         "mcp",
         "setup",

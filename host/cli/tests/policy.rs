@@ -179,6 +179,19 @@ fn a_file_that_is_no_text_and_the_lines_of_tokens_are_not_shown() {
 }
 
 #[test]
+fn the_schema_is_printed() {
+    let output = Folder::new().toolbay(&["policy", "schema"]);
+    let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(schema["title"], "Toolbay policy");
+    for key in
+        ["version", "limits", "plugins", "mcp", "openapi", "programs", "secrets", "serve", "audit", "rule"]
+    {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+}
+
+#[test]
 fn a_file_of_many_mistakes_ends() {
     let folder = Folder::new();
     let many: String = (0..2000).map(|n| format!("[plugins.p{n}.grnt]\n[limits{n}]\n")).collect();

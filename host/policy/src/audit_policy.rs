@@ -1,22 +1,21 @@
 //! What the operator says of the audit (`[audit]`): whether calls need it, which calls are written down before they run,
 //! and how much of it is kept.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
 
-use crate::limits::{read_age, read_bytes};
-use crate::quantity;
+use crate::quantity::unit::{Age, Bytes, Unit};
 
-/// Least bytes that all files of an audit may be told to have: eight files of sixteen of the longest lines.
-pub const MIN_BYTES: u64 = 8 << 20;
-/// Most bytes that all files of an audit may be told to have.
-pub const MAX_BYTES: u64 = 1 << 40;
+/// Bytes that all files of an audit may have: at least eight files of sixteen of the longest lines.
+const BYTES: RangeInclusive<u64> = 8 << 20..=1 << 40;
 /// Least age that lines may be told to have: a file is closed after an eighth of it.
-pub const MIN_AGE: Duration = Duration::from_secs(3600);
+const MIN_AGE: Duration = Duration::from_secs(3600);
 
 /// Which calls have a line in the audit before they run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StartLines {
     /// Calls that can change something outside of the sandbox.
@@ -28,8 +27,8 @@ pub enum StartLines {
     Never,
 }
 
-/// The table `[audit]` of the policy.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Whether calls need the audit, and how much of it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditPolicy {
     /// Refuses every call that cannot be recorded. Each call that runs then has a start line.
@@ -37,11 +36,25 @@ pub struct AuditPolicy {
     /// Which calls have a line before they run.
     pub start_lines: StartLines,
     /// Bytes that all files of the audit may have together.
-    #[serde(deserialize_with = "read_bytes")]
+    #[serde(deserialize_with = "Bytes::read")]
+    #[schemars(schema_with = "bytes_schema")]
     pub bytes: u64,
     /// How old a line may become; `None`: as old as there is room for.
     #[serde(deserialize_with = "read_age")]
+    #[schemars(schema_with = "age_schema")]
     pub age: Option<Duration>,
+}
+
+fn read_age<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    Age::read(input).map(Some)
+}
+
+fn bytes_schema(_: &mut SchemaGenerator) -> Schema {
+    <Bytes as Unit<u64>>::schema(&BYTES)
+}
+
+fn age_schema(_: &mut SchemaGenerator) -> Schema {
+    Age::schema(&(1..=u64::MAX))
 }
 
 impl Default for AuditPolicy {
@@ -57,10 +70,7 @@ impl AuditPolicy {
     /// # Errors
     /// Names the key at fault and says what it may be.
     pub fn check(&self) -> Result<(), String> {
-        if self.bytes < MIN_BYTES || self.bytes > MAX_BYTES {
-            let (least, most) = (quantity::show_bytes(MIN_BYTES), quantity::show_bytes(MAX_BYTES));
-            return Err(format!("`bytes` is from {least} to {most}"));
-        }
+        Bytes::check("bytes", &self.bytes, &BYTES)?;
         if self.age.is_some_and(|age| age < MIN_AGE) {
             return Err("`age` is at least `1h`".to_owned());
         }

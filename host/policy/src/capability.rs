@@ -5,13 +5,17 @@ pub mod environment;
 pub mod floor;
 mod glob;
 pub mod invoke_rule;
+pub(crate) mod kind;
 pub mod kv;
 pub mod net;
 pub mod program;
 pub mod reach;
 pub mod secret;
+pub mod switch;
 
 use serde::{Deserialize, Serialize};
+
+pub use kind::{CapabilityKind, Key};
 
 /// One wish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,75 +31,14 @@ pub struct Capability {
     pub reason: Option<String>,
 }
 
-/// The kinds of capability of the contract.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CapabilityKind {
-    /// Read files below a folder.
-    FsRead,
-    /// Write files below a folder.
-    FsWrite,
-    /// Send HTTP requests.
-    Net,
-    /// Run programs.
-    Process,
-    /// Use a credential.
-    Secret,
-    /// Keep state.
-    Kv,
-    /// Read an environment variable.
-    Env,
-    /// Read and create attachments.
-    Attachments,
-    /// Read the wall clock.
-    Clock,
-    /// Get unpredictable bytes.
-    Random,
-    /// Call other tools.
-    Invoke,
-    /// A kind this host does not know; always denied.
-    #[serde(untagged)]
-    Unknown(String),
-}
+/// A declaration's target that means: as far as the profile of the call reaches.
+pub(crate) const FROM_PROFILE: &str = "from-profile";
 
-impl CapabilityKind {
-    /// Reads a kind as the contract writes it.
-    #[must_use]
-    pub fn parse(kind: &str) -> Self {
-        match kind {
-            "fs-read" => Self::FsRead,
-            "fs-write" => Self::FsWrite,
-            "net" => Self::Net,
-            "process" => Self::Process,
-            "secret" => Self::Secret,
-            "kv" => Self::Kv,
-            "env" => Self::Env,
-            "attachments" => Self::Attachments,
-            "clock" => Self::Clock,
-            "random" => Self::Random,
-            "invoke" => Self::Invoke,
-            other => Self::Unknown(other.chars().take(64).collect()),
-        }
-    }
-
-    /// The kind as the contract writes it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::FsRead => "fs-read",
-            Self::FsWrite => "fs-write",
-            Self::Net => "net",
-            Self::Process => "process",
-            Self::Secret => "secret",
-            Self::Kv => "kv",
-            Self::Env => "env",
-            Self::Attachments => "attachments",
-            Self::Clock => "clock",
-            Self::Random => "random",
-            Self::Invoke => "invoke",
-            Self::Unknown(other) => other,
-        }
-    }
+/// Why the target of a capability is of no use; `None`: an operator can grant it. Kinds that this host
+/// does not know are not judged.
+#[must_use]
+pub fn unusable_target(wish: &Capability) -> Option<String> {
+    if wish.target == FROM_PROFILE { None } else { kind::unusable_target(&wish.kind, &wish.target) }
 }
 
 /// An interface that a component imports and that no tool of it declares.
@@ -198,5 +141,70 @@ mod tests {
         assert!(imports_everything(&imports(&all)));
         assert!(!imports_everything(&imports(&all[1..])));
         assert!(!imports_everything(&[]));
+    }
+
+    #[test]
+    fn what_no_policy_can_grant_is_told() {
+        let mut wrong = Vec::new();
+        for (kind, target, part) in [
+            ("fs-read", "", "empty"),
+            ("fs-read", "  ", "empty"),
+            ("fs-read", "/etc/passwd", "absolute"),
+            ("fs-write", "/home/me/notes/**", "absolute"),
+            ("fs-read", "$workspace & /srv", "grants nothing"),
+            ("fs-read", "notes", "$workspace"),
+            ("fs-read", "../notes", "$workspace"),
+            ("fs-read", "~/notes", "has a `~`"),
+            ("fs-read", "!**/.env", "only excludes"),
+            ("fs-read", "$workspace/{a,b}", "a line for each"),
+            ("fs-read", "$workspace/../..", ""),
+            ("net", "api.example.com", "https://api.example.com"),
+            ("net", "https://exa mple.com", ""),
+            ("net", "https://", "no host"),
+            ("net", "https://256.1.1.1", "no host"),
+            ("net", "https://*.*", "no host"),
+            ("net", "https://*example.com", "`*`"),
+            ("net", "ftp://example.com", "scheme"),
+            ("net", "https://example.com:0", "port"),
+            ("net", "tcp://example.com", "port"),
+            ("process", "/usr/bin/git status", "name of a program"),
+            ("secret", "a b", "name of a secret"),
+            ("kv", "everything", "`tool`"),
+            ("env", "MY VAR", "one variable"),
+            ("attachments", "write", "`read`"),
+            ("invoke", "*__read", "name of a tool"),
+            ("invoke", "", "empty"),
+        ] {
+            let problem = unusable_target(&wish(kind, target));
+            if !problem.as_ref().is_some_and(|problem| problem.contains(part)) {
+                wrong.push(format!("{kind} {target:?}: {problem:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        for (kind, target) in [
+            ("fs-read", "**"),
+            ("fs-read", "$workspace"),
+            ("fs-write", "$workspace/**/*.rs"),
+            ("fs-read", "from-profile"),
+            ("net", "https://*"),
+            ("net", "GET,HEAD https://*.example.com:8443/v1/*"),
+            ("process", "git status *"),
+            ("process", "*"),
+            ("secret", "GITHUB"),
+            ("kv", "session"),
+            ("env", "TZ"),
+            ("attachments", "read image/*"),
+            ("clock", ""),
+            ("random", ""),
+            ("invoke", "*"),
+            ("time-travel", ""),
+        ] {
+            assert_eq!(unusable_target(&wish(kind, target)), None, "{kind} {target}");
+        }
+    }
+
+    fn wish(kind: &str, target: &str) -> Capability {
+        let kind = CapabilityKind::parse(kind);
+        Capability { kind, target: target.to_owned(), optional: false, reason: None }
     }
 }

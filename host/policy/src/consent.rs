@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
 use crate::name::{PluginId, ToolName};
-use crate::policy::{Grants, Key, Policy, lines_beyond};
-use crate::rule::Rule;
+use crate::policy::{Grants, Policy, lines_beyond};
 
 /// What a plugin may reach, as a policy would write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,44 +220,8 @@ fn beyond(lists: &Lines, known: &[&Lines], workspace: &Path) -> Lines {
 
 /// Grants as lines of a policy.
 fn lines(grants: &Grants, workspace: &Path) -> Lines {
-    fn shown<R: Rule>(rules: &[R], workspace: &Path) -> BTreeSet<String> {
-        rules.iter().map(|rule| rule.show(workspace)).collect()
-    }
-    let switch = |on: &bool| on.then(|| "true".to_owned()).into_iter().collect();
-    // Taken apart, so that a kind that is new can not be left out: what is not compared is not held.
-    let Grants {
-        fs_read,
-        fs_write,
-        net,
-        net_private,
-        process,
-        secrets,
-        kv,
-        env,
-        attachments,
-        clock,
-        random,
-        invoke,
-        decisions: _,
-    } = grants;
-    [
-        (Key::FsRead, shown(fs_read, workspace)),
-        (Key::FsWrite, shown(fs_write, workspace)),
-        (Key::Net, shown(net, workspace)),
-        (Key::NetPrivate, shown(net_private, workspace)),
-        (Key::Process, shown(process, workspace)),
-        (Key::Secrets, shown(secrets, workspace)),
-        (Key::Kv, shown(kv, workspace)),
-        (Key::Env, shown(env, workspace)),
-        (Key::Attachments, shown(attachments, workspace)),
-        (Key::Clock, switch(clock)),
-        (Key::Random, switch(random)),
-        (Key::Invoke, shown(invoke, workspace)),
-    ]
-    .into_iter()
-    .filter(|(_, lines)| !lines.is_empty())
-    .map(|(key, lines)| (key.name().to_owned(), lines))
-    .collect()
+    let lines = grants.lines(workspace).into_iter().filter(|(_, lines)| !lines.is_empty());
+    lines.map(|(key, lines)| (key.name().to_owned(), lines.into_iter().collect())).collect()
 }
 
 #[cfg(test)]

@@ -17,14 +17,16 @@ mod policy;
 pub mod quantity;
 pub mod refusal;
 pub mod rule;
+mod schema;
 pub mod serve;
 pub mod session;
 pub mod similar;
 pub mod text;
 pub mod wildcard;
 
+pub use capability::unusable_target;
 pub use policy::{
     Advice, AdvisedList, Approve, Checked, Decision, Finding, Grants, Header, Key, Known, KnownPlugin,
     LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE, OpenApi, OpenApiTool,
-    PathKind, Place, Policy, PolicyError, Profile, Proposal, Reduction, Severity, Use, unusable_target,
+    PathKind, Place, Policy, PolicyError, Profile, Proposal, Reduction, Severity, Use,
 };

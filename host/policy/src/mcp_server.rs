@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::capability::program::Program;
@@ -95,7 +96,7 @@ pub struct SecretHeader {
 }
 
 /// Which era of the protocol a server is spoken to in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// 2026-07-28 is tried first, then the handshake of older revisions.

@@ -1,9 +1,10 @@
 //! How results are given out, as the policy sets it for the host, a plugin or a tool (`[results]`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which part of a long text stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truncation {
     /// The beginning.
@@ -14,7 +15,7 @@ pub enum Truncation {
 }
 
 /// What one level of settings says; `None`: nothing, the next wider level decides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delivery {
     /// Whether results hold text that others wrote, and are marked as such.

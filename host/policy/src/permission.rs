@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,7 +28,7 @@ const PRESETS: [(&str, &str, Action); 5] = [
 ];
 
 /// What becomes of a call; a later one is stricter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It runs.
@@ -68,18 +69,37 @@ pub struct Rule {
     pub reason: Option<String>,
 }
 
-/// A rule as the policy has it.
-#[derive(Debug, Deserialize)]
+/// A rule: everything it names must fit, and what it does not name fits always.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Rule")]
+#[schemars(extend("oneOf" = [
+    {"required": ["action"], "properties": {"preset": false}},
+    {"required": ["preset"], "properties": {"action": false, "tool": false, "tag": false, "source": false}},
+]))]
 pub(crate) struct Written {
+    /// A ready-made rule; it stands alone, at most with a `reason`.
+    #[schemars(schema_with = "preset_names")]
     preset: Option<String>,
+    /// Qualified name of the tool; `*` stands for any run of characters.
     tool: Option<String>,
+    /// A tag that the tool must have.
     tag: Option<String>,
+    /// Where the tool comes from: `builtin`, `plugin`, `mcp`, `openapi`, or one of the last three with a name.
+    #[schemars(regex(pattern = "^(builtin|plugin|mcp|openapi|(plugin|mcp|openapi):.+)$"))]
     source: Option<String>,
+    /// Arguments by JSON pointer, each with a pattern for its text.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<crate::schema::JsonPointer, String>")]
     args: BTreeMap<String, String>,
+    /// What becomes of the call.
     action: Option<Action>,
+    /// Told to the model when it is refused, to the person when they are asked.
     reason: Option<String>,
+}
+
+fn preset_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": PRESETS.map(|(name, ..)| name)})
 }
 
 impl TryFrom<Written> for Rule {

@@ -15,20 +15,19 @@ mod names;
 mod openapi;
 mod problem;
 mod rules;
+mod schema;
 mod servers;
 mod warnings;
-mod wish;
 
 pub use advice::{Advice, AdvisedList, Use};
 pub use check::{Checked, Finding, MAX_FINDINGS, Severity};
 pub(crate) use explain::lines_beyond;
 pub use explain::{LimitRow, Proposal};
-pub use grant::{Decision, Grants};
+pub use grant::Decision;
 pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
-pub use rules::Key;
+pub use rules::Grants;
 pub use warnings::{Known, KnownPlugin, PathKind};
-pub use wish::unusable_target;
 
 use check::Source;
 use problem::Problem;
@@ -40,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audit_policy::AuditPolicy;
+pub use crate::capability::Key;
 use crate::capability::program::Program;
 use crate::capability::reach::Reach;
 use crate::capability::secret::Secret;

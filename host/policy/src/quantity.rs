@@ -1,5 +1,7 @@
 //! Sizes and times as an operator writes them: `64MiB`, `30s`, or a plain number of bytes.
 
+pub(crate) mod unit;
+
 use std::time::Duration;
 
 /// Parses `1500`, `64KiB`, `2MiB`, `1GiB` (powers of 1024) or `10kB`, `5MB`, `1GB` (powers of 1000) into bytes.
@@ -61,11 +63,14 @@ pub fn show_bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Shows a duration the way [`duration`] reads it.
+/// Shows a duration the way [`duration`] reads it: whole minutes from ten minutes on.
 #[must_use]
 pub fn show_duration(d: Duration) -> String {
-    let ms = d.as_millis();
-    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+    match d.as_millis() {
+        ms if ms >= 600_000 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+        ms if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
+        ms => format!("{ms}ms"),
+    }
 }
 
 fn split(text: &str) -> (Option<u64>, &str) {
@@ -93,7 +98,9 @@ mod tests {
         }
         assert!(age("1y").is_err() && age("99999999999d").is_err());
         assert_eq!(show_bytes(64 << 20), "64MiB");
-        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
+        for (ms, shown) in [(1500, "1500ms"), (120_000, "120s"), (600_000, "10m"), (3_601_000, "3601s")] {
+            assert_eq!(show_duration(Duration::from_millis(ms)), shown);
+        }
     }
 
     #[test]

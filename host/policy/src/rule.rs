@@ -1,13 +1,36 @@
 //! What all rules have in common: a rule is a set (of files, of requests, of names) that is written as one line of
 //! text, by an author who asks and by an operator who allows. What is granted is where both meet.
 
+mod list;
+
 use std::path::Path;
+
+use schemars::{Schema, json_schema};
+
+pub(crate) use list::{FolderList, RuleList};
 
 /// One line of a list in a declaration or a policy.
 ///
 /// The laws, which the tests of each kind check: `a.meet(b)` lies in `a` and in `b`; it equals `b.meet(a)`;
 /// `a.meet(a)` is `a`; what is shown is read back as the same rule.
 pub trait Rule: Clone + Eq {
+    /// Whether a policy writes `true` or `false` in place of a list.
+    const IS_SWITCH: bool = false;
+    /// What every line of a policy matches: its form, as far as a regular expression of ECMA 262 can say it.
+    const PATTERN: &'static str;
+
+    /// The JSON Schema of a line.
+    #[must_use]
+    fn schema() -> Schema {
+        json_schema!({"type": "string", "pattern": Self::PATTERN})
+    }
+
+    /// The JSON Schema of a list.
+    #[must_use]
+    fn list_schema() -> Schema {
+        json_schema!({"type": "array", "items": Self::schema()})
+    }
+
     /// Reads one line. `workspace` is the absolute folder that `$workspace` means.
     ///
     /// # Errors
@@ -30,6 +53,14 @@ pub trait Rule: Clone + Eq {
         Self::parse(text, workspace)
     }
 
+    /// Refuses a declaration's target that no policy could grant, or only on the machine of its author.
+    ///
+    /// # Errors
+    /// Says what the author should write.
+    fn check_target(text: &str, workspace: &Path) -> Result<(), String> {
+        Self::parse_wish(text, workspace).map(drop)
+    }
+
     /// What lies in both; `None` if that is nothing.
     #[must_use]
     fn meet(&self, other: &Self) -> Option<Self>;
@@ -44,6 +75,12 @@ pub trait Rule: Clone + Eq {
     #[must_use]
     fn grants(&self, wish: &Self) -> bool {
         covers(self, wish)
+    }
+
+    /// Whether it permits the use of exactly what `used` names.
+    #[must_use]
+    fn permits(&self, used: &Self) -> bool {
+        covers(self, used)
     }
 
     /// The line as a policy would write it.

@@ -3,38 +3,43 @@
 //! Only what the operator wrote, checked; whoever listens reads the files that it names and enforces the numbers. With
 //! nothing written, a server listens on loopback addresses only, for whoever can reach them.
 
+mod limits;
+
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use url::Url;
 
-use crate::limits::{self, MAX_TIMEOUT};
+pub use self::limits::ServeLimits;
 use crate::quantity;
-use crate::rule::Rule;
+use crate::quantity::unit::{Set, Time, Unit as _};
+use crate::rule::RuleList;
 
 /// Most characters of a host, an origin or a scope.
 const MAX_ENTRY: usize = 300;
 /// Most time that the clock of who issues tokens may be off.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
-/// Most connections, requests, sessions or streams that can be allowed: their tables are held in memory.
-const MAX_COUNT: u32 = 1_000_000;
 
 /// `[serve]`: who may use the tools over HTTP.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Serve {
     /// Hosts that a request may name, `host` or `host:port`, besides loopback names and the address that is listened on.
+    #[schemars(inner(regex(pattern = "^[^/@?# ]+$"), length(max = MAX_ENTRY)))]
     pub hosts: BTreeSet<String>,
     /// Web pages that may send requests, `https://host:port`; `:*` is any port. None by default but those of this
     /// machine, where the server listens on a loopback address.
+    #[schemars(inner(regex(pattern = r"^[hH][tT][tT][pP][sS]?://[^/?# ]+(/|:\*)?$"), length(max = MAX_ENTRY)))]
     pub origins: BTreeSet<String>,
     /// Under which address clients reach the server, where that is another than it listens on. Without a path. What is
     /// below it are the endpoints that tokens of an authorization server are for.
+    #[schemars(regex(pattern = "^[A-Za-z]+://[^/?@]+/?(#.*)?$"))]
     pub public_url: Option<String>,
     /// The file of bearer tokens.
     pub tokens: Option<PathBuf>,
@@ -43,6 +48,7 @@ pub struct Serve {
     /// Reverse proxies, as addresses or networks: only they are believed when they say for which client they send a
     /// request (`Forwarded`, `X-Forwarded-For`).
     #[serde(deserialize_with = "read_proxies")]
+    #[schemars(with = "RuleList<IpNet>")]
     pub trusted_proxies: Vec<IpNet>,
     /// Tokens of an authorization server.
     pub oauth: Option<OAuth>,
@@ -51,7 +57,7 @@ pub struct Serve {
 }
 
 /// `[serve.oauth]`: tokens of an authorization server, for which this one is a resource (RFC 9728).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OAuth {
     /// Who issues them: `iss` is exactly this.
@@ -64,6 +70,7 @@ pub struct OAuth {
     pub jwks: String,
     /// Private networks to which the name of that address may lead. An address that is written itself needs none.
     #[serde(default, deserialize_with = "networks")]
+    #[schemars(with = "RuleList<IpNet>")]
     pub net_private: Vec<IpNet>,
     /// Scopes that every token must have.
     #[serde(default)]
@@ -74,14 +81,16 @@ pub struct OAuth {
     pub profiles: BTreeMap<String, BTreeSet<String>>,
     /// Which signatures count.
     #[serde(default = "all_algorithms")]
+    #[schemars(length(min = 1))]
     pub algorithms: BTreeSet<Algorithm>,
     /// How far the issuer's clock may be off.
-    #[serde(default = "default_leeway", deserialize_with = "limits::read_duration")]
+    #[serde(default = "default_leeway", deserialize_with = "Time::read")]
+    #[schemars(with = "Set<Duration, Time>")]
     pub leeway: Duration,
 }
 
 /// A signature that anybody can check and only the issuer can make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
     RS256,
@@ -96,8 +105,8 @@ fn all_algorithms() -> BTreeSet<Algorithm> {
 }
 
 fn networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
-    let texts: Vec<String> = Vec::deserialize(input)?;
-    Rule::parse_list(&texts, Path::new("/")).map_err(|e| D::Error::custom(format!("`net_private`: {e}")))
+    let list: RuleList<IpNet> = RuleList::deserialize(input)?;
+    list.rules_or_none("net_private", Path::new("/")).map_err(D::Error::custom)
 }
 
 fn read_proxies<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
@@ -120,117 +129,6 @@ fn read_proxy(text: &str) -> Result<IpNet, String> {
 
 fn default_leeway() -> Duration {
     Duration::from_secs(60)
-}
-
-/// `[serve.limits]`: how much of the server each may take.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServeLimits {
-    /// Connections that are open at once. For one more, the one that has been idle longest is closed.
-    pub connections: u32,
-    /// The same, of one address.
-    pub connections_per_peer: u32,
-    /// How long a connection may be idle, and how long the head of a request may take.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub idle_timeout: Duration,
-    /// How long the body of a request may take.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub body_timeout: Duration,
-    /// How long a client may take to read what is written to it.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub write_timeout: Duration,
-    /// Headers of a request.
-    pub headers: u32,
-    /// Bytes of a request's head.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub header_bytes: u64,
-    /// Bytes of a request's body.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub body_bytes: u64,
-    /// Bytes of all bodies that are held at once.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub body_bytes_in_all: u64,
-    /// The same, of one client.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub body_bytes_per_client: u64,
-    /// Bytes of answers that are kept for clients up to 2025-11-25 whose connections broke.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub kept_bytes: u64,
-    /// The same, of one client.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub kept_bytes_per_client: u64,
-    /// Requests of all clients that run at once.
-    pub requests: u32,
-    /// The same, of one client.
-    pub requests_per_client: u32,
-    /// Requests of one client a second; a second's worth may come at once.
-    pub requests_per_second: u32,
-    /// Wrong tokens from one address a minute; a minute's worth may come at once.
-    pub auth_failures_per_minute: u32,
-    /// Streams of all clients that are open at once.
-    pub streams: u32,
-    /// The same, of one client.
-    pub streams_per_client: u32,
-    /// How long a stream stays open.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub stream_age: Duration,
-    /// Clients that are remembered.
-    pub clients: u32,
-    /// Sessions of all clients, of both eras of the protocol.
-    pub sessions: u32,
-    /// The same, of one client. For one more, the one that was used longest ago goes.
-    pub sessions_per_client: u32,
-    /// How long a session is kept that nobody uses.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub session_idle: Duration,
-    /// How long a session is kept at all.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub session_age: Duration,
-    /// How long the server goes on as before after it was told to end, and only says that it is not ready.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub drain_delay: Duration,
-    /// How long requests then have to end.
-    #[serde(deserialize_with = "limits::read_duration")]
-    pub drain_grace: Duration,
-}
-
-impl Default for ServeLimits {
-    fn default() -> Self {
-        Self {
-            // An idle connection takes some ten KiB.
-            connections: 4096,
-            connections_per_peer: 1024,
-            idle_timeout: Duration::from_secs(60),
-            body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(30),
-            headers: 100,
-            header_bytes: 32 << 10,
-            // Twice the default of `args_bytes`; what is read of it takes a multiple.
-            body_bytes: 8 << 20,
-            body_bytes_in_all: 64 << 20,
-            // A quarter: two of the largest.
-            body_bytes_per_client: 16 << 20,
-            kept_bytes: 32 << 20,
-            kept_bytes_per_client: 4 << 20,
-            requests: 1024,
-            requests_per_client: 256,
-            // Far above what agents do; one that loops is stopped by the session's budget.
-            requests_per_second: 10_000,
-            // A client whose token has just expired tries a few times; who guesses tries thousands of times.
-            auth_failures_per_minute: 60,
-            streams: 1024,
-            streams_per_client: 64,
-            stream_age: Duration::from_secs(3600),
-            clients: 10_000,
-            sessions: 4096,
-            sessions_per_client: 256,
-            // Longer than most people are away from a conversation.
-            session_idle: Duration::from_secs(30 * 60),
-            session_age: Duration::from_secs(24 * 3600),
-            drain_delay: Duration::ZERO,
-            drain_grace: Duration::from_secs(30),
-        }
-    }
 }
 
 impl Serve {
@@ -308,64 +206,6 @@ impl OAuth {
                 );
             }
             _ => self.jwks = base.join(&self.jwks).to_string_lossy().into_owned(),
-        }
-        Ok(())
-    }
-}
-
-impl ServeLimits {
-    /// Says what can not be had.
-    ///
-    /// # Errors
-    /// A zero that would let nothing through, or more than is sensible.
-    pub fn check(&self) -> Result<(), String> {
-        for (key, count) in [
-            ("connections", self.connections),
-            ("connections_per_peer", self.connections_per_peer),
-            ("headers", self.headers),
-            ("requests", self.requests),
-            ("requests_per_client", self.requests_per_client),
-            ("requests_per_second", self.requests_per_second),
-            ("auth_failures_per_minute", self.auth_failures_per_minute),
-            ("streams", self.streams),
-            ("streams_per_client", self.streams_per_client),
-            ("clients", self.clients),
-            ("sessions", self.sessions),
-            ("sessions_per_client", self.sessions_per_client),
-        ] {
-            if count == 0 || count > MAX_COUNT {
-                return Err(format!("`{key}` is from 1 to {MAX_COUNT}"));
-            }
-        }
-        for (key, time) in [
-            ("idle_timeout", self.idle_timeout),
-            ("body_timeout", self.body_timeout),
-            ("write_timeout", self.write_timeout),
-            ("stream_age", self.stream_age),
-            ("session_idle", self.session_idle),
-            ("session_age", self.session_age),
-        ] {
-            if time.is_zero() || time > MAX_TIMEOUT {
-                let most = quantity::show_duration(MAX_TIMEOUT);
-                return Err(format!("`{key}` is above zero and at most {most}"));
-            }
-        }
-        if self.drain_delay > MAX_TIMEOUT || self.drain_grace > MAX_TIMEOUT {
-            let most = quantity::show_duration(MAX_TIMEOUT);
-            return Err(format!("`drain_delay` and `drain_grace` are at most {most}"));
-        }
-        for (key, bytes, least, most) in [
-            ("header_bytes", self.header_bytes, 8 << 10, 1 << 20),
-            ("body_bytes", self.body_bytes, 1 << 10, 1 << 30),
-            ("body_bytes_in_all", self.body_bytes_in_all, self.body_bytes, 1 << 40),
-            ("body_bytes_per_client", self.body_bytes_per_client, self.body_bytes, 1 << 40),
-            ("kept_bytes", self.kept_bytes, 0, 1 << 40),
-            ("kept_bytes_per_client", self.kept_bytes_per_client, 0, 1 << 40),
-        ] {
-            if bytes < least || bytes > most {
-                let (least, most) = (quantity::show_bytes(least), quantity::show_bytes(most));
-                return Err(format!("`{key}` is from {least} to {most}"));
-            }
         }
         Ok(())
     }

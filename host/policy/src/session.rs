@@ -1,71 +1,38 @@
 //! What one session may use up (`[session]`).
 
-use serde::Deserialize;
-
-use crate::limits;
-use crate::quantity;
+use crate::limits::table::limit_table;
+use crate::quantity::unit::{ANY, POSITIVE};
 
 /// Most bytes of results that a session may be told to keep.
-pub const MAX_CACHE_BYTES: u64 = 1 << 30;
+const MAX_CACHE_BYTES: u64 = 1 << 30;
 
-/// What one session may use up (`[session]`). What is absent is not bounded. The policy has such limits for all
-/// sessions; a session may have its own beside them, and the stricter holds.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SessionLimits {
+limit_table! {
+    /// What one session may use up. What is absent is not bounded. The policy has such limits for all sessions; a session
+    /// may have its own beside them, and the stricter holds.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct SessionLimits {}
+    patch SessionLimitsPatch; keys [];
+
     /// Calls in all.
-    pub max_calls: Option<u64>,
+    max_calls: Option<u64> as Count = None => "unbounded", POSITIVE, "";
+
     /// Calls of one tool with the same arguments.
-    pub max_identical_calls: Option<u64>,
-    /// US dollars that tools say their calls cost. Once so much is spent, no further call begins.
-    pub max_cost_usd: Option<f64>,
-    /// Calls in one turn.
-    pub max_calls_per_turn: Option<u64>,
+    max_identical_calls: Option<u64> as Count = None => "unbounded", POSITIVE, "";
+
+    /// Calls of one turn.
+    max_calls_per_turn: Option<u64> as Count = None => "unbounded", POSITIVE, "";
+
     /// Calls of one tool with the same arguments in one turn.
-    pub max_identical_calls_per_turn: Option<u64>,
+    max_identical_calls_per_turn: Option<u64> as Count = None => "unbounded", POSITIVE, "";
+
+    /// US dollars that tools say they cost; once so much is spent, no further call begins.
+    max_cost_usd: Option<f64> as Dollars = None => "unbounded", ANY, "";
+
     /// Results that are kept for tools with a `cache`.
-    pub cache_entries: usize,
-    /// Bytes of them, keys included.
-    #[serde(deserialize_with = "limits::read_bytes")]
-    pub cache_bytes: u64,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self {
-            max_calls: None,
-            max_identical_calls: None,
-            max_cost_usd: None,
-            max_calls_per_turn: None,
-            max_identical_calls_per_turn: None,
-            // A conversation comes back to a few dozen files; a result has some kilobytes.
-            cache_entries: 256,
-            cache_bytes: 4 << 20,
-        }
-    }
-}
-
-impl SessionLimits {
-    /// Checks the values.
     ///
-    /// # Errors
-    /// A zero that would stop every call, dollars that are no amount, or more memory than [`MAX_CACHE_BYTES`].
-    pub fn check(&self) -> Result<(), String> {
-        let counts = [
-            ("max_calls", self.max_calls),
-            ("max_identical_calls", self.max_identical_calls),
-            ("max_calls_per_turn", self.max_calls_per_turn),
-            ("max_identical_calls_per_turn", self.max_identical_calls_per_turn),
-        ];
-        if let Some((key, _)) = counts.into_iter().find(|(_, most)| *most == Some(0)) {
-            return Err(format!("`{key}` of zero would stop every call"));
-        }
-        if self.max_cost_usd.is_some_and(|most| !most.is_finite() || most <= 0.0) {
-            return Err("`max_cost_usd` is an amount above zero".to_owned());
-        }
-        if self.cache_bytes > MAX_CACHE_BYTES {
-            return Err(format!("`cache_bytes` can be at most {}", quantity::show_bytes(MAX_CACHE_BYTES)));
-        }
-        Ok(())
-    }
+    /// A conversation comes back to a few dozen files; a result has some kilobytes.
+    cache_entries: usize as Count = 256, ANY, "";
+
+    /// Bytes of them; at most `1GiB`.
+    cache_bytes: u64 as Bytes = 4 << 20, 0..=MAX_CACHE_BYTES, "";
 }

@@ -97,7 +97,7 @@ fn policy(input: &[u8]) -> Result<Verdict, String> {
             must(first.workspace().is_absolute(), || format!("the workspace is {:?}", first.workspace()))?;
             must(first.host().check().is_ok(), || "limits that can not be had are taken".to_owned())?;
             let limits = first.limits(&PluginId::new("p").map_err(|e| e.to_string())?, None);
-            must(limits.memory_bytes <= toolbay::policy::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
+            must(limits.memory <= toolbay::policy::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
             Ok(Taken)
         }
         (Err(_), Err(_)) => Ok(Refused),

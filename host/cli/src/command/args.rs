@@ -196,7 +196,7 @@ pub(crate) enum Command {
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
         targets: Vec<String>,
     },
-    /// Check the policy.
+    /// Check the policy, or print its schema.
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,

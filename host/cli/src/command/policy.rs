@@ -1,10 +1,10 @@
-//! `toolbay policy check`.
+//! `toolbay policy check`, `toolbay policy schema`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::json;
-use toolbay_policy::Checked;
+use toolbay_policy::{Checked, Policy};
 
 use crate::command::args::{PolicyCommand, SetupArgs};
 use crate::command::setup::{self, PolicyFile, Purpose};
@@ -15,7 +15,15 @@ use crate::{Stop, Verdict};
 pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<Verdict, Stop> {
     match command {
         PolicyCommand::Check { file, json } => check(args, file, json).await,
+        PolicyCommand::Schema => schema(),
     }
+}
+
+fn schema() -> Result<Verdict, Stop> {
+    let mut out = output::out();
+    output::json(&mut out, &Policy::json_schema())?;
+    writeln!(out)?;
+    Ok(Verdict::Good)
 }
 
 async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Verdict, Stop> {

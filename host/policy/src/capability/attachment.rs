@@ -71,6 +71,8 @@ fn media_meet(a: &str, b: &str) -> Option<String> {
 }
 
 impl Rule for AttachmentRule {
+    const PATTERN: &'static str = "^(read|create)( .+/.+)?$";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let wrong = || format!("`{text}`: write `read`, `create`, or with a media type, `read image/*`");
         let (access, media) = text.split_once(' ').unwrap_or((text, "*/*"));

@@ -14,6 +14,8 @@ pub struct EnvRule {
 }
 
 impl Rule for EnvRule {
+    const PATTERN: &'static str = "^[A-Za-z_][A-Za-z0-9_]*(=|$)";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),

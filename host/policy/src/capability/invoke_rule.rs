@@ -29,6 +29,8 @@ impl InvokeRule {
 }
 
 impl Rule for InvokeRule {
+    const PATTERN: &'static str = r"^([A-Za-z0-9_-]{1,128}|[A-Za-z0-9_-]{0,127}\*)$";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let (name, open) = text.strip_suffix('*').map_or((text, false), |name| (name, true));
         let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::rule::Rule;
@@ -34,6 +35,12 @@ impl Scope {
 }
 
 impl Rule for Scope {
+    const PATTERN: &'static str = "^(tool|plugin|session|agent)$";
+
+    fn schema() -> Schema {
+        json_schema!({"type": "string", "enum": ["tool", "plugin", "session", "agent"]})
+    }
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         [Self::Tool, Self::Plugin, Self::Session, Self::Agent]
             .into_iter()

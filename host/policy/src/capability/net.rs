@@ -286,6 +286,9 @@ impl NetRule {
 }
 
 impl Rule for NetRule {
+    const PATTERN: &'static str =
+        r"^([^ ]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?$";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let shown = crate::text::one_line(text, 200);
         Self::read(text).map_err(|why| format!("`{shown}`: {why}"))
@@ -477,6 +480,9 @@ pub fn judge_lookup(rules: &[NetRule], name: &str) -> Option<Allowed> {
 
 /// A network of private addresses that may be connected to (`net_private`).
 impl Rule for ipnet::IpNet {
+    const PATTERN: &'static str = "^([0-9]{1,3}(\\.[0-9]{1,3}){3}(/([0-9]|[12][0-9]|3[0-2]))?|\
+                                   [0-9a-fA-F:.]*:[0-9a-fA-F:.]*(/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?)$";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let net = text.parse::<Self>().or_else(|_| text.parse::<IpAddr>().map(Self::from));
         net.map(|net| net.trunc())

@@ -36,7 +36,7 @@ const ANY: &str = "*";
 /// dozens, a browser about a hundred.
 pub const DEFAULT_PROCESSES: u64 = 256;
 /// Most that a policy can say: as many as a kernel counts.
-const MAX_PROCESSES: u64 = 4 << 20;
+pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 
 /// Reads `processes` of a section.
 ///
@@ -97,6 +97,8 @@ impl ProgramRule {
 }
 
 impl Rule for ProgramRule {
+    const PATTERN: &'static str = r"^\s*(\*|[A-Za-z0-9_+][A-Za-z0-9._+-]*)(\s|$)";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         if text.len() > MAX_LINE {
             return Err(format!("a line can have at most {MAX_LINE} bytes"));
@@ -202,7 +204,7 @@ pub struct Program {
 }
 
 /// What happens where the kernel can not confine a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sandbox {
     /// It is not run.

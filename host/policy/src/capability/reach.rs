@@ -17,6 +17,8 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
+use schemars::{Schema, json_schema};
+
 use crate::capability::glob::{self, Glob, Segment};
 use crate::rule::{self, Rule};
 use crate::text;
@@ -24,6 +26,8 @@ use crate::text;
 /// Between the parts of an intersection.
 const AND: &str = " & ";
 const WORKSPACE: &str = "$workspace";
+/// Longest name of a file, in bytes (`NAME_MAX` of Linux and macOS).
+const MAX_FILE_NAME: usize = 255;
 
 /// A part of the file system. Closed under intersection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +41,14 @@ pub struct Reach {
 }
 
 impl Rule for Reach {
+    const PATTERN: &'static str = r"^!?(/|\$workspace(/|$| )|\*\*(/|$| ))";
+
+    fn list_schema() -> Schema {
+        // A list of exclusions alone grants nothing.
+        let grants = json_schema!({"contains": {"type": "string", "pattern": "^[^!]| & "}});
+        json_schema!({"type": "array", "items": Self::schema(), "anyOf": [{"maxItems": 0}, grants]})
+    }
+
     fn parse(text: &str, workspace: &Path) -> Result<Self, String> {
         let mut found: Option<Self> = None;
         let mut except = BTreeSet::new();
@@ -117,6 +129,24 @@ impl Rule for Reach {
         shared.retain(|except| rules.iter().all(|rule| rule.except.contains(except)));
         let lines = rules.iter().map(|rule| rule.show_without(workspace, &shared));
         lines.chain(shared.iter().map(|except| show_exclusion(except, workspace))).collect()
+    }
+
+    fn permits(&self, used: &Self) -> bool {
+        // Only the path itself is used: an exclusion below it is not in its way.
+        if used.is_whole() { self.allows(used.folder()) } else { self.grants(used) }
+    }
+
+    fn check_target(text: &str, workspace: &Path) -> Result<(), String> {
+        Self::parse_wish(text, workspace)?;
+        if text.split('/').any(|name| name.len() > MAX_FILE_NAME || name.contains('\0')) {
+            return Err("no file can have such a name".to_owned());
+        }
+        if text.split(AND).any(|part| part.trim_start_matches('!').starts_with('/')) {
+            return Err("an absolute path is one of your machine: write `$workspace/…`, or `**` for what the operator \
+                        chooses"
+                .to_owned());
+        }
+        Ok(())
     }
 
     fn ask_for(&self, workspace: &Path) -> String {

@@ -85,6 +85,8 @@ fn is_below(name: &str, parent: &str) -> bool {
 }
 
 impl Rule for SecretRule {
+    const PATTERN: &'static str = r"^[A-Za-z0-9_.:@+-]+(/[A-Za-z0-9_.:@+-]+)*(/\*)?$";
+
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let (name, rule): (_, fn(String) -> Self) = match text.strip_suffix("/*") {
             Some(parent) => (parent, Self::Below),

@@ -1,10 +1,253 @@
-//! All limits as rows for people: value, where it was set, who may raise it.
+//! Tables of limits: one entry for each limit is all that declares it.
+//!
+//! [`limit_table`] makes the struct that holds the values, the patch that a policy writes, the check of ranges, the rows of
+//! `toolbay explain`, the rows of the documentation and the JSON Schema of one list of entries.
 
+use std::ops::RangeInclusive;
+
+use schemars::Schema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::fuel::shown;
-use super::{HostLimits, Limit, Limits, LimitsPatch, Origin, SERVICE_KEYS};
-use crate::quantity::{show_bytes, show_duration};
+/// What one entry says of a limit.
+#[derive(Debug)]
+pub struct Entry {
+    /// The key in the policy.
+    pub key: &'static str,
+    /// The lines of its comment: what it bounds, then, after an empty line, why the default is what it is.
+    pub(crate) doc: &'static [&'static str],
+    /// The default in words, where it is no amount.
+    pub(crate) default: Option<&'static str>,
+    pub(crate) range: RangeInclusive<u64>,
+    /// What happens when it is hit.
+    pub(crate) hit: &'static str,
+    pub(crate) notes: &'static [Note],
+    pub(crate) schema: fn(&RangeInclusive<u64>) -> Schema,
+}
+
+/// Something that holds for some limits only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// It also bounds tools that run no guest code: services of OpenAPI documents.
+    Service,
+    /// It counts for a whole plugin and cannot be set for one tool.
+    WholePlugin,
+    /// A running host takes a new value over.
+    Live,
+}
+
+impl Entry {
+    /// What it bounds, and why the default is what it is.
+    fn paragraphs(&self) -> (String, String) {
+        let mut parts = self.doc.split(|line| line.trim().is_empty()).map(|lines| {
+            let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+            lines.join(" ")
+        });
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    pub(crate) fn has(&self, note: Note) -> bool {
+        self.notes.contains(&note)
+    }
+}
+
+/// A table of limits.
+pub trait LimitTable: Default {
+    /// What a policy writes of it.
+    type Patch;
+    /// Its entries, in the order of the documentation.
+    const ENTRIES: &'static [Entry];
+
+    /// The values in the order of the entries, as a policy writes them.
+    fn values(&self) -> Vec<String>;
+
+    /// The keys that a patch sets.
+    fn keys_of(patch: &Self::Patch) -> Vec<&'static str>;
+
+    /// Refuses a value outside of its range.
+    ///
+    /// # Errors
+    /// Names the key and the range.
+    fn check_ranges(&self) -> Result<(), String>;
+
+    /// The entries with the values.
+    fn rows(&self) -> impl Iterator<Item = (&'static Entry, String)> {
+        Self::ENTRIES.iter().zip(self.values())
+    }
+
+    /// The rows of the documentation: key, default, what it bounds, what happens when it is hit.
+    #[must_use]
+    fn documentation() -> Vec<String> {
+        let row = |(entry, default): (&Entry, String)| {
+            let what = sentence_part(&entry.paragraphs().0);
+            let default = entry.default.map_or_else(|| format!("`{}`", written(&default)), str::to_owned);
+            let cells = [format!("`{}`", entry.key), default, what, entry.hit.to_owned()];
+            let cells: Vec<String> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
+            format!("| {} |", cells.join(" | "))
+        };
+        Self::default().rows().map(row).collect()
+    }
+}
+
+/// The schema of a table, or of the part of it that `taken` chooses.
+pub(crate) fn schema<T: LimitTable>(taken: impl Fn(&Entry) -> bool) -> Schema {
+    let property = |(entry, default): (&'static Entry, String)| {
+        let mut schema = (entry.schema)(&entry.range);
+        let (what, why) = entry.paragraphs();
+        let default = entry.default.unwrap_or(&default);
+        let text = [what, format!("Default: {default}."), why].join(" ");
+        schema.insert("description".to_owned(), crate::schema::without_links(text.trim()).into());
+        (entry.key.to_owned(), schema.to_value())
+    };
+    let properties: Map<String, Value> =
+        T::default().rows().filter(|(entry, _)| taken(entry)).map(property).collect();
+    schemars::json_schema!({"type": "object", "properties": properties, "additionalProperties": false})
+}
+
+/// A value as the documentation writes it: texts in quotes, long numbers in groups of three digits.
+fn written(value: &str) -> String {
+    if !value.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("{value:?}");
+    }
+    let group = |(at, digit): (usize, char)| {
+        let is_start = at > 0 && (value.len() - at).is_multiple_of(3) && value.len() > 4;
+        is_start.then_some('_').into_iter().chain([digit])
+    };
+    value.chars().enumerate().flat_map(group).collect()
+}
+
+/// A sentence as the text of a cell: without its capital letter and its full stop.
+fn sentence_part(sentence: &str) -> String {
+    let sentence = sentence.strip_suffix('.').unwrap_or(sentence);
+    let mut chars = sentence.chars();
+    let first = chars.next();
+    let is_name = chars.clone().next().is_some_and(|second| second.is_ascii_uppercase());
+    match first {
+        Some(first) if !is_name => first.to_lowercase().chain(chars).collect(),
+        _ => sentence.to_owned(),
+    }
+}
+
+/// Makes a table of limits. An entry is
+///
+/// ```text
+/// /// What it bounds.
+/// ///
+/// /// Why the default is what it is.
+/// [Variant] key: type as Unit = default => "default in words", range, "what happens when it is hit", Note;
+/// ```
+///
+/// The variant stands in tables whose limits are faults of a call, and `keys` names the enum of them.
+macro_rules! limit_table {
+    (
+        $(#[$meta:meta])*
+        pub struct $Table:ident { $($(#[$extra_meta:meta])* pub $extra:ident: $Extra:ty,)* }
+        patch $Patch:ident; keys [$($Key:ident)?];
+        $(
+            $(#[doc = $doc:literal])*
+            $([$Variant:ident])? $key:ident: $ty:ty as $Unit:ident = $default:expr $(=> $words:literal)?,
+            $range:expr, $hit:literal $(, $note:ident)*;
+        )*
+    ) => {
+        $(#[$meta])*
+        pub struct $Table {
+            $($(#[doc = $doc])* pub $key: $ty,)*
+            $($(#[$extra_meta])* pub $extra: $Extra,)*
+        }
+
+        impl Default for $Table {
+            fn default() -> Self {
+                Self { $($key: $default,)* $($extra: Default::default(),)* }
+            }
+        }
+
+        #[doc = concat!("What a policy says of [`", stringify!($Table), "`]; an absent key changes nothing.")]
+        #[derive(Debug, Clone, Default, PartialEq, ::serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $Patch {
+            $($key: $crate::quantity::unit::Set<$ty, $crate::quantity::unit::$Unit>,)*
+        }
+
+        impl $Patch {
+            /// Writes what it says over `table`.
+            #[must_use]
+            pub fn apply(&self, mut table: $Table) -> $Table {
+                $(if let Some(value) = self.$key.0 { table.$key = value; })*
+                table
+            }
+        }
+
+        impl From<$Patch> for $Table {
+            fn from(patch: $Patch) -> Self {
+                patch.apply(Self::default())
+            }
+        }
+
+        impl $crate::limits::table::LimitTable for $Table {
+            type Patch = $Patch;
+            const ENTRIES: &'static [$crate::limits::table::Entry] = &[$($crate::limits::table::Entry {
+                key: stringify!($key),
+                doc: &[$($doc),*],
+                default: $crate::limits::table::limit_table!(@words $($words)?),
+                range: $range,
+                hit: $hit,
+                notes: &[$($crate::limits::table::Note::$note),*],
+                schema: <$crate::quantity::unit::$Unit as $crate::quantity::unit::Unit<$ty>>::schema,
+            },)*];
+
+            fn values(&self) -> Vec<String> {
+                use $crate::quantity::unit::{self, Unit};
+                vec![$(<unit::$Unit as Unit<$ty>>::show(&self.$key),)*]
+            }
+
+            fn keys_of(patch: &$Patch) -> Vec<&'static str> {
+                let keys = [$(patch.$key.0.is_some().then_some(stringify!($key)),)*];
+                keys.into_iter().flatten().collect()
+            }
+
+            fn check_ranges(&self) -> Result<(), String> {
+                use $crate::quantity::unit::{self, Unit};
+                $(<unit::$Unit as Unit<$ty>>::check(stringify!($key), &self.$key, &$range)?;)*
+                Ok(())
+            }
+        }
+
+        $crate::limits::table::limit_table!(@schema $Patch $Table);
+        $crate::limits::table::limit_table!(@schema $Table $Table);
+        $crate::limits::table::limit_table!(@keys [$($Key)?] $($([$Variant])? $key)*);
+    };
+    (@words) => { None };
+    (@words $words:literal) => { Some($words) };
+    (@schema $Type:ident $Table:ident) => {
+        impl ::schemars::JsonSchema for $Type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($Table).into()
+            }
+
+            fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                $crate::limits::table::schema::<$Table>(|_| true)
+            }
+        }
+    };
+    (@keys [] $($rest:tt)*) => {};
+    (@keys [$Key:ident] $([$Variant:ident] $key:ident)*) => {
+        /// The limits by their keys.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $Key {
+            $(#[doc = concat!("`", stringify!($key), "`")] $Variant,)*
+        }
+
+        impl $Key {
+            /// The key in the policy.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$Variant => stringify!($key),)* }
+            }
+        }
+    };
+}
+
+pub(crate) use limit_table;
 
 /// One number that holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,178 +260,4 @@ pub struct LimitRow {
     pub set: String,
     /// The policy line that raises it, or why none does.
     pub raise: String,
-}
-
-/// A `limits` table with its name in the policy.
-pub type Layer<'a> = (&'a LimitsPatch, String);
-
-/// Key, value, and whether a table sets it: one row for each field, in the order of the documentation.
-macro_rules! rows {
-    ($limits:ident; $($key:ident = $value:expr;)*) => {
-        [$( (stringify!($key), $value, (|patch: &LimitsPatch| patch.$key.is_some()) as fn(&LimitsPatch) -> bool), )*]
-    };
-}
-
-/// The rows of a tool's limits. `layers` are the tables that were applied, the last of which wins; `asked_chars` is
-/// the longest result that the tool's author wants.
-#[must_use]
-pub fn of_call(limits: &Limits, layers: &[Layer<'_>], asked_chars: Option<u64>) -> Vec<LimitRow> {
-    let l = limits;
-    let chars = l.result_chars.into_iter().chain(asked_chars).min();
-    let by_author = |key: &str| match key {
-        "timeout" => l.origins.contains(&(Limit::Timeout, Origin::Author)),
-        "result_chars" => asked_chars.is_some() && chars == asked_chars && l.result_chars != asked_chars,
-        _ => false,
-    };
-    let all = fields(l, chars);
-    let row = |(key, value, sets): (&'static str, String, fn(&LimitsPatch) -> bool)| {
-        let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
-        // A narrower table wins, so a line goes where the last one stands, and else to the plugin's.
-        let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
-        let (set, raise) = if by_author(key) {
-            ("the tool's author".to_owned(), "nothing: the author asked for this".to_owned())
-        } else {
-            let raise = last_but_all.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
-            (table.map_or_else(|| "default".to_owned(), |table| format!("{table} {key}")), raise)
-        };
-        LimitRow { key, value, set, raise }
-    };
-    all.into_iter().map(row).collect()
-}
-
-/// A key with its value, and whether a table sets it.
-type Field = (&'static str, String, fn(&LimitsPatch) -> bool);
-
-fn fields(l: &Limits, chars: Option<u64>) -> Vec<Field> {
-    rows! { l;
-        fuel = shown(l.fuel);
-        timeout = show_duration(l.timeout);
-        memory = show_bytes(l.memory_bytes);
-        table_elements = l.table_elements.to_string();
-        instances = l.instances.to_string();
-        memories = l.memories.to_string();
-        tables = l.tables.to_string();
-        handles = l.handles.to_string();
-        host_call_bytes = show_bytes(l.host_call_bytes);
-        args_bytes = show_bytes(l.args_bytes);
-        stdio_bytes = show_bytes(l.stdio_bytes);
-        log_lines = l.log_lines.to_string();
-        log_rate = l.log_rate.to_string();
-        progress_events = l.progress_events.to_string();
-        progress_rate = l.progress_rate.to_string();
-        http_requests = l.http_requests.to_string();
-        http_connections = l.http_connections.to_string();
-        http_bytes = show_bytes(l.http_bytes);
-        processes = l.processes.to_string();
-        process_bytes = show_bytes(l.process_bytes);
-        kv_value_bytes = show_bytes(l.kv_value_bytes);
-        kv_bytes = show_bytes(l.kv_bytes);
-        kv_keys = l.kv_keys.to_string();
-        file_bytes = show_bytes(l.file_bytes);
-        file_entries = l.file_entries.to_string();
-        attachments = l.attachments.to_string();
-        attachment_bytes = show_bytes(l.attachment_bytes);
-        invocations = l.invocations.to_string();
-        invocations_at_once = l.invocations_at_once.to_string();
-        concurrency = l.concurrency.to_string();
-        result_chars = chars.map_or_else(|| "none".to_owned(), |chars| chars.to_string());
-        result_bytes = show_bytes(l.result_bytes);
-    }
-    .to_vec()
-}
-
-/// Refuses keys that mean nothing for a tool that runs no guest code.
-///
-/// # Errors
-/// Names the key, and those that there are.
-pub(crate) fn check_service(patch: &LimitsPatch) -> Result<(), String> {
-    let set = fields(&Limits::default(), None)
-        .into_iter()
-        .find(|(key, _, sets)| sets(patch) && !SERVICE_KEYS.contains(key));
-    match set {
-        Some((key, ..)) => Err(format!(
-            "`{key}` bounds the code of a plugin, and a service runs none; there are {}",
-            SERVICE_KEYS.map(|key| format!("`{key}`")).join(", ")
-        )),
-        None => Ok(()),
-    }
-}
-
-/// The rows of the host's bounds.
-#[must_use]
-pub fn of_host(host: &HostLimits) -> Vec<LimitRow> {
-    let show = |l: &HostLimits| {
-        [
-            ("parallel_calls", l.parallel_calls.to_string()),
-            ("queued_calls", l.queued_calls.to_string()),
-            ("queue_timeout", show_duration(l.queue_timeout)),
-            ("guest_memory", l.guest_memory.map_or_else(|| "auto".to_owned(), show_bytes)),
-            ("result_memory", l.result_memory.map_or_else(|| "auto".to_owned(), show_bytes)),
-            ("outbox_bytes", show_bytes(l.outbox_bytes)),
-            ("http_connections", l.http_connections.to_string()),
-            ("processes", l.processes.to_string()),
-            ("compile_timeout", show_duration(l.compile_timeout)),
-            ("code_bytes", show_bytes(l.code_bytes)),
-            ("warm_instances", l.warm_instances.to_string()),
-            ("warm_idle", show_duration(l.warm_idle)),
-            ("breaker_faults", l.breaker_faults.to_string()),
-            ("breaker_pause", show_duration(l.breaker_pause)),
-            ("spool_bytes", show_bytes(l.spool_bytes)),
-            ("spool_session_bytes", show_bytes(l.spool_session_bytes)),
-            ("spool_age", show_duration(l.spool_age)),
-        ]
-    };
-    let row = |((key, value), (_, default)): ((&'static str, String), (_, String))| LimitRow {
-        key,
-        set: if value == default { "default".to_owned() } else { format!("[host] {key}") },
-        value,
-        raise: format!("[host] {key} = …"),
-    };
-    show(host).into_iter().zip(show(&HostLimits::default())).map(row).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn keys_of<T: for<'de> serde::Deserialize<'de>>() -> Vec<String> {
-        let error = toml::from_str::<T>("none_such = 1").err().unwrap().to_string();
-        let (_, list) = error.split_once("expected one of").unwrap();
-        list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
-    }
-
-    #[test]
-    fn every_limit_has_a_row() {
-        let rows = of_call(&Limits::default(), &[], None);
-        assert_eq!(rows.iter().map(|row| row.key).collect::<Vec<_>>(), keys_of::<LimitsPatch>());
-        let rows = of_host(&HostLimits::default());
-        assert_eq!(rows.iter().map(|row| row.key).collect::<Vec<_>>(), keys_of::<HostLimits>());
-    }
-
-    #[test]
-    fn a_row_names_the_table_that_set_it() {
-        let patch = |text: &str| toml::from_str::<LimitsPatch>(text).unwrap();
-        let (all, own, tool) = (patch("fuel = 5\nhandles = 9"), patch("fuel = 6"), patch("memory = '1MiB'"));
-        let layers = [(&all, "[limits]".to_owned()), (&own, "[p]".to_owned()), (&tool, "[p.t]".to_owned())];
-        let mut limits = tool.apply(own.apply(all.apply(Limits::default())));
-        limits.ask_timeout(Duration::from_secs(1));
-        let rows = of_call(&limits, &layers, Some(10));
-        let row = |key: &str| rows.iter().find(|row| row.key == key).unwrap();
-        for (key, value, set, raise) in [
-            ("fuel", "6", "[p] fuel", "[p] fuel = …"),
-            ("handles", "9", "[limits] handles", "[p] handles = …"),
-            ("memory", "1MiB", "[p.t] memory", "[p.t] memory = …"),
-            ("tables", "32", "default", "[p] tables = …"),
-            ("timeout", "1s", "the tool's author", "nothing: the author asked for this"),
-            ("result_chars", "10", "the tool's author", "nothing: the author asked for this"),
-        ] {
-            let row = row(key);
-            assert_eq!(
-                (row.value.as_str(), row.set.as_str(), row.raise.as_str()),
-                (value, set, raise),
-                "{key}"
-            );
-        }
-    }
 }

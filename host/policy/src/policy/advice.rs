@@ -9,17 +9,15 @@ use std::path::Path;
 
 use super::openapi::OpenApi;
 use super::{Key, Policy};
-use crate::capability::Capability;
 use crate::capability::environment::EnvRule;
+use crate::capability::kind::by_rule;
 use crate::capability::program::ProgramRule;
-use crate::capability::reach::{self, Reach};
+use crate::capability::reach;
 use crate::capability::secret::SecretRule;
+use crate::capability::{Capability, FROM_PROFILE};
 use crate::name::{PluginId, ToolName};
 use crate::refusal;
 use crate::rule::{self, Rule};
-
-/// A declaration's target that means: as far as the profile of the call reaches.
-const FROM_PROFILE: &str = "from-profile";
 
 /// One list of the policy as it would have to be: what stands there now, and one line more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +26,7 @@ pub struct AdvisedList {
     pub table: String,
     /// The list in it.
     pub key: Key,
-    /// Its lines; empty for a switch, which has to be `true`.
+    /// Its lines; of a switch, `true`.
     pub lines: Vec<String>,
 }
 
@@ -151,7 +149,8 @@ impl Policy {
     ) -> Advice {
         let mut lists = Vec::new();
         for (table, list) in levels {
-            match step(key, &list, wish, &self.workspace) {
+            let workspace = &self.workspace;
+            match by_rule!(key, step(&list, wish, workspace)) {
                 Ok(Step::Covers) => {}
                 Ok(Step::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
                 Ok(Step::Excludes) => {
@@ -240,41 +239,15 @@ fn asks_for(declared: &Capability, key: Key, wish: &str, workspace: &Path) -> bo
         return false;
     }
     let target = declared.target.as_str();
-    target == FROM_PROFILE || super::explain::by_kind!(key, covers(target, wish, workspace), switch: true)
+    target == FROM_PROFILE || by_rule!(key, covers(target, wish, workspace))
 }
 
 /// What a list has to say of a use, by reading it as the policy does.
-fn step(key: Key, list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
-    fn of<R: Rule>(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
-        let rule = R::parse(wish, workspace)?;
-        let covered = |list: &[String]| {
-            R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| rule::covers(one, &rule)))
-        };
-        if covered(list) {
-            return Ok(Step::Covers);
-        }
-        let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
-        Ok(if covered(&more) { Step::Needs(more) } else { Step::Excludes })
-    }
-    let switch = || match list {
-        [on] if on == "true" => Step::Covers,
-        _ => Step::Needs(Vec::new()),
+fn step<R: Rule>(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+    let rule = R::parse(wish, workspace)?;
+    let covered = |list: &[String]| {
+        R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| one.permits(&rule)))
     };
-    match key {
-        Key::FsRead | Key::FsWrite => of_files(list, wish, workspace),
-        _ => super::explain::by_kind!(key, of(list, wish, workspace), switch: Ok(switch())),
-    }
-}
-
-/// The same for a path, of which nothing but the path itself has to be reached: an exclusion below it is not in its way.
-fn of_files(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
-    let rule = Reach::parse(wish, workspace)?;
-    let reached = |one: &Reach| match rule.is_whole() {
-        true => one.allows(rule.folder()),
-        false => one.grants(&rule),
-    };
-    let covered =
-        |list: &[String]| Reach::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(reached));
     if covered(list) {
         return Ok(Step::Covers);
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::CapabilityKind;
+use crate::capability::reach::Reach;
 use crate::policy::Grants;
 
 const W: &str = "/w";

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::{Serialize, Serializer};
 
 use super::{Key, Policy, Rules};
-use crate::capability::{Capability, CapabilityKind};
-use crate::limits::Limits;
-use crate::limits::table;
+use crate::capability::Capability;
+use crate::capability::kind::by_rule;
 pub use crate::limits::table::LimitRow;
+use crate::limits::{self, Limits};
 use crate::name::{PluginId, ToolName};
 use crate::rule::{self, Rule};
 
@@ -31,53 +31,6 @@ impl Serialize for Key {
     }
 }
 
-impl Key {
-    /// The list that grants capabilities of a kind; `None` if no list does.
-    #[must_use]
-    pub fn of(kind: &CapabilityKind) -> Option<Self> {
-        match kind {
-            CapabilityKind::FsRead => Some(Self::FsRead),
-            CapabilityKind::FsWrite => Some(Self::FsWrite),
-            CapabilityKind::Net => Some(Self::Net),
-            CapabilityKind::Process => Some(Self::Process),
-            CapabilityKind::Secret => Some(Self::Secrets),
-            CapabilityKind::Kv => Some(Self::Kv),
-            CapabilityKind::Env => Some(Self::Env),
-            CapabilityKind::Attachments => Some(Self::Attachments),
-            CapabilityKind::Clock => Some(Self::Clock),
-            CapabilityKind::Random => Some(Self::Random),
-            CapabilityKind::Invoke => Some(Self::Invoke),
-            CapabilityKind::Unknown(_) => None,
-        }
-    }
-
-    /// Whether it is a switch and not a list.
-    #[must_use]
-    pub const fn is_switch(self) -> bool {
-        matches!(self, Self::Clock | Self::Random)
-    }
-}
-
-/// Calls a function for the rules of a list; a switch has none.
-macro_rules! by_kind {
-    ($key:expr, $call:ident($($argument:expr),*), switch: $switch:expr) => {
-        match $key {
-            Key::FsRead | Key::FsWrite => $call::<$crate::capability::reach::Reach>($($argument),*),
-            Key::Net => $call::<$crate::capability::net::NetRule>($($argument),*),
-            Key::NetPrivate => $call::<::ipnet::IpNet>($($argument),*),
-            Key::Process => $call::<$crate::capability::program::ProgramRule>($($argument),*),
-            Key::Secrets => $call::<$crate::capability::secret::SecretRule>($($argument),*),
-            Key::Kv => $call::<$crate::capability::kv::Scope>($($argument),*),
-            Key::Env => $call::<$crate::capability::environment::EnvRule>($($argument),*),
-            Key::Attachments => $call::<$crate::capability::attachment::AttachmentRule>($($argument),*),
-            Key::Invoke => $call::<$crate::capability::invoke_rule::InvokeRule>($($argument),*),
-            Key::Clock | Key::Random => $switch,
-        }
-    };
-}
-
-pub(super) use by_kind;
-
 /// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that can not be read, or
 /// of a list that is not known, lies only in one that is written the same.
 pub(crate) fn lines_beyond<'a>(
@@ -97,10 +50,8 @@ pub(crate) fn lines_beyond<'a>(
         lines.into_iter().filter(new).collect()
     }
     let lines: Vec<&String> = inner.iter().filter(|line| !outer.contains(*line)).collect();
-    match Key::ALL.into_iter().find(|known| known.name() == key) {
-        Some(key) if !lines.is_empty() => {
-            by_kind!(key, beyond(outer, lines, workspace), switch: lines)
-        }
+    match Key::ALL.iter().find(|known| known.name() == key) {
+        Some(key) if !lines.is_empty() => by_rule!(key, beyond(outer, lines, workspace)),
         _ => lines,
     }
 }
@@ -110,7 +61,7 @@ fn ask_for(key: Key, target: &str, workspace: &Path) -> Option<String> {
     fn line<R: Rule>(target: &str, workspace: &Path) -> Option<String> {
         R::parse_wish(target, workspace).ok().map(|wish| wish.ask_for(workspace))
     }
-    by_kind!(key, line(target, workspace), switch: Some("true".to_owned()))
+    by_rule!(key, line(target, workspace))
 }
 
 impl Policy {
@@ -153,55 +104,37 @@ impl Policy {
         self.rules(plugin).is_some_and(Rules::hold_anything) || !self.reduces(plugin).is_empty()
     }
 
-    /// All limits that hold for a tool, with where each was set. `limits` are those in force; `asked_chars` is the
+    /// All limits that hold for a tool, with where each was set. `in_force` has their values; `asked_chars` is the
     /// longest result that the tool's author wants.
     #[must_use]
     pub fn limit_rows(
         &self,
         plugin: &PluginId,
         tool: &ToolName,
-        limits: &Limits,
+        in_force: &Limits,
         asked_chars: Option<u64>,
     ) -> Vec<LimitRow> {
         let section = self.plugins.get(plugin);
-        let absent = crate::limits::LimitsPatch::default();
+        let absent = limits::LimitsPatch::default();
         let own = section.map_or(&absent, |section| &section.limits);
         let of_tool = section.and_then(|section| section.tools.get(tool)).map(|tool| &tool.limits);
         let mut layers =
             vec![(&self.limits, "[limits]".to_owned()), (own, format!("[plugins.{plugin}.limits]"))];
         layers.extend(of_tool.map(|patch| (patch, format!("[plugins.{plugin}.tools.{tool}.limits]"))));
-        table::of_call(limits, &layers, asked_chars)
+        limits::rows(in_force, &layers, asked_chars)
     }
 
     /// The bounds of the host, with where each was set.
     #[must_use]
     pub fn host_rows(&self) -> Vec<LimitRow> {
-        table::of_host(&self.host)
-    }
-}
-
-impl Rules {
-    fn hold_anything(&self) -> bool {
-        fn some<T>(list: Option<&Vec<T>>) -> bool {
-            list.is_some_and(|list| !list.is_empty())
-        }
-        some(self.fs_read.as_ref())
-            || some(self.fs_write.as_ref())
-            || some(self.net.as_ref())
-            || some(self.process.as_ref())
-            || some(self.secrets.as_ref())
-            || some(self.kv.as_ref())
-            || some(self.env.as_ref())
-            || some(self.attachments.as_ref())
-            || self.clock == Some(true)
-            || self.random == Some(true)
-            || some(self.invoke.as_ref())
+        self.host.limit_rows()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability::CapabilityKind;
 
     const FILE: &str = r#"
         version = 1

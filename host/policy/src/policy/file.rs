@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::document::Document;
@@ -13,234 +13,301 @@ use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, Reduction, Rules, ToolPolicy};
 use crate::audit_policy::AuditPolicy;
 use crate::capability::environment::EnvRule;
+use crate::capability::kind::kinds;
+use crate::capability::net::NetRule;
 use crate::capability::program::{self, Program, Sandbox};
 use crate::capability::reach::{self, Reach};
 use crate::capability::secret::{self, Secret, SecretSource};
-use crate::limits::{self, HostLimits, LimitsPatch, MAX_TIMEOUT};
+use crate::limits::table::{self, LimitTable as _, Note};
+use crate::limits::{HostLimits, HostLimitsPatch, Limits, LimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::Delivery;
 use crate::permission::{self, Action, Permissions};
-use crate::quantity;
-use crate::rule::Rule;
+use crate::quantity::unit::{Set, Size, Time, Timeout};
+use crate::rule::{FolderList, Rule as _, RuleList};
+use crate::schema::{AbsolutePath, ProgramName, SecretName, ServiceName, SourceName, ToolKey};
 use crate::serve::Serve;
-use crate::session::SessionLimits;
+use crate::session::{SessionLimits, SessionLimitsPatch};
 
 /// A table that holds rules beside other keys. `serde(flatten)` would give up both the lines in errors and the
 /// refusal of unknown keys.
 macro_rules! with_rules {
-    ($(#[$meta:meta])* struct $name:ident { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }) => {
+    (
+        [$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]
+        $(#[$meta:meta])*
+        struct $name_of_table:ident { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }
+    ) => {
         $(#[$meta])*
-        #[derive(Deserialize, Default)]
+        #[derive(Deserialize, JsonSchema, Default)]
         #[serde(deny_unknown_fields, default)]
-        struct $name {
-            fs_read: Option<Vec<String>>,
-            fs_write: Option<Vec<String>>,
-            net: Option<Vec<String>>,
-            net_private: Option<Vec<String>>,
-            process: Option<Vec<String>>,
-            secrets: Option<Vec<String>>,
-            kv: Option<Vec<String>>,
-            env: Option<Vec<String>>,
-            attachments: Option<Vec<String>>,
-            clock: Option<bool>,
-            random: Option<bool>,
-            invoke: Option<Vec<String>>,
+        struct $name_of_table {
+            $(#[doc = $grants] $key: RuleList<$Rule>,)*
             $($(#[$field_meta])* $field: $ty,)*
         }
 
-        impl $name {
+        impl $name_of_table {
             fn rules(&self, workspace: &Path) -> Result<Rules, String> {
-                fn list<R: Rule>(
-                    key: &str,
-                    texts: Option<&Vec<String>>,
-                    workspace: &Path,
-                ) -> Result<Option<Vec<R>>, String> {
-                    let read = |texts: &Vec<String>| R::parse_list(texts, workspace);
-                    texts.map(read).transpose().map_err(|e| format!("`{key}`: {e}"))
-                }
-                Ok(Rules {
-                    fs_read: list("fs_read", self.fs_read.as_ref(), workspace)?,
-                    fs_write: list("fs_write", self.fs_write.as_ref(), workspace)?,
-                    net: list("net", self.net.as_ref(), workspace)?,
-                    net_private: list::<IpNet>("net_private", self.net_private.as_ref(), workspace)?,
-                    process: list("process", self.process.as_ref(), workspace)?,
-                    secrets: list("secrets", self.secrets.as_ref(), workspace)?,
-                    kv: list("kv", self.kv.as_ref(), workspace)?,
-                    env: list("env", self.env.as_ref(), workspace)?,
-                    attachments: list("attachments", self.attachments.as_ref(), workspace)?,
-                    clock: self.clock,
-                    random: self.random,
-                    invoke: list("invoke", self.invoke.as_ref(), workspace)?,
-                })
+                Ok(Rules { $($key: self.$key.rules(stringify!($key), workspace)?,)* })
             }
         }
     };
 }
 
-#[derive(Deserialize)]
+/// A Toolbay policy. What it does not allow is denied.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PolicyFile {
-    /// Compared before all else, see [`read`].
+#[schemars(title = "Toolbay policy")]
+pub(super) struct PolicyFile {
+    /// The version of this format: 1.
+    // Compared before all else, see [`read`].
     #[serde(rename = "version")]
+    #[schemars(range(min = 1, max = 1))]
     _version: u32,
+    /// What `$workspace` and relative paths of calls mean, relative to the policy's folder, which is the default.
     workspace: Option<String>,
+    /// Bounds of all calls together.
     #[serde(default)]
-    host: HostLimits,
+    host: HostLimitsPatch,
+    /// Bounds of a call of any plugin.
     #[serde(default)]
     limits: LimitsPatch,
+    /// What one conversation may use up.
     #[serde(default)]
-    session: SessionLimits,
+    session: SessionLimitsPatch,
+    /// What becomes of calls that no rule fits.
     #[serde(default)]
     permissions: PermissionsSection,
+    /// Which calls happen; the first rule that fits decides.
     #[serde(default)]
     rule: Vec<permission::Written>,
+    /// How results are given out.
     #[serde(default)]
     results: Delivery,
+    /// Whether the model is asked why it calls. Default: false.
     toolcall_reason: Option<bool>,
+    /// Who may use the tools over HTTP. Default: this machine only.
     #[serde(default)]
     serve: Serve,
+    /// Whether calls need the audit, and how much of it is kept.
     #[serde(default)]
     audit: AuditPolicy,
+    /// Programs that `process` lists may name.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<ProgramName, ProgramSection>")]
     programs: BTreeMap<String, ProgramSection>,
+    /// Credentials that `secrets` lists may name.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<SecretName, SecretSection>")]
     secrets: BTreeMap<String, SecretSection>,
+    /// Who calls under a profile sees and reaches no more than its table lets through.
     #[serde(default)]
     profile: BTreeMap<String, ProfileSection>,
+    /// Plugins by id. A plugin without a table can only compute.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<SourceName<61>, PluginSection>")]
     plugins: BTreeMap<String, PluginSection>,
+    /// Other MCP servers whose tools are taken.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<SourceName<32>, ServerSection>")]
     mcp: BTreeMap<String, ServerSection>,
+    /// Services that an OpenAPI document describes.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<ServiceName, super::openapi::Section>")]
     openapi: BTreeMap<String, super::openapi::Section>,
 }
 
-#[derive(Deserialize)]
+/// What becomes of calls that no rule fits.
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 struct PermissionsSection {
-    default: Action,
-    needs_approval: Action,
-    #[serde(deserialize_with = "limits::read_duration")]
-    ask_timeout: Duration,
-}
-
-impl Default for PermissionsSection {
-    fn default() -> Self {
-        let needs_approval = Permissions::default().needs_approval;
-        Self { default: Action::Allow, needs_approval, ask_timeout: permission::DEFAULT_ASK_TIMEOUT }
-    }
+    /// What becomes of a call that no rule fits. Default: `allow`.
+    default: Option<Action>,
+    /// The same for tools whose author wants each call approved. Default: `ask`.
+    needs_approval: Option<Action>,
+    /// How long a question waits for its answer; at most a day. Default: 5m.
+    ask_timeout: Set<Duration, Timeout>,
 }
 
 impl PermissionsSection {
-    fn resolve(self, rules: Vec<permission::Rule>) -> Result<Permissions, String> {
-        if self.ask_timeout.is_zero() || self.ask_timeout > MAX_TIMEOUT {
-            let most = quantity::show_duration(MAX_TIMEOUT);
-            return Err(format!("`ask_timeout` is above zero and at most {most}"));
+    fn resolve(self, rules: Vec<permission::Rule>) -> Permissions {
+        let default = Permissions::new(rules, self.default.unwrap_or(Action::Allow));
+        Permissions {
+            needs_approval: self.needs_approval.unwrap_or(default.needs_approval),
+            ask_timeout: self.ask_timeout.0.unwrap_or(default.ask_timeout),
+            ..default
         }
-        let Self { default, needs_approval, ask_timeout } = self;
-        Ok(Permissions { needs_approval, ask_timeout, ..Permissions::new(rules, default) })
     }
 }
 
-/// In a profile: what it does not say is as before.
-#[derive(Deserialize)]
+/// What becomes of calls that no rule of the profile fits.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProfilePermissions {
+    /// What becomes of a call that no rule fits.
     default: Action,
 }
 
-#[derive(Deserialize)]
+/// A plugin.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PluginSection {
+    /// File in the plugin directory that gets this id. Default: `ID.wasm`.
     file: Option<String>,
+    /// The only content that is loaded under this id, SHA-256 in hex.
+    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     sha256: Option<String>,
+    /// Its tools that ask for it pass lists of toolsets.
     #[serde(default)]
     always_include: bool,
+    /// Settings that the plugin can read; never secrets.
     #[serde(default)]
     config: BTreeMap<String, serde_json::Value>,
+    /// Limits of this plugin, over those of all.
     #[serde(default)]
     limits: LimitsPatch,
+    /// Calls of all its tools run one after the other.
     #[serde(default)]
     serial: bool,
+    /// How many calls of one session to one tool an instance may answer; 0 and 1: one.
     #[serde(default)]
+    #[schemars(range(max = MAX_REUSE))]
     reuse: u32,
+    /// How this plugin's results are given out.
     #[serde(default)]
     results: Delivery,
+    /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
+    /// What the plugin may reach. What is absent grants nothing.
     #[serde(default)]
     grant: GrantSection,
+    /// Tools that get less, by the tool's name without the plugin.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
     tools: BTreeMap<String, ToolSection>,
 }
 
-with_rules! {
+kinds!(with_rules! {
+    /// What a plugin may reach.
     struct GrantSection {
+        /// Qualified names of other plugins' tools whose results its reducers may see; `PLUGIN__TOOL = REDUCER` if the
+        /// reducer has another name than the tool.
+        #[schemars(inner(regex(pattern = "^[^=]+__[^=]*(=.*[^ ].*)?$")))]
         reduce: Vec<String>,
     }
-}
+});
 
-with_rules! {
+kinds!(with_rules! {
+    /// What is absent leaves the plugin's grant as it is; what is there narrows it.
     struct ToolSection {
+        /// Limits of this tool, over the plugin's.
+        #[schemars(schema_with = "tool_limits_schema")]
         limits: LimitsPatch,
+        /// Its calls run one after the other.
         serial: Option<bool>,
-        cache: Option<String>,
+        /// For how long a session may look a result up instead of running it again; at most a day.
+        cache: Set<Duration, Timeout>,
+        /// How this tool's results are given out.
         results: Delivery,
+        /// Whether the model is asked why it calls.
         toolcall_reason: Option<bool>,
     }
-}
+});
 
-with_rules! {
+kinds!(with_rules! {
+    /// What calls under the profile see and reach. An absent list narrows nothing.
     struct ProfileSection {
+        /// Plugins whose tools are seen, by id.
         plugins: Option<BTreeSet<String>>,
+        /// Toolsets that are seen.
         toolsets: Option<BTreeSet<String>>,
+        /// Tools that are seen, by qualified name.
         tools: Option<BTreeSet<String>>,
+        /// Other MCP servers whose tools are seen, by name.
         mcp_servers: Option<BTreeSet<String>>,
+        /// For some of these servers the tools that are seen.
         mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
+        /// Tools that are not seen, whatever lets them in.
         exclude_tools: BTreeSet<String>,
+        /// The list has only what is always included; the rest is found by search.
         lazy: bool,
+        /// Rules that make those of the policy stricter.
         rule: Vec<permission::Written>,
+        /// What becomes of a call that none of these rules fits.
         permissions: Option<ProfilePermissions>,
     }
-}
+});
 
-#[derive(Deserialize)]
+/// A program that `process` lists may name. No shell is involved.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProgramSection {
+    /// The file that is run, an absolute path.
+    #[schemars(with = "AbsolutePath")]
     path: PathBuf,
+    /// The variables it gets.
     #[serde(default)]
-    env: Vec<String>,
+    env: RuleList<EnvRule>,
+    /// Names of variables that a plugin may set for it.
     #[serde(default)]
-    guest_env: Vec<String>,
+    guest_env: RuleList<EnvRule>,
+    /// Whether it may use the network: all of it.
     #[serde(default)]
     network: bool,
+    /// The folder in which it starts, unless the plugin names another. Default: `$workspace`.
     cwd: Option<String>,
-    timeout: Option<String>,
-    memory: Option<String>,
+    /// How long one run may take. Default: the call's time-out.
+    #[serde(default)]
+    timeout: Set<Duration, Time>,
+    /// Address space of each of its processes, as a text like `512MiB`.
+    #[serde(default)]
+    memory: Set<u64, Size>,
+    /// Processes that it and all it starts may be at once. Default: 256.
+    #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
+    /// Whole folders and files that it may read besides those of the tool.
     #[serde(default)]
-    read: Vec<String>,
+    read: FolderList,
+    /// Whole folders and files that it may write besides those of the tool.
     #[serde(default)]
-    write: Vec<String>,
+    write: FolderList,
+    /// Whole folders and files whose programs it may run besides the system's.
     #[serde(default)]
-    execute: Vec<String>,
+    execute: FolderList,
+    /// Whether it may change modes, owners and attributes, of every file of the host's user.
     #[serde(default)]
     chmod: bool,
+    /// What happens where the kernel cannot confine it. Default: `required`.
     sandbox: Option<Sandbox>,
 }
 
-#[derive(Deserialize)]
+/// A credential that `secrets` lists may name. Its value is never in the policy.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = [
+    {"required": ["origins"], "properties": {"origins": {"minItems": 1}}},
+    {"required": ["reveal"], "properties": {"reveal": {"const": true}}},
+]))]
 struct SecretSection {
+    /// Where the value is: `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
+    #[schemars(regex(pattern = "^((env|keyring):[^=]+|file:/.*)$"))]
     from: String,
+    /// Where it may be sent, as origins: `https://api.example.com`.
     #[serde(default)]
-    origins: Vec<String>,
+    origins: RuleList<NetRule>,
+    /// The request headers it may be put into. Default: `authorization`.
     #[serde(default)]
     headers: Vec<String>,
+    /// The query parameters it may be put into, by services of OpenAPI documents only.
     #[serde(default)]
     query: Vec<String>,
+    /// The plugin gets the value itself; otherwise a placeholder that the host replaces.
     #[serde(default)]
     reveal: bool,
+}
+
+fn tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
+    table::schema::<Limits>(|entry| !entry.has(Note::WholePlugin))
 }
 
 /// Makes a policy of what is left of a file, up to the first mistake.
@@ -257,16 +324,18 @@ pub(super) fn read(
     let file = PolicyFile::deserialize(tree).map_err(|error| document.problem(&error))?;
     let workspace = folder(file.workspace.as_deref(), base, workspace)?;
     file.limits.check().map_err(within(["limits"]))?;
-    file.host.check().map_err(within(["host"]))?;
-    file.session.check().map_err(within(["session"]))?;
+    let host = HostLimits::from(file.host);
+    host.check_ranges().map_err(within(["host"]))?;
+    let session = SessionLimits::from(file.session);
+    session.check_ranges().map_err(within(["session"]))?;
     file.audit.check().map_err(within(["audit"]))?;
-    let permissions = file.permissions.resolve(rules(file.rule)?).map_err(within(["permissions"]))?;
+    let permissions = file.permissions.resolve(rules(file.rule)?);
     let mut policy = Policy {
         serve: file.serve.resolve(base).map_err(within(["serve"]))?,
         audit: file.audit,
-        host: file.host,
+        host,
         limits: file.limits,
-        session: file.session,
+        session,
         permissions,
         results: file.results,
         toolcall_reason: file.toolcall_reason,
@@ -390,21 +459,11 @@ impl PluginSection {
 
 impl ToolSection {
     fn resolve(self, workspace: &Path) -> Result<ToolPolicy, Problem> {
-        self.limits.check_tool().map_err(within(["limits"]))?;
+        self.limits.check_tool("plugins.ID").map_err(within(["limits"]))?;
         let rules = self.rules(workspace)?;
-        let cache = self.cache.as_deref().map(cache_time).transpose();
-        let cache = cache.map_err(|e| format!("`cache`: {e}"))?;
-        let Self { limits, serial, results, toolcall_reason, .. } = self;
-        Ok(ToolPolicy { rules, limits, serial, cache, results, toolcall_reason })
+        let Self { limits, serial, cache, results, toolcall_reason, .. } = self;
+        Ok(ToolPolicy { rules, limits, serial, cache: cache.0, results, toolcall_reason })
     }
-}
-
-pub(super) fn cache_time(text: &str) -> Result<Duration, String> {
-    let keep = quantity::duration(text)?;
-    if keep.is_zero() || keep > MAX_TIMEOUT {
-        return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
-    }
-    Ok(keep)
 }
 
 impl ProfileSection {
@@ -436,41 +495,23 @@ impl ProgramSection {
         let Some(path) = reach::normalise(&self.path).filter(|_| self.path.is_absolute()) else {
             return Err(format!("`path` is `{}`: write an absolute path", self.path.display()));
         };
-        let list = |key: &str, texts: &[String]| -> Result<Vec<Reach>, String> {
-            let folders: Vec<Reach> =
-                Rule::parse_list(texts, workspace).map_err(|e| format!("`{key}`: {e}"))?;
-            match folders.iter().find(|reach| !reach.is_whole()) {
-                Some(reach) => Err(format!(
-                    "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
-                    reach.show(workspace)
-                )),
-                None => Ok(folders),
-            }
-        };
-        let timeout = self.timeout.as_deref().map(quantity::duration).transpose();
-        let guest_env: Vec<EnvRule> =
-            Rule::parse_list(&self.guest_env, workspace).map_err(|e| format!("`guest_env`: {e}"))?;
+        let guest_env = self.guest_env.rules_or_none("guest_env", workspace)?;
         if guest_env.iter().any(|rule| rule.value.is_some()) {
             return Err("`guest_env` has names without values: the plugin sets them".to_owned());
         }
         let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {
             path,
-            env: Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?,
+            env: self.env.rules_or_none("env", workspace)?,
             guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
             network: self.network,
             cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
-            timeout: timeout.map_err(|e| format!("`timeout`: {e}"))?,
-            memory_bytes: self
-                .memory
-                .as_deref()
-                .map(quantity::bytes)
-                .transpose()
-                .map_err(|e| format!("`memory`: {e}"))?,
+            timeout: self.timeout.0,
+            memory_bytes: self.memory.0,
             processes: program::processes(self.processes)?,
-            read: list("read", &self.read)?,
-            write: list("write", &self.write)?,
-            execute: list("execute", &self.execute)?,
+            read: self.read.folders("read", workspace)?,
+            write: self.write.folders("write", workspace)?,
+            execute: self.execute.folders("execute", workspace)?,
             chmod: self.chmod,
             sandbox: self.sandbox.unwrap_or(Sandbox::Required),
         })
@@ -479,7 +520,7 @@ impl ProgramSection {
 
 impl SecretSection {
     fn resolve(self, workspace: &Path) -> Result<Secret, String> {
-        let origins = Rule::parse_list(&self.origins, workspace).map_err(|e| format!("`origins`: {e}"))?;
+        let origins = self.origins.rules_or_none("origins", workspace)?;
         Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
             .with_query(self.query)
     }

@@ -3,57 +3,17 @@
 use ipnet::IpNet;
 
 use super::openapi::OpenApi;
-use super::{Key, Policy, Rules, Use};
-use crate::capability::attachment::AttachmentRule;
-use crate::capability::environment::EnvRule;
-use crate::capability::invoke_rule::InvokeRule;
-use crate::capability::kv::Scope;
-use crate::capability::net::NetRule;
-use crate::capability::program::ProgramRule;
-use crate::capability::reach::{self, Reach};
-use crate::capability::secret::SecretRule;
-use crate::capability::{Capability, CapabilityKind};
+use super::{Grants, Key, Policy, Rules, Use};
+use crate::capability::kind::kinds;
+use crate::capability::reach;
+use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
 use crate::name::{PluginId, ToolName};
 use crate::refusal::Refusal;
 use crate::rule::{self, Rule, meet_all};
 
-/// A declaration's target that means: as far as the profile of the call reaches.
-pub(super) const FROM_PROFILE: &str = "from-profile";
-
 /// Most rules of one kind that several wishes of one tool come to; each is asked about each use. What one wish alone
 /// comes to, the policy bounds.
 const MAX_RULES: usize = 256;
-
-/// What one tool may reach.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Grants {
-    /// Files it may read.
-    pub fs_read: Vec<Reach>,
-    /// Files it may write. Write reach gives no read reach.
-    pub fs_write: Vec<Reach>,
-    /// Requests and connections it may make.
-    pub net: Vec<NetRule>,
-    /// Private networks it may connect to; without them public addresses only.
-    pub net_private: Vec<IpNet>,
-    /// Programs it may run.
-    pub process: Vec<ProgramRule>,
-    /// Credentials it may use.
-    pub secrets: Vec<SecretRule>,
-    /// Scopes in which it may keep state.
-    pub kv: Vec<Scope>,
-    /// Environment variables it sees.
-    pub env: Vec<EnvRule>,
-    /// Attachments it may read and make.
-    pub attachments: Vec<AttachmentRule>,
-    /// Whether it reads the real clock.
-    pub clock: bool,
-    /// Whether it gets unpredictable bytes.
-    pub random: bool,
-    /// Tools it may call.
-    pub invoke: Vec<InvokeRule>,
-    /// What became of each declared capability, in the order of the declarations.
-    pub decisions: Vec<Decision>,
-}
 
 /// What became of one declared capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,25 +79,6 @@ impl Policy {
     }
 }
 
-impl Rules {
-    fn deny_all() -> Self {
-        Self {
-            fs_read: Some(Vec::new()),
-            fs_write: Some(Vec::new()),
-            net: Some(Vec::new()),
-            net_private: Some(Vec::new()),
-            process: Some(Vec::new()),
-            secrets: Some(Vec::new()),
-            kv: Some(Vec::new()),
-            env: Some(Vec::new()),
-            attachments: Some(Vec::new()),
-            clock: Some(false),
-            random: Some(false),
-            invoke: Some(Vec::new()),
-        }
-    }
-}
-
 impl<'a> Levels<'a> {
     /// Those of a tool of a service, whose section says all that it may.
     pub(super) fn of_section(
@@ -174,32 +115,22 @@ impl<'a> Levels<'a> {
 
 impl Levels<'_> {
     fn decide(&self, wish: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
-        match &wish.kind {
-            CapabilityKind::FsRead => {
-                self.cut(wish, Key::FsRead, |r| r.fs_read.as_deref(), &mut grants.fs_read)
-            }
-            CapabilityKind::FsWrite => {
-                self.cut(wish, Key::FsWrite, |r| r.fs_write.as_deref(), &mut grants.fs_write)
-            }
-            CapabilityKind::Net => self.cut(wish, Key::Net, |r| r.net.as_deref(), &mut grants.net),
-            CapabilityKind::Process => {
-                self.cut(wish, Key::Process, |r| r.process.as_deref(), &mut grants.process)
-            }
-            CapabilityKind::Secret => {
-                self.cut(wish, Key::Secrets, |r| r.secrets.as_deref(), &mut grants.secrets)
-            }
-            CapabilityKind::Kv => self.cut(wish, Key::Kv, |r| r.kv.as_deref(), &mut grants.kv),
-            CapabilityKind::Env => self.cut(wish, Key::Env, |r| r.env.as_deref(), &mut grants.env),
-            CapabilityKind::Attachments => {
-                self.cut(wish, Key::Attachments, |r| r.attachments.as_deref(), &mut grants.attachments)
-            }
-            CapabilityKind::Clock => self.switch(wish, Key::Clock, |r| r.clock, &mut grants.clock),
-            CapabilityKind::Random => self.switch(wish, Key::Random, |r| r.random, &mut grants.random),
-            CapabilityKind::Invoke => {
-                self.cut(wish, Key::Invoke, |r| r.invoke.as_deref(), &mut grants.invoke)
-            }
-            CapabilityKind::Unknown(_) => Err("The host does not know this kind of capability.".to_owned()),
+        macro_rules! decide {
+            (
+                [$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $text:tt;)*]
+                $levels:ident $grants:ident
+            ) => {
+                match &wish.kind {
+                    $($(CapabilityKind::$Kind => {
+                        $levels.cut(wish, Key::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
+                    })?)*
+                    CapabilityKind::Unknown(_) => {
+                        Err("The host does not know this kind of capability.".to_owned())
+                    }
+                }
+            };
         }
+        kinds!(decide! { self grants })
     }
 
     /// Cuts one wish down and adds what is left of it to `granted`.
@@ -212,7 +143,7 @@ impl Levels<'_> {
     ) -> Result<Vec<String>, String> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
-        let wanted = if wish.target == FROM_PROFILE {
+        let wanted = if wish.target == FROM_PROFILE && !R::IS_SWITCH {
             let reach = of_profile.ok_or_else(|| self.no_profile(key))?;
             reach.to_vec()
         } else {
@@ -237,23 +168,6 @@ impl Levels<'_> {
         }
         let shown = R::show_list(&found, workspace);
         if join(granted, found) { Ok(shown) } else { Err(too_many(key)) }
-    }
-
-    fn switch(
-        &self,
-        wish: &Capability,
-        key: Key,
-        switch: impl Fn(&Rules) -> Option<bool>,
-        granted: &mut bool,
-    ) -> Result<Vec<String>, String> {
-        if self.of_plugin.and_then(&switch) != Some(true) || self.of_tool.and_then(&switch) == Some(false) {
-            return Err(self.hint(wish, key, "true"));
-        }
-        if self.profile.and_then(|(_, rules)| switch(rules)) == Some(false) {
-            return Err(self.beyond_profile(key));
-        }
-        *granted = true;
-        Ok(vec!["true".to_owned()])
     }
 
     fn private(&self) -> Vec<IpNet> {

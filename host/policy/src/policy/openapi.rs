@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
@@ -24,7 +25,7 @@ use crate::capability::Capability;
 use crate::capability::attachment::{Access, AttachmentRule};
 use crate::capability::net::NetRule;
 use crate::capability::secret;
-use crate::limits::table::{self, LimitRow};
+use crate::limits::table::{LimitRow, LimitTable as _, Note};
 use crate::limits::{self, Limits, LimitsPatch};
 use crate::name::{PluginId, SEAM, ToolName};
 use crate::output::Delivery;
@@ -160,7 +161,7 @@ pub enum Header {
 }
 
 /// Which calls of a service want to be approved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
     /// None, unless a rule says so.
@@ -275,7 +276,7 @@ impl Policy {
     /// The same with where each was set.
     #[must_use]
     pub fn openapi_limit_rows(&self, service: &OpenApi, tool: &ToolName) -> Vec<LimitRow> {
-        let limits = self.openapi_limits(service, Some(tool));
+        let in_force = self.openapi_limits(service, Some(tool));
         let name = &service.name;
         let mut layers = vec![
             (&self.limits, "[limits]".to_owned()),
@@ -283,8 +284,8 @@ impl Policy {
         ];
         let of_tool = service.tools.get(tool).map(|tool| &tool.limits);
         layers.extend(of_tool.map(|patch| (patch, format!("[openapi.{name}.tools.{tool}.limits]"))));
-        let rows = table::of_call(&limits, &layers, None);
-        rows.into_iter().filter(|row| limits::SERVICE_KEYS.contains(&row.key)).collect()
+        let entries = Limits::ENTRIES.iter().zip(limits::rows(&in_force, &layers, None));
+        entries.filter(|(entry, _)| entry.has(Note::Service)).map(|(_, row)| row).collect()
     }
 
     /// What tools of a service get: `reached`, which is what their operations come to, and what the section lists, cut

@@ -42,10 +42,7 @@ fn limits_are_layered() {
     let other = policy.limits(&id("other"), None);
     assert_eq!((other.fuel, other.timeout), (Some(5_000), Duration::from_secs(30)));
     let files = policy.limits(&id("files"), Some(&tool("read_file")));
-    assert_eq!(
-        (files.fuel, files.timeout, files.memory_bytes),
-        (Some(5_000), Duration::from_secs(2), 8 << 20)
-    );
+    assert_eq!((files.fuel, files.timeout, files.memory), (Some(5_000), Duration::from_secs(2), 8 << 20));
     assert_eq!(policy.limits(&id("files"), Some(&tool("write_file"))).timeout, Duration::from_secs(1));
 }
 

@@ -71,8 +71,8 @@ fn within(inner: &Grants, outer: &Grants) -> bool {
         && covers_all(&outer.kv, &inner.kv)
         && covers_all(&outer.env, &inner.env)
         && covers_all(&outer.attachments, &inner.attachments)
-        && (outer.clock || !inner.clock)
-        && (outer.random || !inner.random)
+        && covers_all(&outer.clock, &inner.clock)
+        && covers_all(&outer.random, &inner.random)
 }
 
 /// All that a section's lists hold, as if a tool had declared everything.
@@ -83,8 +83,8 @@ fn whole(rules: &Rules) -> Grants {
         kv: rules.kv.clone().unwrap_or_default(),
         env: rules.env.clone().unwrap_or_default(),
         attachments: rules.attachments.clone().unwrap_or_default(),
-        clock: rules.clock == Some(true),
-        random: rules.random == Some(true),
+        clock: rules.clock.clone().unwrap_or_default(),
+        random: rules.random.clone().unwrap_or_default(),
         ..Grants::default()
     }
 }

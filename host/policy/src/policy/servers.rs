@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
@@ -15,7 +16,6 @@ use crate::capability::net::Target;
 use crate::capability::program::{self, Program, Sandbox};
 use crate::capability::reach::{self, Reach};
 use crate::capability::secret;
-use crate::limits::{MAX_TIMEOUT, read_bytes_option};
 use crate::mcp_server::{
     Child, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, Endpoint, MAX_SERVER_NAME, McpServer, Place, Protocol,
     SecretHeader, ToolRules,
@@ -23,82 +23,135 @@ use crate::mcp_server::{
 use crate::name::PluginId;
 use crate::output::Delivery;
 use crate::permission::Action;
-use crate::quantity;
-use crate::rule::Rule;
+use crate::quantity::unit::{Bytes, Set, Size, Timeout};
+use crate::rule::{FolderList, Rule as _, RuleList};
+use crate::schema::Command;
 use crate::text::one_line;
 
 /// Most arguments, variables, headers and names of tools that a section may have, each.
 const MAX_LINES: usize = 256;
 
-/// A section.
-#[derive(Deserialize)]
+/// Another MCP server, reached by `command` or `url`; a key of the other kind is refused.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [
+    {"required": ["command"], "properties": {"url": false}},
+    {"required": ["url"], "properties": {"command": false}},
+]))]
 pub(super) struct ServerSection {
+    /// The program, an absolute path, and its arguments.
+    #[schemars(with = "Option<Command>")]
     command: Option<Vec<String>>,
+    /// More arguments.
     #[serde(default)]
+    #[schemars(length(max = MAX_LINES))]
     args: Vec<String>,
+    /// The variables it gets; nothing else of the host's environment.
     #[serde(default)]
-    env: Vec<String>,
+    env: RuleList<EnvRule>,
+    /// Variables that hold secrets, `{ TOKEN = "NAME" }`; the secret must have `reveal = true`.
     #[serde(default)]
     env_secrets: BTreeMap<String, String>,
+    /// The folder in which it starts. Default: `$workspace`.
     cwd: Option<String>,
+    /// Whole folders and files that it may read.
     #[serde(default)]
-    fs_read: Vec<String>,
+    fs_read: FolderList,
+    /// Whole folders and files that it may write; gives no reading.
     #[serde(default)]
-    fs_write: Vec<String>,
+    fs_write: FolderList,
+    /// Whole folders and files whose programs and libraries it may run besides the system's.
     #[serde(default)]
-    execute: Vec<String>,
+    execute: FolderList,
+    /// Whether it may use the network: all of it. Default: false.
     network: Option<bool>,
-    memory: Option<String>,
+    /// Address space of each of its processes, as a text like `512MiB`.
+    #[serde(default)]
+    memory: Set<u64, Size>,
+    /// Processes that it and all it starts may be at once. Default: 256.
+    #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
+    /// What happens where the kernel cannot confine it. Default: `required`.
     sandbox: Option<CageSection>,
+    /// The URL of a server over HTTP.
+    #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://."))]
     url: Option<String>,
+    /// Headers of every request.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// Headers that hold secrets, `{ X-Api-Key = "NAME" }`.
     #[serde(default)]
     header_secrets: BTreeMap<String, String>,
+    /// The secret that is sent as `Authorization: Bearer …`.
     bearer: Option<String>,
+    /// Private networks that the URL's name may lead to.
     #[serde(default)]
-    net_private: Vec<String>,
+    net_private: RuleList<IpNet>,
+    /// Which era of the protocol the server is spoken to in.
     #[serde(default)]
     protocol: Protocol,
+    /// Its tools that are taken, as it names them; `*` stands for any run of characters.
     tools: Option<BTreeSet<String>>,
+    /// Its tools that are not taken, whatever lets them in.
     #[serde(default)]
     exclude: BTreeSet<String>,
+    /// Its resources that may be read, as it addresses them; `[]` for none.
     resources: Option<BTreeSet<String>>,
-    timeout: Option<String>,
-    start_timeout: Option<String>,
+    /// How long it may take from its start to its list of tools. Default: 60s.
+    #[serde(default)]
+    start_timeout: Set<Duration, Timeout>,
+    /// How long one call may take. Default: 55s.
+    #[serde(default)]
+    timeout: Set<Duration, Timeout>,
+    /// What becomes of its calls, where the rules are less strict.
     permission: Option<Action>,
+    /// Characters of text that a result may have.
     max_result_chars: Option<u64>,
-    #[serde(default, deserialize_with = "read_bytes_option")]
-    max_result_bytes: Option<u64>,
+    /// Bytes of a result beside its text. Default: 256KiB.
+    #[serde(default)]
+    max_result_bytes: Set<u64, Bytes>,
+    /// How its results are given out.
     #[serde(default)]
     results: Delivery,
+    /// The built-in reducer for its results.
     reduce: Option<String>,
+    /// Tools for which something else holds, by the name that the server gives them.
     #[serde(default)]
     tool: BTreeMap<String, ToolSection>,
 }
 
-/// What is said of one tool.
-#[derive(Deserialize)]
+/// What is said of one tool of a server; what is absent is as in the server's table.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ServerToolSection")]
 struct ToolSection {
+    /// What becomes of its calls, where the rules are less strict.
     permission: Option<Action>,
-    timeout: Option<String>,
+    /// How long one call may take.
+    #[serde(default)]
+    timeout: Set<Duration, Timeout>,
+    /// Characters of text that a result may have.
     max_result_chars: Option<u64>,
-    #[serde(default, deserialize_with = "read_bytes_option")]
-    max_result_bytes: Option<u64>,
+    /// Bytes of a result beside its text.
+    #[serde(default)]
+    max_result_bytes: Set<u64, Bytes>,
+    /// How its results are given out.
     #[serde(default)]
     results: Delivery,
+    /// The built-in reducer for its results.
     reduce: Option<String>,
 }
 
-/// What holds a server that is started.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+/// What happens where the kernel cannot confine a server.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "ServerSandbox")]
 enum CageSection {
+    /// It is not started.
     Required,
+    /// It is started with what confinement there is.
     BestEffort,
+    /// It is started without a sandbox.
     None,
 }
 
@@ -128,24 +181,17 @@ impl ServerSection {
                 );
             }
         };
-        let read = |text: Option<&String>, default: Duration, key: &str| {
-            text.map_or(Ok(default), |text| time(text).map_err(|e| format!("`{key}`: {e}")))
-        };
-        let of_tools = self.tool.iter().map(|(tool, section)| {
-            let rules = section.rules().map_err(within(["tool", tool.as_str()]))?;
-            Ok::<_, Problem>((tool.clone(), rules))
-        });
         Ok(McpServer {
             place,
             protocol: self.protocol,
-            timeout: read(self.timeout.as_ref(), DEFAULT_TIMEOUT, "timeout")?,
-            start_timeout: read(self.start_timeout.as_ref(), DEFAULT_START_TIMEOUT, "start_timeout")?,
-            of_tools: of_tools.collect::<Result<_, _>>()?,
+            timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
+            start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
+            of_tools: self.tool.into_iter().map(|(tool, section)| (tool, section.rules())).collect(),
             rules: ToolRules {
                 permission: self.permission,
                 timeout: None,
                 max_result_chars: self.max_result_chars,
-                max_result_bytes: self.max_result_bytes,
+                max_result_bytes: self.max_result_bytes.0,
                 results: self.results,
                 reduce: self.reduce,
             },
@@ -218,7 +264,7 @@ impl ServerSection {
                 ],
             )?;
         }
-        let env: Vec<EnvRule> = Rule::parse_list(&self.env, workspace).map_err(|e| format!("`env`: {e}"))?;
+        let env = self.env.rules_or_none("env", workspace)?;
         for variable in self.env_secrets.keys() {
             let parsed = EnvRule::parse(variable, workspace).map_err(|e| format!("`env_secrets`: {e}"))?;
             if parsed.value.is_some() || env.iter().any(|rule| rule.name == parsed.name) {
@@ -226,7 +272,6 @@ impl ServerSection {
             }
         }
         let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
-        let memory = self.memory.as_deref().map(quantity::bytes).transpose();
         Ok(Child {
             program: Program {
                 path,
@@ -235,11 +280,11 @@ impl ServerSection {
                 network: self.network.unwrap_or(false),
                 cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
                 timeout: None,
-                memory_bytes: memory.map_err(|e| format!("`memory`: {e}"))?,
+                memory_bytes: self.memory.0,
                 processes: program::processes(self.processes)?,
-                read: folders("fs_read", &self.fs_read, workspace)?,
-                write: folders("fs_write", &self.fs_write, workspace)?,
-                execute: folders("execute", &self.execute, workspace)?,
+                read: self.fs_read.folders("fs_read", workspace)?,
+                write: self.fs_write.folders("fs_write", workspace)?,
+                execute: self.execute.folders("execute", workspace)?,
                 chmod: false,
                 sandbox: match self.sandbox {
                     Some(CageSection::BestEffort) => Sandbox::BestEffort,
@@ -264,7 +309,7 @@ impl ServerSection {
                 ("fs_write", !self.fs_write.is_empty()),
                 ("execute", !self.execute.is_empty()),
                 ("network", self.network.is_some()),
-                ("memory", self.memory.is_some()),
+                ("memory", self.memory.0.is_some()),
                 ("processes", self.processes.is_some()),
                 ("sandbox", self.sandbox.is_some()),
             ],
@@ -296,23 +341,21 @@ impl ServerSection {
             }
             secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
         }
-        let net_private: Vec<IpNet> =
-            Rule::parse_list(&self.net_private, workspace).map_err(|e| format!("`net_private`: {e}"))?;
+        let net_private = self.net_private.rules_or_none("net_private", workspace)?;
         Ok(Endpoint { url: parsed.into(), headers, secrets, net_private })
     }
 }
 
 impl ToolSection {
-    fn rules(&self) -> Result<ToolRules, String> {
-        let timeout = self.timeout.as_deref().map(time).transpose();
-        Ok(ToolRules {
+    fn rules(self) -> ToolRules {
+        ToolRules {
             permission: self.permission,
-            timeout: timeout.map_err(|e| format!("`timeout`: {e}"))?,
+            timeout: self.timeout.0,
             max_result_chars: self.max_result_chars,
-            max_result_bytes: self.max_result_bytes,
+            max_result_bytes: self.max_result_bytes.0,
             results: self.results,
-            reduce: self.reduce.clone(),
-        })
+            reduce: self.reduce,
+        }
     }
 }
 
@@ -330,25 +373,6 @@ fn read_url(url: &str) -> Result<Url, String> {
     parsed.set_fragment(None);
     Target::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
     Ok(parsed)
-}
-
-fn folders(key: &str, texts: &[String], workspace: &Path) -> Result<Vec<Reach>, String> {
-    let folders: Vec<Reach> = Rule::parse_list(texts, workspace).map_err(|e| format!("`{key}`: {e}"))?;
-    match folders.iter().find(|reach| !reach.is_whole()) {
-        Some(reach) => Err(format!(
-            "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
-            reach.show(workspace)
-        )),
-        None => Ok(folders),
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let time = quantity::duration(text)?;
-    if time.is_zero() || time > MAX_TIMEOUT {
-        return Err(format!("a time above zero and at most {}", quantity::show_duration(MAX_TIMEOUT)));
-    }
-    Ok(time)
 }
 
 impl Policy {

@@ -49,7 +49,12 @@ impl Environment {
                 variables.push((rule.name.clone(), value));
             }
         }
-        Self { variables, clock: grants.clock, random: grants.random, given: given.clone() }
+        Self {
+            variables,
+            clock: !grants.clock.is_empty(),
+            random: !grants.random.is_empty(),
+            given: given.clone(),
+        }
     }
 
     /// Whether a variable is set.

@@ -49,7 +49,7 @@ impl Limiter {
         Self {
             memory: 0,
             peak_memory: 0,
-            most_memory: limits.memory_bytes,
+            most_memory: limits.memory,
             elements: 0,
             most_elements: limits.table_elements,
             instances: limits.instances,
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn memories_are_summed() {
-        let limits = Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() };
+        let limits = Limits { memory: 100, table_elements: 10, ..Limits::default() };
         let mut limiter = Limiter::new(&limits);
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(limiter.memory_growing(0, 40, None).unwrap());
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn all_stores_share_the_budget_and_give_back_what_they_have() {
         let budget = MemoryBudget::new("guest_memory", 100);
-        let limits = Limits { memory_bytes: 1000, table_elements: 10, ..Limits::default() };
+        let limits = Limits { memory: 1000, table_elements: 10, ..Limits::default() };
         let [mut one, mut other] = [(); 2].map(|()| Limiter::new(&limits));
         one.draw_on(&budget);
         other.hold(budget.reserve(30).unwrap());

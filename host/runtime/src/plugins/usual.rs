@@ -35,7 +35,7 @@ impl UsualMemory {
         ctx: &CallContext,
     ) -> Result<MemoryReservation, Fault> {
         let budget = shared.engines.memory();
-        let bytes = self.0.load(Ordering::Relaxed).min(limits.memory_bytes).min(budget.limit());
+        let bytes = self.0.load(Ordering::Relaxed).min(limits.memory).min(budget.limit());
         match budget.reserve(bytes) {
             Some(reserved) => Ok(reserved),
             // Boxed: few calls wait, and every call would have room for it.

@@ -16,4 +16,6 @@ pub(crate) enum PolicyCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print the JSON Schema of policies, with which an editor completes and checks them.
+    Schema,
 }

@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::{Approve, DEFAULT_REFRESH, Header, MAX_NAME, OpenApi, OpenApiTool, Place};
+use crate::capability::net::NetRule;
 use crate::capability::secret;
-use crate::limits::LimitsPatch;
-use crate::limits::table;
+use crate::limits::table::{self, Note};
+use crate::limits::{Limits, LimitsPatch};
 use crate::name::{PluginId, ToolName};
-use crate::output::Delivery;
-use crate::output::Truncation;
+use crate::output::{Delivery, Truncation};
 use crate::permission::Action;
-use crate::policy::file;
 use crate::policy::problem::{Problem, within};
-use crate::quantity;
-use crate::rule::Rule;
+use crate::quantity::unit::{Set, Time, Timeout};
+use crate::rule::RuleList;
+use crate::schema::ToolKey;
 use crate::text::one_line;
 
 /// Most sections.
@@ -28,77 +31,119 @@ pub(super) const MAX_HEADERS: usize = 32;
 /// Longest value of one, in bytes.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// A section as it is written.
-#[derive(Deserialize)]
+/// A service that an OpenAPI document describes.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ServiceSection")]
 pub(in crate::policy) struct Section {
+    /// A file, relative to the policy's folder, or a URL of `https`.
+    #[schemars(length(min = 1))]
     document: String,
+    /// The only content of the document that is taken, SHA-256 in hex.
+    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     sha256: Option<String>,
-    refresh: Option<String>,
+    /// How long a fetched document is used before its server is asked for a newer one. Default: 60m.
+    #[serde(default)]
+    refresh: Set<Duration, Time>,
+    /// What all URLs begin with, `https://api.example.com/v1`. Default: the document's.
+    #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://[^?#]+$"))]
     server: Option<String>,
+    /// Values for the variables of the document's server.
     #[serde(default)]
     variables: BTreeMap<String, String>,
+    /// Operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`. Default: all.
     #[serde(default)]
     include: Vec<String>,
+    /// Operations that do not become tools; wins.
     #[serde(default)]
     exclude: Vec<String>,
+    /// The secret for each security scheme of the document, `{ api_key = "PETS" }`.
     #[serde(default)]
     secrets: BTreeMap<String, String>,
+    /// What is sent with each request: texts, or `{ secret = "PETS", prefix = "Token " }`.
     #[serde(default)]
     headers: BTreeMap<String, WrittenHeader>,
+    /// Which calls somebody is asked about.
     #[serde(default)]
     approve: Approve,
+    /// The built-in reducer for results; `none` for none. Default: `json_array`.
     reduce: Option<String>,
+    /// Values in paths may have slashes in them, which are sent as `%2F`.
     #[serde(default)]
     encoded_slashes: bool,
+    /// Where it may redirect to, besides to its own included operations.
     #[serde(default)]
-    net: Vec<String>,
+    net: RuleList<NetRule>,
+    /// Private networks that it, and the server of its document, may be in.
     #[serde(default)]
-    net_private: Vec<String>,
+    net_private: RuleList<IpNet>,
+    /// Limits of its tools.
     #[serde(default, deserialize_with = "service_limits")]
+    #[schemars(schema_with = "service_limits_schema")]
     limits: LimitsPatch,
+    /// Calls of all its tools run one after the other.
     #[serde(default)]
     serial: bool,
+    /// How its results are given out; that they are marked cannot be changed.
     #[serde(default)]
     results: Results,
+    /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
+    /// Tools of which more is said, by the tool's name without the service.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
     tools: BTreeMap<String, ToolSection>,
 }
 
-#[derive(Deserialize)]
+/// What is said of one tool of a service.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ServiceToolSection")]
 struct ToolSection {
+    /// Makes the rules stricter for this tool.
     permission: Option<Stricter>,
+    /// Whether somebody is asked about its calls, unless a rule fits.
     approve: Option<bool>,
-    cache: Option<String>,
+    /// For how long a session may look a result up instead of calling again; at most a day.
+    #[serde(default)]
+    cache: Set<Duration, Timeout>,
+    /// The built-in reducer for its results; `none` for none.
     reduce: Option<String>,
+    /// Whether values in its path may have slashes in them.
     encoded_slashes: Option<bool>,
+    /// Limits of this tool, over the service's.
     #[serde(default, deserialize_with = "service_limits")]
+    #[schemars(schema_with = "service_tool_limits_schema")]
     limits: LimitsPatch,
+    /// Whether its calls run one after the other.
     serial: Option<bool>,
+    /// How its results are given out.
     #[serde(default)]
     results: Results,
+    /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a text, or { secret = \"NAME\", prefix = \"…\" }")]
+#[schemars(rename = "ServiceHeader")]
 enum WrittenHeader {
     Plain(String),
     Secret(SecretHeader),
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretHeader {
+    /// The name of the secret.
     secret: String,
+    /// What stands before its value, `Token ` for instance.
     #[serde(default)]
     prefix: String,
 }
 
 /// What a tool's section may say of permission: it never allows what a rule does not.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Stricter {
     Ask,
@@ -106,10 +151,13 @@ enum Stricter {
 }
 
 /// `results` without `untrusted`: what a service says is always marked.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(rename = "ServiceResults")]
 struct Results {
+    /// Which part of a long text stays.
     truncate: Option<Truncation>,
+    /// Whether long runs of encoded bytes are taken out of texts.
     strip_blobs: Option<bool>,
 }
 
@@ -122,8 +170,16 @@ impl Results {
 /// A `limits` table without the keys that are about guest code.
 fn service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<LimitsPatch, D::Error> {
     let patch = LimitsPatch::deserialize(input)?;
-    table::check_service(&patch).map_err(serde::de::Error::custom)?;
+    patch.check_service().map_err(serde::de::Error::custom)?;
     Ok(patch)
+}
+
+fn service_limits_schema(_: &mut SchemaGenerator) -> Schema {
+    table::schema::<Limits>(|entry| entry.has(Note::Service))
+}
+
+fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
+    table::schema::<Limits>(|entry| entry.has(Note::Service) && !entry.has(Note::WholePlugin))
 }
 
 impl Section {
@@ -136,8 +192,6 @@ impl Section {
             return Err("`sha256` is not 64 hex digits".to_owned().into());
         }
         check_place(&document, sha256.is_some(), self.server.is_some())?;
-        let refresh = self.refresh.as_deref().map(quantity::duration).transpose();
-        let refresh = refresh.map_err(|e| format!("`refresh`: {e}"))?.unwrap_or(DEFAULT_REFRESH);
         self.limits.check().map_err(within(["limits"]))?;
         let mut tools = BTreeMap::new();
         for (tool, section) in self.tools {
@@ -148,7 +202,7 @@ impl Section {
         Ok(OpenApi {
             document,
             sha256,
-            refresh,
+            refresh: self.refresh.0.unwrap_or(DEFAULT_REFRESH),
             server: self.server.map(|server| checked_server(&server)).transpose()?,
             variables: self.variables,
             include: self.include,
@@ -158,9 +212,8 @@ impl Section {
             approve: self.approve,
             reduce: reducer(self.reduce),
             encoded_slashes: self.encoded_slashes,
-            net: Rule::parse_list(&self.net, workspace).map_err(|e| format!("`net`: {e}"))?,
-            net_private: Rule::parse_list(&self.net_private, workspace)
-                .map_err(|e| format!("`net_private`: {e}"))?,
+            net: self.net.rules_or_none("net", workspace)?,
+            net_private: self.net_private.rules_or_none("net_private", workspace)?,
             limits: self.limits,
             serial: self.serial,
             results: self.results.resolve(),
@@ -261,9 +314,7 @@ fn headers(written: BTreeMap<String, WrittenHeader>) -> Result<BTreeMap<String, 
 
 impl ToolSection {
     fn resolve(self) -> Result<OpenApiTool, Problem> {
-        let limits = self.limits.check_tool().map_err(|e| e.replace("plugins.ID", "openapi.NAME"));
-        limits.map_err(within(["limits"]))?;
-        let cache = self.cache.as_deref().map(file::cache_time).transpose();
+        self.limits.check_tool("openapi.NAME").map_err(within(["limits"]))?;
         let permission = self.permission.map(|stricter| match stricter {
             Stricter::Ask => Action::Ask,
             Stricter::Deny => Action::Deny,
@@ -271,7 +322,7 @@ impl ToolSection {
         Ok(OpenApiTool {
             permission,
             approve: self.approve,
-            cache: cache.map_err(|e| format!("`cache`: {e}"))?,
+            cache: self.cache.0,
             reduce: self.reduce,
             encoded_slashes: self.encoded_slashes,
             limits: self.limits,

@@ -1,0 +1,105 @@
+//! Lists of rules as a policy writes them.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+
+use super::Rule;
+use crate::capability::reach::Reach;
+use crate::capability::switch::Switch;
+
+/// The lines of a list that a table may have; a switch is a list of one line or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RuleList<R>(pub(crate) Option<Vec<String>>, PhantomData<R>);
+
+impl<R> Default for RuleList<R> {
+    fn default() -> Self {
+        Self(None, PhantomData)
+    }
+}
+
+impl<'de, R: Rule> Deserialize<'de> for RuleList<R> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let lines = if R::IS_SWITCH {
+            bool::deserialize(input)?.then(|| Switch::ON.to_owned()).into_iter().collect()
+        } else {
+            Vec::deserialize(input)?
+        };
+        Ok(Self(Some(lines), PhantomData))
+    }
+}
+
+impl<R: Rule> RuleList<R> {
+    /// Its rules; `None`: the list is absent.
+    pub(crate) fn rules(&self, key: &str, workspace: &Path) -> Result<Option<Vec<R>>, String> {
+        let lines = self.0.as_ref().map(|lines| R::parse_list(lines, workspace));
+        lines.transpose().map_err(|e| format!("`{key}`: {e}"))
+    }
+
+    /// Its rules, none of an absent list.
+    pub(crate) fn rules_or_none(&self, key: &str, workspace: &Path) -> Result<Vec<R>, String> {
+        self.rules(key, workspace).map(Option::unwrap_or_default)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Vec::len)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<R: Rule> JsonSchema for RuleList<R> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Rules".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        R::list_schema()
+    }
+}
+
+/// Whole folders and files, of which the kernel keeps programs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct FolderList(RuleList<Reach>);
+
+impl FolderList {
+    pub(crate) fn folders(&self, key: &str, workspace: &Path) -> Result<Vec<Reach>, String> {
+        let folders = self.0.rules_or_none(key, workspace)?;
+        match folders.iter().find(|reach| !reach.is_whole()) {
+            Some(reach) => Err(format!(
+                "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
+                reach.show(workspace)
+            )),
+            None => Ok(folders),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl JsonSchema for FolderList {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Folders".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
+        json_schema!({"type": "array", "items": {"type": "string", "pattern": pattern}})
+    }
+}

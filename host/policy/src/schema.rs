@@ -1,0 +1,117 @@
+//! Parts of the JSON Schema of a policy that no type of the parser has: names that are keys of tables, and texts with a form
+//! of their own.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+/// Texts of a form.
+macro_rules! texts {
+    ($($(#[$meta:meta])* $name:ident: $pattern:expr;)*) => {$(
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub(crate) enum $name {}
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "pattern": $pattern})
+            }
+        }
+    )*};
+}
+
+texts! {
+    /// The name of a tool inside its source.
+    ToolKey: "^[A-Za-z0-9_-]{1,48}$";
+    /// The name of a program.
+    ProgramName: "^[A-Za-z0-9_+][A-Za-z0-9._+-]*$";
+    /// The name of a secret.
+    SecretName: "^[A-Za-z0-9_.:@+-]+(/[A-Za-z0-9_.:@+-]+)*$";
+    /// The name of a service: the letters before `__` in the names of its tools.
+    ServiceName: "^[A-Za-z](_?[A-Za-z0-9-]){0,23}$";
+    /// A JSON pointer.
+    JsonPointer: "^(/.*)?$";
+    /// An absolute path.
+    AbsolutePath: "^/";
+}
+
+/// The id of a plugin or the name of a server, of at most `MOST` characters.
+#[derive(Debug)]
+pub(crate) enum SourceName<const MOST: usize> {}
+
+impl<const MOST: usize> JsonSchema for SourceName<MOST> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("SourceName{MOST}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": format!("^[A-Za-z0-9](_?[A-Za-z0-9-]){{0,{}}}$", MOST - 1)})
+    }
+}
+
+/// A command line: a program, an absolute path, and its arguments.
+#[derive(Debug)]
+pub(crate) enum Command {}
+
+impl JsonSchema for Command {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Command".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "prefixItems": [{"type": "string", "pattern": "^/"}],
+        })
+    }
+}
+
+/// A text of the documentation without its links, which lead nowhere in an editor.
+pub(crate) fn without_links(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, (shown, after))) = rest.split_once('[').and_then(|(before, link)| {
+        let (shown, target) = link.split_once("](")?;
+        Some((before, (shown, target.split_once(')')?.1)))
+    }) {
+        out += before;
+        out += shown;
+        rest = after;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_has_no_links() {
+        for (text, plain) in [
+            ("as [counted](#a) here", "as counted here"),
+            ("[a](b), [c](d).", "a, c."),
+            ("`[limits]` and [x](y)", "`limits]` and [x"),
+            ("none [of] these", "none [of] these"),
+        ] {
+            assert_eq!(without_links(text), plain);
+        }
+    }
+}
