@@ -1,3 +1,5 @@
+use toolbay_policy::limits::table::LimitTable as _;
+
 use super::*;
 use crate::testing::plugin_tool;
 use crate::tool::canonical::Digest;
@@ -124,9 +126,9 @@ fn limits_that_could_not_be_meant_are_refused() {
         (SessionLimits { max_cost_usd: Some(f64::NAN), ..unlimited() }, "max_cost_usd"),
         (SessionLimits { cache_bytes: 1 << 40, ..unlimited() }, "1GiB"),
     ] {
-        assert!(limits.check().unwrap_err().contains(part));
+        assert!(limits.check_ranges().unwrap_err().contains(part));
     }
-    assert_eq!(unlimited().check(), Ok(()));
+    assert_eq!(unlimited().check_ranges(), Ok(()));
 }
 
 fn key(call: &str) -> ResultKey {

@@ -79,6 +79,7 @@ pub struct Rule {
 ]))]
 pub(crate) struct Written {
     /// A ready-made rule; it stands alone, at most with a `reason`.
+    #[serde(default)]
     #[schemars(schema_with = "preset_names")]
     preset: Option<String>,
     /// Qualified name of the tool; `*` stands for any run of characters.

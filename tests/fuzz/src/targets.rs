@@ -17,6 +17,7 @@ use toolbay::policy::capability::net::NetRule;
 use toolbay::policy::capability::program::ProgramRule;
 use toolbay::policy::capability::reach::Reach;
 use toolbay::policy::capability::secret::SecretRule;
+use toolbay::policy::limits::table::LimitTable as _;
 use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::policy::rule::{Rule, covers, meet_all};
 use toolbay::policy::{quantity, text};
@@ -95,7 +96,7 @@ fn policy(input: &[u8]) -> Result<Verdict, String> {
                 "it is read otherwise the second time".to_owned()
             })?;
             must(first.workspace().is_absolute(), || format!("the workspace is {:?}", first.workspace()))?;
-            must(first.host().check().is_ok(), || "limits that can not be had are taken".to_owned())?;
+            must(first.host().check_ranges().is_ok(), || "limits that can not be had are taken".to_owned())?;
             let limits = first.limits(&PluginId::new("p").map_err(|e| e.to_string())?, None);
             must(limits.memory <= toolbay::policy::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
             Ok(Taken)

@@ -18,7 +18,11 @@ impl Policy {
     pub fn json_schema() -> Value {
         let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<PolicyFile>();
         RecursiveTransform(as_toml).transform(&mut schema);
-        schema.to_value()
+        let all = schema.as_object().cloned().unwrap_or_default();
+        // What the file is stands first.
+        let head = ["$schema", "title", "description"].into_iter();
+        let head = head.filter_map(|key| Some((key.to_owned(), all.get(key)?.clone())));
+        Value::Object(head.chain(all.clone()).collect())
     }
 }
 

@@ -317,11 +317,7 @@ impl Unit<Option<u64>> for Fuel {
 
 impl Unit<Option<f64>> for Dollars {
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Option<f64>, D::Error> {
-        let amount = f64::deserialize(input)?;
-        if !amount.is_finite() || amount <= 0.0 {
-            return Err(D::Error::custom("write an amount above zero"));
-        }
-        Ok(Some(amount))
+        f64::deserialize(input).map(Some)
     }
 
     fn amount(_: &Option<f64>) -> Option<u64> {
@@ -334,6 +330,15 @@ impl Unit<Option<f64>> for Dollars {
 
     fn schema(_: &RangeInclusive<u64>) -> Schema {
         json_schema!({"type": "number", "exclusiveMinimum": 0})
+    }
+
+    fn check(key: &str, value: &Option<f64>, _: &RangeInclusive<u64>) -> Result<(), String> {
+        match value {
+            Some(amount) if !amount.is_finite() || *amount <= 0.0 => {
+                Err(format!("`{key}` is an amount above zero"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }
 

@@ -48,12 +48,12 @@ limit_table! {
     body_bytes: u64 as Bytes = 8 << 20, 1 << 10..=1 << 30, "413";
 
     /// Bytes of all bodies that are held at once; parsing them takes a multiple.
-    body_bytes_in_all: u64 as Bytes = 64 << 20, 0..=MAX_BYTES, "503";
+    body_bytes_in_all: u64 as Bytes = 64 << 20, 1 << 10..=MAX_BYTES, "503";
 
     /// The same, of one client; at least `body_bytes`.
     ///
     /// A quarter: two of the largest.
-    body_bytes_per_client: u64 as Bytes = 16 << 20, 0..=MAX_BYTES, "429";
+    body_bytes_per_client: u64 as Bytes = 16 << 20, 1 << 10..=MAX_BYTES, "429";
 
     /// Answers for clients up to 2025-11-25 whose connections broke, kept for a minute, and 4 KiB for each such stream.
     kept_bytes: u64 as Bytes = 32 << 20, 0..=MAX_BYTES, "an error in place of the answer, or nothing";
