@@ -7,6 +7,7 @@ mod glob;
 pub mod invoke_rule;
 pub(crate) mod kind;
 pub mod kv;
+pub(crate) mod list;
 pub mod net;
 pub mod program;
 pub mod reach;

@@ -1,13 +1,9 @@
 //! What all rules have in common: a rule is a set (of files, of requests, of names) that is written as one line of
 //! text, by an author who asks and by an operator who allows. What is granted is where both meet.
 
-mod list;
-
 use std::path::Path;
 
 use schemars::{Schema, json_schema};
-
-pub(crate) use list::{FolderList, RuleList};
 
 /// One line of a list in a declaration or a policy.
 ///

@@ -17,9 +17,9 @@ use serde::{Deserialize, Deserializer};
 use url::Url;
 
 pub use self::limits::ServeLimits;
+use crate::capability::list::RuleList;
 use crate::quantity;
 use crate::quantity::unit::{Set, Time, Unit as _};
-use crate::rule::RuleList;
 
 /// Most characters of a host, an origin or a scope.
 const MAX_ENTRY: usize = 300;

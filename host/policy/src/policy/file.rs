@@ -14,6 +14,7 @@ use super::{MAX_REUSE, PluginPolicy, Policy, Profile, Reduction, Rules, ToolPoli
 use crate::audit_policy::AuditPolicy;
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::kinds;
+use crate::capability::list::{FolderList, RuleList};
 use crate::capability::net::NetRule;
 use crate::capability::program::{self, Program, Sandbox};
 use crate::capability::reach::{self, Reach};
@@ -25,7 +26,7 @@ use crate::name::{self, PluginId, ToolName};
 use crate::output::Delivery;
 use crate::permission::{self, Action, Permissions};
 use crate::quantity::unit::{Set, Size, Time, Timeout};
-use crate::rule::{FolderList, Rule as _, RuleList};
+use crate::rule::Rule as _;
 use crate::schema::{AbsolutePath, ProgramName, SecretName, ServiceName, SourceName, ToolKey};
 use crate::serve::Serve;
 use crate::session::{SessionLimits, SessionLimitsPatch};

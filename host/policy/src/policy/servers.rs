@@ -12,6 +12,7 @@ use url::Url;
 use super::problem::{Problem, within};
 use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
+use crate::capability::list::{FolderList, RuleList};
 use crate::capability::net::Target;
 use crate::capability::program::{self, Program, Sandbox};
 use crate::capability::reach::{self, Reach};
@@ -24,7 +25,7 @@ use crate::name::PluginId;
 use crate::output::Delivery;
 use crate::permission::Action;
 use crate::quantity::unit::{Bytes, Set, Size, Timeout};
-use crate::rule::{FolderList, Rule as _, RuleList};
+use crate::rule::Rule as _;
 use crate::schema::Command;
 use crate::text::one_line;
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::{Approve, DEFAULT_REFRESH, Header, MAX_NAME, OpenApi, OpenApiTool, Place};
+use crate::capability::list::RuleList;
 use crate::capability::net::NetRule;
 use crate::capability::secret;
 use crate::limits::table::{self, Note};
@@ -20,7 +21,6 @@ use crate::output::{Delivery, Truncation};
 use crate::permission::Action;
 use crate::policy::problem::{Problem, within};
 use crate::quantity::unit::{Set, Time, Timeout};
-use crate::rule::RuleList;
 use crate::schema::ToolKey;
 use crate::text::one_line;
 

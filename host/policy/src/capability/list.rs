@@ -7,9 +7,9 @@ use std::path::Path;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
-use super::Rule;
 use crate::capability::reach::Reach;
 use crate::capability::switch::Switch;
+use crate::rule::Rule;
 
 /// The lines of a list that a table may have; a switch is a list of one line or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
