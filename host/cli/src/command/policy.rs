@@ -20,9 +20,7 @@ pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<Verd
 }
 
 fn schema() -> Result<Verdict, Stop> {
-    let mut out = output::out();
-    output::json(&mut out, &Policy::json_schema())?;
-    writeln!(out)?;
+    output::print_json(&Policy::json_schema())?;
     Ok(Verdict::Good)
 }
 
