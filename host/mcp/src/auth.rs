@@ -4,22 +4,23 @@
 //! token of an authorization server. What is wrong with a token is told to nobody but the log.
 //!
 //! What a caller came with can be taken back while a request is answered: a line of the file is gone, the policy asks for
-//! something else, the issuer has taken a key out of use. Each has a token that fires then ([`Standing`]).
+//! something else, the issuer has taken a key out of use. Each has a token that fires then ([`CredentialValidity`]).
 
 pub(crate) mod failures;
 pub(crate) mod regular;
 
+mod credential;
 mod jwt;
 mod keys;
-mod standing;
+
 mod tokens;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub(crate) use credential::CredentialValidity;
 pub use keys::{FetchKeys, MAX_KEYS_BYTES};
-pub(crate) use standing::Standing;
 pub use tokens::check_tokens;
 
 use axum::http::HeaderMap;
@@ -37,13 +38,13 @@ pub(crate) const NO_PROFILE: &str = "*";
 
 /// Who sent a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct Principal {
     /// A name that no other has: `anonymous:127.0.0.1`, `token:ci`, `oauth:alice`.
     pub(crate) name: Arc<str>,
     /// Whether they said who they are.
     pub(crate) known: bool,
     /// Which profiles are open to them.
-    pub(crate) reach: Reach,
+    pub(crate) access: ProfileAccess,
     /// Until when.
     expires: Option<SystemTime>,
     /// Fires when what they came with does not count any more.
@@ -52,7 +53,7 @@ pub(crate) struct Caller {
 
 /// Which profiles are open to a caller.
 #[derive(Debug, Clone)]
-pub(crate) enum Reach {
+pub(crate) enum ProfileAccess {
     /// All, and the endpoint without one.
     All,
     /// These; [`NO_PROFILE`] is the endpoint without one.
@@ -120,17 +121,17 @@ impl Auth {
     ///
     /// # Errors
     /// They have to say who they are, and did not.
-    pub(crate) async fn caller(
+    pub(crate) async fn principal(
         &self,
         headers: &HeaderMap,
         anonymous: &Arc<str>,
         profile: Option<&str>,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Principal, Refusal> {
         if let Some(open) = &self.nobody_asked {
-            return Ok(Caller {
+            return Ok(Principal {
                 name: Arc::clone(anonymous),
                 known: false,
-                reach: Reach::All,
+                access: ProfileAccess::All,
                 expires: None,
                 credential: open.clone(),
             });
@@ -142,7 +143,7 @@ impl Auth {
             return Ok(caller);
         }
         let Some(issuer) = &self.issuer else { return Err(Refusal::Unknown { presented: true }) };
-        issuer.caller(token, profile).await.map_err(|problem| match problem {
+        issuer.principal(token, profile).await.map_err(|problem| match problem {
             Problem::Keys => Refusal::NoKeys,
             Problem::Token(problem) => {
                 tracing::debug!(problem, "a token was refused");
@@ -157,10 +158,10 @@ impl Auth {
     }
 }
 
-impl Caller {
+impl Principal {
     /// On what a request of theirs to this endpoint stands.
-    pub(crate) fn standing(&self, endpoint: CancellationToken) -> Standing {
-        Standing::new(self.credential.clone(), endpoint, self.expires)
+    pub(crate) fn validity(&self, endpoint: CancellationToken) -> CredentialValidity {
+        CredentialValidity::new(self.credential.clone(), endpoint, self.expires)
     }
 
     /// Whether a profile is open to them.
@@ -169,11 +170,11 @@ impl Caller {
     /// It is not; with other scopes it might be.
     pub(crate) fn may(&self, profile: Option<&str>) -> Result<(), Refusal> {
         let profile = profile.unwrap_or(NO_PROFILE);
-        match &self.reach {
-            Reach::All => Ok(()),
-            Reach::Only(profiles) if profiles.contains(profile) => Ok(()),
-            Reach::Only(_) => Err(Refusal::Profile),
-            Reach::Scopes(scopes, oauth) => {
+        match &self.access {
+            ProfileAccess::All => Ok(()),
+            ProfileAccess::Only(profiles) if profiles.contains(profile) => Ok(()),
+            ProfileAccess::Only(_) => Err(Refusal::Profile),
+            ProfileAccess::Scopes(scopes, oauth) => {
                 let wanted = wanted_scopes(oauth, profile).ok_or(Refusal::Profile)?;
                 if wanted.is_subset(scopes) { Ok(()) } else { Err(Refusal::Scopes(wanted)) }
             }

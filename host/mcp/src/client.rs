@@ -29,7 +29,6 @@ mod inbox;
 mod link;
 mod list;
 mod memory;
-pub(crate) mod mirror;
 mod placing;
 mod remote;
 mod resources;

@@ -1,15 +1,21 @@
-//! Messages of the protocol and the rules for reading them. No I/O.
+//! The protocol without I/O: messages, the lifecycle of both eras, correlation in both directions, streams of events.
 
-pub(crate) mod base64;
 pub(crate) mod bounded;
 pub(crate) mod bounds;
+pub(crate) mod event_stream;
+pub(crate) mod event_streams;
+#[cfg(test)]
+mod event_streams_tests;
+pub(crate) mod incoming;
 pub(crate) mod legacy;
+pub(crate) mod lifecycle;
 pub(crate) mod message;
+pub(crate) mod mirror;
+pub(crate) mod open_requests;
+pub(crate) mod outbound;
 pub(crate) mod pages;
 pub(crate) mod progress;
-pub(crate) mod raw;
+pub(crate) mod request_state;
 pub(crate) mod salvage;
-pub(crate) mod seal;
 pub(crate) mod sse;
 pub(crate) mod trace;
-pub(crate) mod wire;

@@ -1,18 +1,16 @@
 //! Toolbay as an MCP server, whatever the transport: what all its clients share.
 
-pub(crate) mod asked;
-pub(crate) mod asking;
 pub(crate) mod calls;
 pub(crate) mod changes;
+pub(crate) mod client_dialog;
 pub(crate) mod connection;
 pub(crate) mod convert;
-pub(crate) mod handed;
-pub(crate) mod lists;
 pub(crate) mod outbox;
 pub(crate) mod outputs;
-pub(crate) mod shelf;
+pub(crate) mod prompts_and_resources;
+pub(crate) mod request;
+pub(crate) mod session_attachments;
 pub(crate) mod tasks;
-pub(crate) mod workers;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -35,11 +33,12 @@ use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
 
 use crate::client::Bridge;
-use crate::protocol::seal::Seals;
-use crate::server::calls::Caller;
-use crate::server::connection::Connection;
-use crate::server::handed::Handed;
+use crate::protocol::outbound::MessageSink;
+use crate::protocol::request_state::RequestStateSigner;
+use crate::server::calls::ClientContext;
+use crate::server::connection::McpConnection;
 use crate::server::outbox::OutboxSettings;
+use crate::server::session_attachments::SessionAttachments;
 use crate::server::tasks::Tasks;
 
 /// How the server presents itself, and its bounds.
@@ -113,10 +112,10 @@ struct Shared {
     filter: Arc<Filter>,
     options: Options,
     changes: watch::Sender<u64>,
-    seals: Arc<Seals>,
+    state_signer: Arc<RequestStateSigner>,
     tasks: Arc<Tasks>,
     /// The files that tools handed back.
-    handed: Arc<Handed>,
+    attachments: Arc<SessionAttachments>,
     /// The calls that run, whether or not somebody still waits for their answers.
     calls: TaskTracker,
     /// Fires when calls that still run are cancelled because the server ends; they are answered with an error.
@@ -135,8 +134,8 @@ impl Server {
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
         let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
         loaded.cancel();
-        let (filter, seals, tasks) = (Arc::new(filter), Arc::new(Seals::new()), Arc::default());
-        let handed = Arc::default();
+        let (filter, tasks, attachments) = (Arc::new(filter), Arc::default(), Arc::default());
+        let state_signer = Arc::new(RequestStateSigner::new());
         let calls = TaskTracker::new();
         // It takes more all the same; so it can be waited for at any time.
         calls.close();
@@ -147,9 +146,9 @@ impl Server {
             filter,
             options,
             changes,
-            seals,
+            state_signer,
             tasks,
-            handed,
+            attachments,
             calls,
             cut_off: CancellationToken::new(),
             loaded,
@@ -177,7 +176,7 @@ impl Server {
     }
 
     /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
-    pub(crate) fn under(&self, profile: Option<&str>) -> Option<Self> {
+    pub(crate) fn with_profile(&self, profile: Option<&str>) -> Option<Self> {
         let Some(name) = profile else { return Some(self.clone()) };
         let Shared { registry, filter, .. } = &*self.shared;
         let profile = Arc::clone(registry.current().profile(name)?);
@@ -264,7 +263,7 @@ impl Server {
 
     /// All resources of a view, those of other servers included, in the order of their addresses.
     pub(crate) fn resources(&self, view: &View) -> BTreeMap<String, Resource> {
-        let mut all = shelf::resources(view);
+        let mut all = prompts_and_resources::resources(view);
         self.bridge().into_iter().for_each(|bridge| all.extend(bridge.resources(view)));
         all
     }
@@ -288,13 +287,13 @@ impl Server {
 
     /// All templates of a view, those of other servers included, in the order of their addresses.
     pub(crate) fn templates(&self, view: &View) -> BTreeMap<String, ResourceTemplate> {
-        let mut all = shelf::templates(view);
+        let mut all = prompts_and_resources::templates(view);
         self.bridge().into_iter().for_each(|bridge| all.extend(bridge.templates(view)));
         all
     }
 
     /// The same, whose calls are waited for and cut off apart.
-    pub(crate) fn apart(self) -> Self {
+    pub(crate) fn with_own_tracker(self) -> Self {
         let (calls, cut_off) = (TaskTracker::new(), CancellationToken::new());
         calls.close();
         Self { shared: Arc::new(Shared { calls, cut_off, ..Shared::clone(&self.shared) }) }
@@ -306,12 +305,12 @@ impl Server {
     }
 
     /// Says that a call runs, until what is returned is dropped.
-    pub(crate) fn works(&self) -> TaskTrackerToken {
+    pub(crate) fn track_call(&self) -> TaskTrackerToken {
         self.shared.calls.token()
     }
 
     /// Waits until no call runs.
-    pub(crate) async fn rests(&self) {
+    pub(crate) async fn wait_idle(&self) {
         self.shared.calls.wait().await;
     }
 
@@ -327,14 +326,14 @@ impl Server {
         &self.shared.options
     }
 
-    /// What one connection needs; `closed` fires when the client has gone.
-    pub(crate) fn connection(&self, closed: CancellationToken) -> Connection {
-        self.connection_of(Whose::of_session(None), closed)
-    }
-
-    /// The same, for what is known of the client.
-    pub(crate) fn connection_of(&self, whose: Whose, closed: CancellationToken) -> Connection {
-        Connection::new(Caller::new(self.clone(), whose, closed.clone()), closed)
+    /// The connection of a client to which messages go by `sink`; `closed` fires when the client has gone.
+    pub(crate) fn connection(
+        &self,
+        owner: SessionOwner,
+        sink: Arc<dyn MessageSink>,
+        closed: CancellationToken,
+    ) -> McpConnection {
+        McpConnection::new(ClientContext::new(self.clone(), owner, closed.clone()), sink, closed)
     }
 
     pub(crate) fn view(&self) -> View {
@@ -360,12 +359,12 @@ impl Server {
         OutboxSettings::of(self.pipeline())
     }
 
-    pub(crate) fn seals(&self) -> &Seals {
-        &self.shared.seals
+    pub(crate) fn state_signer(&self) -> &RequestStateSigner {
+        &self.shared.state_signer
     }
 
-    pub(crate) fn handed(&self) -> &Arc<Handed> {
-        &self.shared.handed
+    pub(crate) fn attachments(&self) -> &Arc<SessionAttachments> {
+        &self.shared.attachments
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -379,7 +378,7 @@ impl Server {
 
 /// Whom a connection belongs to.
 #[derive(Debug, Clone)]
-pub(crate) struct Whose {
+pub(crate) struct SessionOwner {
     /// A name that no other session has.
     pub(crate) session_id: String,
     /// Who it is, if they said.
@@ -388,7 +387,7 @@ pub(crate) struct Whose {
     pub(crate) session: Arc<Session>,
 }
 
-impl Whose {
+impl SessionOwner {
     /// A session that begins now.
     pub(crate) fn of_session(agent_id: Option<String>) -> Self {
         Self { session_id: session_id(), agent_id, session: Arc::new(Session::fresh()) }

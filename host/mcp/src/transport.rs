@@ -2,5 +2,4 @@
 
 pub mod http;
 pub(crate) mod lines;
-pub(crate) mod linger;
 pub mod stdio;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{Algorithm, OAuth, Serve};
 
 use super::keys::{FetchKeys, Key, Keys, Missing};
-use super::{Caller, Reach};
+use super::{Principal, ProfileAccess};
 
 /// Longest `sub` and `kid`, in bytes.
 const MAX_ID: usize = 200;
@@ -151,7 +151,7 @@ impl Issuer {
     ///
     /// # Errors
     /// It is nobody's, or that can not be told.
-    pub(super) async fn caller(&self, token: &str, profile: Option<&str>) -> Result<Caller, Problem> {
+    pub(super) async fn principal(&self, token: &str, profile: Option<&str>) -> Result<Principal, Problem> {
         let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
         let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
         let header: Header = decode(header).ok_or("its header is none")?;
@@ -207,7 +207,7 @@ impl Issuer {
         Ok(algorithm)
     }
 
-    fn read(&self, claims: &Claims, key: &Key, profile: Option<&str>) -> Result<Caller, &'static str> {
+    fn read(&self, claims: &Claims, key: &Key, profile: Option<&str>) -> Result<Principal, &'static str> {
         if claims.iss != self.oauth.issuer {
             return Err("its `iss` is another");
         }
@@ -236,11 +236,11 @@ impl Issuer {
             .take(MAX_SCOPES)
             .map(ToOwned::to_owned)
             .collect();
-        Ok(Caller {
+        Ok(Principal {
             // What separates the parts of names can not be in it.
             name: format!("oauth:{}", utf8_percent_encode(&claims.sub, SEPARATES)).into(),
             known: true,
-            reach: Reach::Scopes(scopes, Arc::clone(&self.oauth)),
+            access: ProfileAccess::Scopes(scopes, Arc::clone(&self.oauth)),
             expires: Some(expires),
             credential: key.ended(),
         })

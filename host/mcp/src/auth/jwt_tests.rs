@@ -99,7 +99,7 @@ async fn a_token_says_who_it_is_and_what_is_open_to_them() {
         (&ed, json!({"alg": "EdDSA"})),
         (&p256, json!({"alg": "ES256", "kid": "b", "typ": "at+jwt"})),
     ] {
-        let caller = issuer.caller(&signer.sign(&header, &claims()), None).await.unwrap();
+        let caller = issuer.principal(&signer.sign(&header, &claims()), None).await.unwrap();
         assert_eq!(&*caller.name, "oauth:alice");
         assert!(caller.may(Some("research")).is_err() && caller.may(None).is_err());
     }
@@ -107,7 +107,7 @@ async fn a_token_says_who_it_is_and_what_is_open_to_them() {
     both["scope"] = json!("tools tools:research");
     both["aud"] = json!(["other", "https://tools.example/mcp"]);
     both["nbf"] = json!(now() + 30);
-    let caller = issuer.caller(&ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &both), None).await.unwrap();
+    let caller = issuer.principal(&ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &both), None).await.unwrap();
     assert!(caller.may(Some("research")).is_ok());
     assert!(caller.may(Some("unheard-of")).is_err());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -119,7 +119,7 @@ async fn a_token_that_is_not_exactly_right_is_refused() {
     let (issuer, _) = issuer(json!([ed.jwk("a"), p256.jwk("b")]));
     let header = json!({"alg": "EdDSA", "kid": "a"});
     let good = ed.sign(&header, &claims());
-    assert!(issuer.caller(&good, None).await.is_ok());
+    assert!(issuer.principal(&good, None).await.is_ok());
 
     let with = |key: &str, value: Value| {
         let mut claims = claims();
@@ -162,7 +162,7 @@ async fn a_token_that_is_not_exactly_right_is_refused() {
         with("sub", Value::Null),
     ];
     for token in tokens {
-        assert!(issuer.caller(&token, None).await.is_err(), "{token}");
+        assert!(issuer.principal(&token, None).await.is_err(), "{token}");
     }
 }
 
@@ -179,19 +179,20 @@ async fn unknown_keys_do_not_make_it_ask_all_the_time_and_new_ones_are_found() {
     });
     let issuer = made(&oauth(), &fetch);
     let token = |signer: &Signer, kid: &str| signer.sign(&json!({"alg": "EdDSA", "kid": kid}), &claims());
-    assert!(issuer.caller(&token(&old, "old"), None).await.is_ok());
+    assert!(issuer.principal(&token(&old, "old"), None).await.is_ok());
     for n in 0..100 {
-        assert!(issuer.caller(&token(&new, &n.to_string()), None).await.is_err());
+        assert!(issuer.principal(&token(&new, &n.to_string()), None).await.is_err());
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1, "not twice within seconds");
 
     *keys.lock().unwrap() = json!([new.jwk("new")]);
     tokio::time::advance(Duration::from_secs(11)).await;
-    let standing = issuer.caller(&token(&old, "old"), None).await.unwrap().standing(CancellationToken::new());
-    assert!(issuer.caller(&token(&new, "new"), None).await.is_ok());
-    assert!(issuer.caller(&token(&old, "old"), None).await.is_err(), "its key was taken back");
+    let validity =
+        issuer.principal(&token(&old, "old"), None).await.unwrap().validity(CancellationToken::new());
+    assert!(issuer.principal(&token(&new, "new"), None).await.is_ok());
+    assert!(issuer.principal(&token(&old, "old"), None).await.is_err(), "its key was taken back");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    assert!(standing.is_revoked(), "and so was what stood on it");
+    assert!(validity.is_revoked(), "and so was what stood on it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,10 +212,10 @@ async fn one_reading_serves_all_who_wait_and_none_who_leaves_begins_another() {
     let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     // Each gives up after a second; the reading goes on, and there is no second one.
     for _ in 0..4 {
-        let asking = issuer.caller(&token, None);
+        let asking = issuer.principal(&token, None);
         assert!(tokio::time::timeout(Duration::from_secs(1), asking).await.is_err());
     }
-    let waiting = (0..50).map(|_| issuer.caller(&token, None));
+    let waiting = (0..50).map(|_| issuer.principal(&token, None));
     let found = futures_util::future::join_all(waiting).await;
     assert!(found.iter().all(Result::is_ok));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -231,7 +232,7 @@ async fn a_reading_that_panics_is_one_that_failed() {
     let issuer = made(&oauth(), &fetch);
     let token = Signer::ed25519().sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     for _ in 0..3 {
-        assert_eq!(issuer.caller(&token, None).await.unwrap_err(), Problem::Keys, "nobody waits for ever");
+        assert_eq!(issuer.principal(&token, None).await.unwrap_err(), Problem::Keys, "nobody waits for ever");
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
@@ -266,7 +267,7 @@ async fn a_token_opens_the_endpoint_that_it_is_for() {
         claims["aud"] = json!(audience);
         let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims);
         for profile in [none, research, other] {
-            let found = issuer.caller(&token, profile).await.is_ok();
+            let found = issuer.principal(&token, profile).await.is_ok();
             assert_eq!(found, opens.contains(&profile), "{audience:?} at {profile:?}");
         }
     }
@@ -287,16 +288,16 @@ async fn an_issuer_that_is_down_is_asked_ever_more_seldom_and_its_old_keys_count
     let issuer = made(&oauth, &fetch);
     let token = ed.sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     let minutes = |n: u64| tokio::time::advance(Duration::from_secs(n * 60));
-    assert!(issuer.caller(&token, None).await.is_ok());
+    assert!(issuer.principal(&token, None).await.is_ok());
     minutes(61).await;
     for _ in 0..60 {
-        assert!(issuer.caller(&token, None).await.is_ok(), "what was known still counts");
+        assert!(issuer.principal(&token, None).await.is_ok(), "what was known still counts");
         minutes(1).await;
     }
     let tries = asked.load(Ordering::SeqCst);
     assert!((5..30).contains(&tries), "{tries}");
     minutes(23 * 60).await;
-    let problem = issuer.caller(&token, None).await.unwrap_err();
+    let problem = issuer.principal(&token, None).await.unwrap_err();
     assert_eq!(problem, Problem::Keys, "a day without the issuer is too long");
 }
 

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use toml::Spanned;
 use toolbay_policy::{Finding, Policy, Severity};
 
-use super::{Caller, Reach};
+use super::{Principal, ProfileAccess};
 use crate::auth::regular::open_regular;
 
 /// Largest file of tokens, in bytes.
@@ -52,7 +52,7 @@ pub(super) struct Tokens(Vec<Token>);
 #[derive(Debug)]
 struct Token {
     sha256: [u8; 32],
-    caller: Caller,
+    caller: Principal,
 }
 
 #[derive(Deserialize)]
@@ -111,11 +111,12 @@ impl Tokens {
         let tokens = lines.into_iter().filter_map(|line| {
             let profiles =
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
-            let reach = line.profiles.map_or(Reach::All, |all| Reach::Only(Arc::new(profiles(all))));
-            let caller = Caller {
+            let access =
+                line.profiles.map_or(ProfileAccess::All, |all| ProfileAccess::Only(Arc::new(profiles(all))));
+            let caller = Principal {
                 name: format!("token:{}", line.name.get_ref()).into(),
                 known: true,
-                reach,
+                access,
                 expires: None,
                 credential: CancellationToken::new(),
             };
@@ -168,7 +169,7 @@ impl Tokens {
     }
 
     /// Whose token this is. Looks at all of them, and at all bytes of each.
-    pub(super) fn find(&self, token: &str) -> Option<Caller> {
+    pub(super) fn find(&self, token: &str) -> Option<Principal> {
         let sha256: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
         for one in &self.0 {
@@ -182,12 +183,12 @@ impl Tokens {
 
 impl Token {
     fn is(&self, other: &Self) -> bool {
-        let reach = match (&self.caller.reach, &other.caller.reach) {
-            (Reach::All, Reach::All) => true,
-            (Reach::Only(one), Reach::Only(other)) => one == other,
+        let access = match (&self.caller.access, &other.caller.access) {
+            (ProfileAccess::All, ProfileAccess::All) => true,
+            (ProfileAccess::Only(one), ProfileAccess::Only(other)) => one == other,
             _ => false,
         };
-        reach && self.sha256 == other.sha256 && self.caller.name == other.caller.name
+        access && self.sha256 == other.sha256 && self.caller.name == other.caller.name
     }
 }
 

@@ -12,7 +12,7 @@ use toolbay_policy::text::visible;
 
 use super::bounds::{MAX_DESCRIPTION, MAX_QUESTION};
 use crate::protocol::bounded;
-use crate::protocol::wire;
+use crate::protocol::message;
 
 /// A question.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +83,7 @@ pub(super) async fn answer(
 /// A question that may be asked.
 fn read(outside: &dyn Outside, server: &str, params: &RawValue) -> Option<Elicitation> {
     bounded::small(params, MAX_QUESTION).ok()?;
-    let Params { mode, message, requested_schema } = wire::object(params).ok()?;
+    let Params { mode, message, requested_schema } = message::object(params).ok()?;
     if mode.is_some_and(|mode| mode != "form") {
         return None;
     }

@@ -19,8 +19,8 @@ use super::bounds::{
 use super::inbox::{Flood, Full, Held, Inbox};
 use super::link::{Ask, LinkError, said};
 use crate::protocol::bounds::MAX_MESSAGE;
+use crate::protocol::message::{self, Message, RawRequest, RpcResult};
 use crate::protocol::sse::Parser;
-use crate::protocol::wire::{self, Message, Question, RpcError};
 
 /// Longest session id, in bytes.
 const MAX_SESSION: usize = 1024;
@@ -57,12 +57,9 @@ struct Known {
     modern: bool,
 }
 
-/// What a request was answered.
-type Reply = Result<Box<RawValue>, RpcError>;
-
 /// What a stream of events came to.
 enum End {
-    Answer(Reply),
+    Answer(RpcResult),
     Broken,
 }
 
@@ -192,7 +189,7 @@ impl Web {
         answer?.map_err(LinkError::Rpc)
     }
 
-    async fn answer(self: &Arc<Self>, id: u64, response: Response) -> Result<Reply, LinkError> {
+    async fn answer(self: &Arc<Self>, id: u64, response: Response) -> Result<RpcResult, LinkError> {
         if !(200..=299).contains(&response.status) {
             let known = response.status == 404 && self.known().session.is_some();
             if known {
@@ -209,10 +206,10 @@ impl Web {
             "text/event-stream" => self.stream(id, response.body).await,
             "application/json" => {
                 let body = collect(response.body, MAX_MESSAGE, self.inbox.holds()).await?;
-                let messages = wire::read(&body);
+                let messages = message::read(&body);
                 for message in messages.into_iter().flatten() {
-                    if let Message::Answer { id: of, result } = message
-                        && of == id
+                    if let Message::Response { id: of, result } = message
+                        && of == Some(id)
                     {
                         self.inbox.hear();
                         return Ok(result);
@@ -231,7 +228,7 @@ impl Web {
     }
 
     /// Reads events until the answer is among them. A stream that ends before is asked for again, if the server told how.
-    async fn stream(self: &Arc<Self>, id: u64, body: Body) -> Result<Reply, LinkError> {
+    async fn stream(self: &Arc<Self>, id: u64, body: Body) -> Result<RpcResult, LinkError> {
         let (mut body, mut parser, mut total) = (body, Parser::default(), 0);
         for _ in 0..=MAX_RESUMES {
             match self.events(Some(id), body, &mut parser, &mut total).await? {
@@ -290,22 +287,22 @@ impl Web {
     }
 
     /// Takes one event; returns the answer, if it is that.
-    async fn event(self: &Arc<Self>, id: Option<u64>, event: &[u8]) -> Result<Option<Reply>, LinkError> {
+    async fn event(self: &Arc<Self>, id: Option<u64>, event: &[u8]) -> Result<Option<RpcResult>, LinkError> {
         let ended = |flood: Flood| self.flooded(&flood);
-        let Some(messages) = wire::read(event) else {
+        let Some(messages) = message::read(event) else {
             return self.inbox.garbage("in a stream", event).map(|()| None).map_err(ended);
         };
         for message in messages {
             match message {
-                Message::Answer { id: of, result } if Some(of) == id => {
+                Message::Response { id: of, result } if of.is_some() && of == id => {
                     self.inbox.hear();
                     return Ok(Some(result));
                 }
-                Message::Answer { .. } | Message::Stray => self.inbox.stray().map_err(ended)?,
-                Message::Tell { method, params } => {
+                Message::Response { .. } => self.inbox.stray().map_err(ended)?,
+                Message::Notification { method, params } => {
                     self.inbox.tell(&method, params.as_deref()).map_err(ended)?;
                 }
-                Message::Ask(question) => self.reply(question).await.map_err(ended)?,
+                Message::Request(request) => self.reply(request).await.map_err(ended)?,
             }
         }
         Ok(None)
@@ -313,12 +310,9 @@ impl Web {
 
     /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked, so that
     /// what else comes is heard meanwhile. There are no more such tasks than questions may be open.
-    async fn reply(self: &Arc<Self>, question: Question) -> Result<(), Flood> {
-        let (inbox, over, web) = (Arc::clone(&self.inbox), self.over.clone(), Arc::downgrade(self));
-        let mut asked = Box::pin(async move {
-            let result = inbox.ask(&question).await?;
-            Ok::<_, Flood>(wire::answer(&question.id, result))
-        });
+    async fn reply(self: &Arc<Self>, request: RawRequest) -> Result<(), Flood> {
+        let (over, web) = (self.over.clone(), Arc::downgrade(self));
+        let mut asked = Box::pin(Arc::clone(&self.inbox).respond(request));
         if let Some(answer) = (&mut asked).now_or_never() {
             self.say(answer?).await;
             return Ok(());
@@ -381,7 +375,7 @@ impl Web {
         // An error about a message that could not be read has no id.
         #[derive(serde::Deserialize)]
         struct Failed {
-            error: RpcError,
+            error: message::RpcError,
         }
         if let Ok(Failed { error }) = serde_json::from_slice(&body) {
             return LinkError::Rpc(error);
@@ -429,7 +423,7 @@ impl Drop for Open {
         drop(runtime.spawn(async move {
             let _place = place;
             let params = json!({"requestId": id, "reason": "the caller gave up"});
-            let body = wire::notification("notifications/cancelled", Some(&params));
+            let body = message::notification("notifications/cancelled", Some(&params));
             drop(tokio::time::timeout(TELL_WAIT, web.tell(body)).await);
         }));
     }

@@ -20,7 +20,7 @@ use super::bounds::{
     MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_STRAY, MAX_UNASKED, MAX_UNASKED_BYTES, PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
-use crate::protocol::wire::{self, METHOD_NOT_FOUND, Question};
+use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, RpcError};
 
 /// Where the unasked messages of one connection go.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl Inbox {
     }
 
     fn progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| wire::object::<ProgressParams>(p).ok()) else {
+        let Some(told) = params.and_then(|p| message::object::<ProgressParams>(p).ok()) else {
             return;
         };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,8 +222,13 @@ impl Inbox {
         ctx.progress(told.message.as_deref().unwrap_or_default(), percent, Audience::User);
     }
 
-    /// Answers a server's request. What it may not ask is answered as the protocol says.
-    pub(super) async fn ask(&self, question: &Question) -> Result<Result<Value, (i64, String)>, Flood> {
+    /// The response to a server's request. What it may not ask is answered as the protocol says.
+    pub(super) async fn respond(self: Arc<Self>, request: RawRequest) -> Result<Vec<u8>, Flood> {
+        let result = self.result(&request).await?;
+        Ok(message::response(Some(&request.id), result.as_ref()))
+    }
+
+    async fn result(&self, question: &RawRequest) -> Result<Result<Value, RpcError>, Flood> {
         self.hear();
         self.count(1, 0)?;
         Ok(match question.method.as_str() {
@@ -239,7 +244,8 @@ impl Inbox {
             method => {
                 let method = one_line(method, 100);
                 tracing::debug!(server = %self.name, method, "a server asked for what it is not given");
-                Err((METHOD_NOT_FOUND, format!("this client does not offer `{method}`")))
+                let message = format!("this client does not offer `{method}`");
+                Err(RpcError { code: METHOD_NOT_FOUND, message, data: None })
             }
         })
     }

@@ -10,7 +10,7 @@ use toolbay_policy::text::one_line;
 use super::http::Web;
 use super::stdio::Pipe;
 use crate::protocol::bounds::MAX_HEARD;
-use crate::protocol::wire::RpcError;
+use crate::protocol::message::RpcError;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]

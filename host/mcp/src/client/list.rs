@@ -11,7 +11,7 @@ use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_RESOURCES, MAX_TO
 use super::link::LinkError;
 use super::session::{Extra, Session};
 use crate::protocol::bounded::First;
-use crate::protocol::wire;
+use crate::protocol::message;
 
 /// What a server listed.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub(super) async fn read(session: &Session, list: List) -> Result<Listed, LinkEr
             listed.problems.push(format!("its list of {items} has more than {most}; the rest is left out"));
             return Ok(listed);
         }
-        let page: Page<'_> = wire::object(&result)
+        let page: Page<'_> = message::object(&result)
             .map_err(|error| LinkError::Bad(format!("its list of {items} can not be read: {error}")))?;
         let room = most - listed.items.len();
         let more = !page.tools.more && page.tools.items.len() <= room;

@@ -17,12 +17,12 @@ use toolbay_policy::text::one_line;
 use super::bounds::MAX_ROUNDS;
 use super::elicit;
 use super::link::{Link, LinkError};
-use super::mirror::{self, Mirror};
 use super::resources;
 use super::result::{self, Came, InputRequest};
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
-use crate::protocol::wire::INVALID_PARAMS;
+use crate::protocol::message::INVALID_PARAMS;
+use crate::protocol::mirror::{self, HeaderMirror};
 
 /// Longest message of a server's error, in characters.
 const MAX_MESSAGE_OF_ERROR: usize = 8_000;
@@ -33,7 +33,7 @@ pub(super) struct RemoteTool {
     pub(super) supervisor: Arc<Supervisor>,
     /// What the server calls it.
     pub(super) own_name: String,
-    pub(super) mirror: Mirror,
+    pub(super) mirror: HeaderMirror,
     pub(super) timeout: Duration,
 }
 

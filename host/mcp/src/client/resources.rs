@@ -29,13 +29,13 @@ use super::bounds::{
 };
 use super::link::{Link, LinkError};
 use super::list::{self, List};
-use super::mirror;
 use super::session::{Extra, Session};
 use super::supervisor::Supervisor;
 use super::tools;
 use crate::protocol::bounded::{self, First};
 use crate::protocol::bounds::MAX_HEARD;
-use crate::protocol::wire::{self, INVALID_PARAMS};
+use crate::protocol::message::{self, INVALID_PARAMS};
+use crate::protocol::mirror;
 
 /// What servers of before 2026-07-28 answer when they have no such resource.
 const NOT_FOUND: i64 = -32002;
@@ -86,7 +86,7 @@ struct Listed {
 fn take(raw: &RawValue, server: &McpServer, outside: &dyn Outside) -> Result<Option<Listed>, String> {
     let unread = |why: String| format!("a resource that is left out: {why}");
     bounded::small(raw, MAX_RESOURCE_ITEM).map_err(unread)?;
-    let item: Item = wire::object(raw).map_err(|error| unread(one_line(&error.to_string(), MAX_HEARD)))?;
+    let item: Item = message::object(raw).map_err(|error| unread(one_line(&error.to_string(), MAX_HEARD)))?;
     if !server.takes_resource(&item.uri) {
         return Ok(None);
     }
@@ -202,7 +202,7 @@ fn contents(
 ) -> Result<Vec<ResourceContents>, String> {
     bounded::small(raw, MAX_RESOURCE_BYTES)?;
     let unread = |error: serde_json::Error| one_line(&error.to_string(), MAX_HEARD);
-    let answer: Answer<'_> = wire::object(raw).map_err(unread)?;
+    let answer: Answer<'_> = message::object(raw).map_err(unread)?;
     if let Some(kind) = answer.result_type.filter(|kind| kind != "complete") {
         return Err(format!("a result of the type `{}`", one_line(&kind, MAX_HEARD)));
     }
@@ -222,7 +222,7 @@ fn contents(
         }
     };
     let part = |raw: &&RawValue| {
-        let Part { uri, mime_type, text, blob } = wire::object(raw).map_err(unread)?;
+        let Part { uri, mime_type, text, blob } = message::object(raw).map_err(unread)?;
         let uri = Address::of(asked.server, uri.as_deref().unwrap_or(asked.own));
         let uri = uri.ok_or("a part whose address is not sound")?;
         let mime_type = mime_type.filter(|kind| is_mime(kind));

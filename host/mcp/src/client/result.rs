@@ -13,7 +13,7 @@ use toolbay_policy::text::one_line;
 use super::bounds::{MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};
 use crate::protocol::bounded::{self, Entries, First};
 use crate::protocol::bounds::MAX_HEARD;
-use crate::protocol::wire;
+use crate::protocol::message;
 
 /// Blocks of one result that are taken.
 const MAX_BLOCKS: usize = 1_000;
@@ -112,7 +112,7 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     let unread = |error: serde_json::Error| {
         format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_HEARD))
     };
-    let answer: Answer<'_> = wire::object(raw).map_err(unread)?;
+    let answer: Answer<'_> = message::object(raw).map_err(unread)?;
     match answer.result_type.as_deref() {
         None | Some("complete") => {}
         Some("input_required") => return inputs(&answer),
@@ -123,7 +123,7 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     }
     let (mut value, mut content) = (String::new(), Vec::new());
     for raw in &answer.content.items {
-        let block = block(wire::object(raw).map_err(unread)?)?;
+        let block = block(message::object(raw).map_err(unread)?)?;
         match block {
             // The text, as far as nothing else stands before it.
             ContentBlock { body: BlockBody::Text(text), annotations: None } if content.is_empty() => {
@@ -165,7 +165,7 @@ fn inputs(answer: &Answer<'_>) -> Result<Came, String> {
     }
     let one = |(key, raw): &(String, &RawValue)| {
         let asked: Asked<'_> = bounded::small(raw, MAX_QUESTION)
-            .and_then(|()| wire::object(raw).map_err(|e| one_line(&e.to_string(), MAX_HEARD)))
+            .and_then(|()| message::object(raw).map_err(|e| one_line(&e.to_string(), MAX_HEARD)))
             .map_err(|why| format!("a question that can not be read: {why}"))?;
         let request = InputRequest { method: asked.method, params: asked.params.map(ToOwned::to_owned) };
         Ok::<_, String>((key.clone(), request))
@@ -230,7 +230,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 /// Hints are hints: what can not be read of them is none.
 fn hints(said: &RawValue) -> BlockAnnotations {
     let small = bounded::small(said, MAX_HINTS).is_ok();
-    let said = if small { wire::object(said).unwrap_or_default() } else { Annotations::default() };
+    let said = if small { message::object(said).unwrap_or_default() } else { Annotations::default() };
     let role = |role: &String| match role.as_str() {
         "user" => Some(Role::User),
         "assistant" => Some(Role::Assistant),

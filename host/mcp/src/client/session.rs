@@ -21,7 +21,7 @@ use super::inbox::Inbox;
 use super::link::{Ask, Link, LinkError, wants_progress};
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_HEARD;
-use crate::protocol::wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
+use crate::protocol::message::{self, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
 
 /// The stateless revision.
 pub(super) const MODERN: &str = "2026-07-28";
@@ -105,7 +105,7 @@ impl Hello {
             LinkError::Bad(format!("what the server says of itself can not be read: {why}"))
         };
         bounded::small(result, MAX_HELLO).map_err(unread)?;
-        wire::object(result).map_err(|e| unread(e.to_string()))
+        message::object(result).map_err(|e| unread(e.to_string()))
     }
 
     fn known(self, protocol: &str, modern: bool, outside: &dyn Outside) -> Known {
@@ -189,7 +189,7 @@ impl Session {
                 Ok(result) => break Some(result),
                 Err(LinkError::Rpc(error)) if error.code == UNSUPPORTED_VERSION => {
                     let data = error.data.as_ref().filter(|data| data.get().len() <= MAX_VERSIONS);
-                    let data = data.and_then(|data| wire::object::<Versions>(data).ok());
+                    let data = data.and_then(|data| message::object::<Versions>(data).ok());
                     let ours = data.is_some_and(|data| data.supported.iter().any(|one| one == MODERN));
                     if !ours || !std::mem::take(&mut again) {
                         break None;
@@ -234,7 +234,7 @@ impl Session {
             )));
         }
         self.settle(&version, false);
-        self.link.tell(wire::notification("notifications/initialized", None)).await?;
+        self.link.tell(message::notification("notifications/initialized", None)).await?;
         Ok(hello.known(&version, false, &*self.inbox.outside))
     }
 
@@ -277,7 +277,7 @@ impl Session {
         if !meta.is_empty() {
             params.insert("_meta".to_owned(), Value::Object(meta));
         }
-        let body = wire::request(id, method, &Value::Object(params));
+        let body = message::request(id, method, &Value::Object(params));
         self.link.ask(Ask { id, method, body, headers }).await
     }
 

@@ -20,14 +20,12 @@ use super::bounds::{END_GRACE, MAX_LAST_LINES, MAX_LAST_WORDS, MAX_LOG_LINE, OUT
 use super::inbox::{Flood, Inbox};
 use super::link::{Ask, LinkError};
 use crate::protocol::bounds::MAX_MESSAGE;
-use crate::protocol::wire::{self, Message, RpcError};
+use crate::protocol::message::{self, Message, RawRequest, RpcResult};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 /// A buffer for a line is given back when it has grown beyond this.
 const KEPT_BUFFER: usize = 1 << 20;
-
-type Reply = Result<Box<RawValue>, RpcError>;
 
 /// A server's program, connected.
 pub(super) struct Pipe {
@@ -48,7 +46,7 @@ impl std::fmt::Debug for Pipe {
 /// What the tasks share.
 struct Shared {
     inbox: Arc<Inbox>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
     over: CancellationToken,
     why: OnceLock<String>,
     last_words: Mutex<LastWords>,
@@ -63,7 +61,7 @@ impl Shared {
         self.pending().clear();
     }
 
-    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
+    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<RpcResult>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,14 +210,13 @@ impl Drop for Open<'_> {
         if self.tells && !self.pipe.is_over() {
             let params = json!({"requestId": self.id, "reason": "the caller gave up"});
             // A queue that is full is one of a server that does not read.
-            drop(self.pipe.out.try_send(wire::notification("notifications/cancelled", Some(&params))));
+            drop(self.pipe.out.try_send(message::notification("notifications/cancelled", Some(&params))));
         }
     }
 }
 
 async fn write(mut stdin: Output, mut queue: mpsc::Receiver<Vec<u8>>) -> Option<String> {
-    while let Some(mut message) = queue.recv().await {
-        message.push(b'\n');
+    while let Some(message) = queue.recv().await {
         let written = async {
             stdin.write_all(&message).await?;
             stdin.flush().await
@@ -271,15 +268,15 @@ fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) 
     if line.trim_ascii().is_empty() {
         return inbox.weigh(line.len(), 1);
     }
-    let Some(messages) = wire::read(line) else {
+    let Some(messages) = message::read(line) else {
         inbox.weigh(line.len(), 1)?;
         return inbox.garbage("on stdout", line);
     };
     let mut asked = false;
     for message in messages {
         match message {
-            Message::Answer { id, result } => {
-                let waiting = shared.pending().remove(&id);
+            Message::Response { id, result } => {
+                let waiting = id.and_then(|id| shared.pending().remove(&id));
                 if waiting.is_some_and(|waiting| waiting.send(result).is_ok()) {
                     inbox.hear();
                     asked = true;
@@ -287,9 +284,8 @@ fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) 
                     inbox.stray()?;
                 }
             }
-            Message::Stray => inbox.stray()?,
-            Message::Tell { method, params } => inbox.tell(&method, params.as_deref())?,
-            Message::Ask(question) => answer(question, shared, answers)?,
+            Message::Notification { method, params } => inbox.tell(&method, params.as_deref())?,
+            Message::Request(request) => answer(request, shared, answers)?,
         }
     }
     if asked { Ok(()) } else { inbox.weigh(line.len(), 1) }
@@ -298,16 +294,13 @@ fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) 
 /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked. There are no
 /// more such tasks than questions may be open.
 fn answer(
-    question: wire::Question,
+    request: RawRequest,
     shared: &Arc<Shared>,
     answers: &mpsc::WeakSender<Vec<u8>>,
 ) -> Result<(), Flood> {
     let Some(out) = answers.upgrade() else { return Ok(()) };
-    let (inbox, over) = (Arc::clone(&shared.inbox), shared.over.clone());
-    let mut asked = Box::pin(async move {
-        let result = inbox.ask(&question).await?;
-        Ok::<_, Flood>(wire::answer(&question.id, result))
-    });
+    let over = shared.over.clone();
+    let mut asked = Box::pin(Arc::clone(&shared.inbox).respond(request));
     match futures_util::FutureExt::now_or_never(&mut asked) {
         Some(answer) => {
             // A server that asks and does not read gets no answer.

@@ -19,10 +19,10 @@ use toolbay_policy::output::Delivery;
 use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_CLAIMS, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
-use super::mirror::Mirror;
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_HEARD;
-use crate::protocol::wire;
+use crate::protocol::message;
+use crate::protocol::mirror::HeaderMirror;
 
 /// A tool that can be called, if somebody runs it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Taken {
     pub(super) own_name: String,
     pub(super) def: ToolDef,
     pub(super) rules: ToolRules,
-    pub(super) mirror: Mirror,
+    pub(super) mirror: HeaderMirror,
     /// What is not as it should be and does not stop it.
     pub(super) warning: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Execution<'_> {
     /// Whether a call is refused that is no task.
     fn is_task_only(said: Option<&RawValue>) -> bool {
         let said = said.filter(|raw| bounded::small(raw, MAX_CLAIMS).is_ok());
-        let said: Option<Execution<'_>> = said.and_then(|raw| wire::object(raw).ok());
+        let said: Option<Execution<'_>> = said.and_then(|raw| message::object(raw).ok());
         said.and_then(|said| said.task_support).as_deref() == Some("required")
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn take(
     outside: &dyn Outside,
 ) -> Result<Option<Taken>, String> {
     bounded::small(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool that is left out: {why}"))?;
-    let tool: Tool<'_> = wire::object(raw).map_err(|error| unread(raw, &error))?;
+    let tool: Tool<'_> = message::object(raw).map_err(|error| unread(raw, &error))?;
     if !server.takes(&tool.name) {
         return Ok(None);
     }
@@ -131,7 +131,7 @@ fn input(
     raw: Option<&RawValue>,
     outside: &dyn Outside,
     warnings: &mut Vec<String>,
-) -> Result<(Schema, Mirror), String> {
+) -> Result<(Schema, HeaderMirror), String> {
     let mut value = match raw {
         Some(raw) => bounded::tree(raw, MAX_SCHEMA_BYTES)?,
         None => json!({"type": "object"}),
@@ -148,7 +148,7 @@ fn input(
         ));
     }
     // Its marks are the server's, and name headers: they are read from what is left.
-    let mirror = Mirror::of(&value)?;
+    let mirror = HeaderMirror::of(&value)?;
     let schema = Schema::input(&value.to_string()).map_err(|e| e.to_string())?;
     if ["oneOf", "anyOf", "allOf"].iter().any(|keyword| schema.value().get(keyword).is_some()) {
         // It costs some clients the whole list.
@@ -175,7 +175,7 @@ fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
         name: String,
     }
     let what = one_line(&error.to_string(), MAX_HEARD);
-    match wire::object::<Named>(raw) {
+    match message::object::<Named>(raw) {
         Ok(Named { name }) => format!("the tool `{}` can not be read: {what}", one_line(&name, MAX_HEARD)),
         Err(_) => format!("a tool that can not be read: {what}"),
     }

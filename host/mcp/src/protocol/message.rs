@@ -1,334 +1,277 @@
-//! A message out of the bytes of a client: what it is, or what is to be answered to what it is not.
-//!
-//! | what came | answer |
-//! |---|---|
-//! | nothing but white space | none |
-//! | no UTF-8, no JSON, and no request that [`salvage`] finds in it | -32700, without an id |
-//! | a request that no parser reads | `input_invalid` under its id, see [`salvage`] |
-//! | an array | -32600: no batches since 2025-06-18 |
-//! | an object with an `id` that is no message | -32600 with that id, if it is one |
-//! | a request whose `params` are not those of its method | -32602 |
-//! | a request with the id of one that is not answered yet | -32600 with that id |
-//! | an answer to nothing, an unknown notification | none |
+//! Messages of JSON-RPC 2.0, for both sides of the protocol: what this server reads of its clients, and what this client
+//! reads of other servers. A message is parsed once; its parameters and results stay as they were written, and whoever
+//! knows the method reads them. So one odd tool in a list, or one odd block in a result, costs only itself.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::sync::Arc;
 
-use rmcp::RoleServer;
-use rmcp::model::{ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId};
-use rmcp::service::{RequestContext, RxJsonRpcMessage};
-use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use toolbay_policy::text::one_line;
 
-use crate::protocol::salvage::{self, Salvaged};
+use super::bounded::First;
+use super::bounds::{MAX_BATCH, MAX_HEARD};
 
-/// A mark that some editors put before UTF-8.
-const BOM: &[u8] = "\u{feff}".as_bytes();
+/// The other side does not know the method.
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+/// The parameters are not those of the method.
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+/// Longest id of a server's request that is answered, in bytes: the answer repeats it.
+const MAX_ID: usize = 256;
+/// The other side does not speak the version of the protocol (2026-07-28).
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// The arguments of a call as the client wrote them: parsing loses keys that stand twice, and digits.
-#[derive(Debug, Clone)]
-pub(crate) struct RawArguments(pub(crate) Arc<str>);
-
-/// What bytes are that are no message.
+/// A message of the other side.
 #[derive(Debug)]
-pub(crate) enum Bad {
-    /// Nothing is to be answered.
-    Silent,
-    /// This, to this request.
-    Answer(Box<(ErrorData, Option<RequestId>)>),
+pub(crate) enum Message {
+    /// A request.
+    Request(RawRequest),
+    /// A notification.
+    Notification { method: String, params: Option<Box<RawValue>> },
+    /// The response to a request of ours; without an id, to nothing that we asked: our ids are plain numbers.
+    Response { id: Option<u64>, result: RpcResult },
 }
 
-impl Bad {
-    /// What is answered to a request, or to nobody.
-    pub(crate) fn answer(error: ErrorData, id: Option<RequestId>) -> Self {
-        Self::Answer(Box::new((error, id)))
+/// A request as it came.
+#[derive(Debug)]
+pub(crate) struct RawRequest {
+    pub(crate) id: Box<RawValue>,
+    pub(crate) method: String,
+    pub(crate) params: Option<Box<RawValue>>,
+}
+
+/// What a request was answered.
+pub(crate) type RpcResult = Result<Box<RawValue>, RpcError>;
+
+/// An error that the other side answered.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct RpcError {
+    pub(crate) code: i64,
+    #[serde(default)]
+    pub(crate) message: String,
+    /// As it came: what is in it is read where it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<Box<RawValue>>,
+}
+
+impl RpcError {
+    /// For a message of ours, out of which values of secrets are still to be taken.
+    pub(crate) fn shown(&self) -> String {
+        format!("error {}: {}", self.code, one_line(&self.message, MAX_HEARD))
     }
 }
 
-/// What a message is about, read in one pass over its text before the library takes it apart.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Head<'a> {
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
+/// The members of a message. Those that occur twice make it none.
+#[derive(Deserialize)]
+pub(crate) struct Envelope<'a> {
     #[serde(borrow, default)]
-    params: Params<'a>,
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<RpcError>,
 }
 
-/// What is looked at of a message's `params`, whatever they are.
-#[derive(Debug, Default)]
-struct Params<'a> {
-    arguments: Option<&'a RawValue>,
-    protocol_version: Option<&'a RawValue>,
+/// A member that is there, also if it is null.
+fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(input).map(Some)
 }
 
-impl<'a> Head<'a> {
-    /// That of a message; `None`: it is none, or it says something twice that must be clear.
+impl<'a> Envelope<'a> {
+    /// Reads the members of a message; `None`: the text is no object, or no message.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        // An array would be taken for the fields in their order.
+        // An array would be taken for the members in their order.
         text.trim_ascii_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
     }
 
-    /// The arguments of a call, as they stand there.
-    pub(crate) fn arguments(&self) -> Option<&'a str> {
-        let is_call = self.method.as_deref() == Some("tools/call");
-        self.params.arguments.filter(|_| is_call).map(RawValue::get)
+    /// Whether the sender keeps to the letter of JSON-RPC 2.0.
+    pub(crate) fn is_strict(&self) -> bool {
+        let answers = self.result.is_some() || self.error.is_some();
+        let has_null_id = self.id.is_some_and(|id| id.get() == "null");
+        self.jsonrpc.as_deref() == Some("2.0")
+            && self.method.is_some() != answers
+            && !(has_null_id && self.method.is_some())
     }
 
-    /// The version that it asks for, if it begins a session of before 2026-07-28.
-    pub(crate) fn begins(&self) -> Option<String> {
-        let version =
-            self.params.protocol_version.filter(|_| self.method.as_deref() == Some("initialize"))?;
-        serde_json::from_str(version.get()).ok()
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Params<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Look)
-    }
-}
-
-/// Looks through `params`; what is no object has nothing.
-struct Look;
-
-impl<'de> Visitor<'de> for Look {
-    type Value = Params<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("parameters")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params<'de>, A::Error> {
-        let mut params = Params::default();
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            let field = match &*key {
-                "arguments" => &mut params.arguments,
-                "protocolVersion" => &mut params.protocol_version,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            if field.replace(map.next_value()?).is_some() {
-                return Err(A::Error::custom("a key that stands twice"));
+    /// The message, whose request has any id but null.
+    pub(crate) fn into_message(self) -> Option<Message> {
+        let Self { id, method, params, result, error, .. } = self;
+        let (params, id) = (params.map(ToOwned::to_owned), id.filter(|id| id.get() != "null"));
+        match (method, id) {
+            (Some(method), Some(id)) => {
+                Some(Message::Request(RawRequest { id: id.to_owned(), method, params }))
+            }
+            (Some(method), None) => Some(Message::Notification { method, params }),
+            (None, id) => {
+                let result = match (result, error) {
+                    (_, Some(error)) => Err(error),
+                    (Some(result), None) => Ok(result.to_owned()),
+                    (None, None) => return None,
+                };
+                Some(Message::Response { id: id.and_then(|id| id.get().parse().ok()), result })
             }
         }
-        Ok(params)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Params<'de>, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Params::default())
-    }
-
-    fn visit_unit<E>(self) -> Result<Params<'de>, E> {
-        Ok(Params::default())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Params<'de>, E> {
-        Ok(Params::default())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Params<'de>, E> {
-        Ok(Params::default())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Params<'de>, E> {
-        Ok(Params::default())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Params<'de>, E> {
-        Ok(Params::default())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Params<'de>, E> {
-        Ok(Params::default())
     }
 }
 
-impl RawArguments {
-    /// Those of a request, however it came.
-    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
-        let over_http = || context.extensions.get::<axum::http::request::Parts>()?.extensions.get::<Self>();
-        context.extensions.get::<Self>().or_else(over_http).cloned()
+/// Reads the messages of one text of a server: one, or a batch. `None`: it is no JSON-RPC.
+pub(crate) fn read(text: &[u8]) -> Option<Vec<Message>> {
+    let text = std::str::from_utf8(text).ok()?.trim_ascii();
+    if !text.starts_with('[') {
+        return Some(vec![message(text)?]);
     }
+    let parts: First<'_, MAX_BATCH> = serde_json::from_str(text).ok()?;
+    if parts.items.is_empty() || parts.more {
+        return None;
+    }
+    parts.items.into_iter().map(|part| message(part.get())).collect()
 }
 
-/// Reads one message.
-pub(crate) fn read(bytes: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Bad::Silent);
-    }
-    let bytes = bytes.strip_prefix(BOM).unwrap_or(bytes);
-    let Ok(text) = std::str::from_utf8(bytes) else { return salvaged(bytes, "it is not UTF-8") };
-    let Ok(mut message) = serde_json::from_str::<RxJsonRpcMessage<RoleServer>>(text) else {
-        return match serde_json::from_str(text) {
-            Ok(json) => Err(what_is_wrong(&json)),
-            Err(error) => salvaged(bytes, &error.to_string()),
-        };
-    };
-    if let JsonRpcMessage::Request(request) = &mut message {
-        match &mut request.request {
-            ClientRequest::CallToolRequest(call) if call.params.arguments.is_some() => {
-                if let Some(arguments) = Head::read(text).and_then(|head| head.arguments()) {
-                    call.extensions_mut().insert(RawArguments(arguments.into()));
-                }
-            }
-            ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
-                let text = format!("the `params` of `{}` are not what it takes", custom.method);
-                return Err(Bad::answer(ErrorData::invalid_params(text, None), Some(request.id.clone())));
-            }
-            _ => {}
+fn message(text: &str) -> Option<Message> {
+    Some(match Envelope::read(text)?.into_message()? {
+        Message::Request(request) if !is_id(request.id.get()) => {
+            Message::Response { id: None, result: Ok(request.id) }
         }
-    }
-    Ok(message)
+        message => message,
+    })
 }
 
-/// Methods that the library knows: a request of one of them that it does not understand has other parameters.
-fn is_known(method: &str) -> bool {
-    const KNOWN: [&str; 18] = [
-        "initialize",
-        "ping",
-        "server/discover",
-        "completion/complete",
-        "logging/setLevel",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "subscriptions/listen",
-        "tools/call",
-        "tools/list",
-        "tasks/get",
-        "tasks/update",
-        "tasks/cancel",
-    ];
-    KNOWN.contains(&method)
+/// Whether a request may have this id: a text or a number, and no book.
+fn is_id(id: &str) -> bool {
+    id.len() <= MAX_ID && id.starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
-/// What comes of bytes that no parser reads, for `why`.
-fn salvaged(bytes: &[u8], why: &str) -> Result<RxJsonRpcMessage<RoleServer>, Bad> {
-    match salvage::salvage(bytes, why) {
-        Some(Salvaged::Call { text, arguments }) => {
-            let mut message = read(text.as_bytes())?;
-            if let JsonRpcMessage::Request(request) = &mut message {
-                request.request.extensions_mut().insert(arguments);
-            }
-            Ok(message)
-        }
-        Some(Salvaged::Request(answer)) => {
-            let (error, id) = *answer;
-            Err(Bad::answer(error, Some(id)))
-        }
-        Some(Salvaged::Unasked) => Err(Bad::Silent),
-        None => {
-            Err(Bad::answer(ErrorData::parse_error(format!("a message that is no JSON: {why}"), None), None))
-        }
+/// Reads an object. What has the fields of one in a row, without their names, is none: serde would take it for one.
+pub(crate) fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> serde_json::Result<T> {
+    if raw.get().starts_with('{') {
+        return serde_json::from_str(raw.get());
     }
+    Err(serde::de::Error::custom("it is no object"))
 }
 
-fn what_is_wrong(message: &Value) -> Bad {
-    let invalid = |text: &'static str, id| Bad::answer(ErrorData::invalid_request(text, None), id);
-    match message {
-        Value::Array(_) => invalid("batches are not taken: one message a line", None),
-        Value::Object(message) => {
-            let id = message.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
-            // What answers and what is told is not answered.
-            let asks = message.contains_key("method") || !message.contains_key("id");
-            match (id, asks) {
-                (None, true) if message.contains_key("method") && !message.contains_key("id") => Bad::Silent,
-                (id, true) => invalid("a message that is none of JSON-RPC 2.0", id),
-                (_, false) => Bad::Silent,
-            }
-        }
-        _ => invalid("a message that is no object", None),
+/// A request on the wire.
+pub(crate) fn request(id: u64, method: &str, params: &Value) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Request<'a> {
+        jsonrpc: &'static str,
+        id: u64,
+        method: &'a str,
+        params: &'a Value,
     }
+    line(&Request { jsonrpc: "2.0", id, method, params })
+}
+
+/// A notification on the wire.
+pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Notification<'a> {
+        jsonrpc: &'static str,
+        method: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        params: Option<&'a Value>,
+    }
+    line(&Notification { jsonrpc: "2.0", method, params })
+}
+
+/// A response on the wire; without an id, to a message whose id is not known.
+pub(crate) fn response<I: Serialize, R: Serialize, E: Serialize>(
+    id: Option<&I>,
+    result: Result<&R, &E>,
+) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Response<I, R, E> {
+        jsonrpc: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<I>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<R>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<E>,
+    }
+    line(&Response { jsonrpc: "2.0", id, result: result.ok(), error: result.err() })
+}
+
+/// A message as one line of JSON, its end included. Messages of our own types can always be written.
+pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// JSON that was written by others, as it can stand in a line: in its strings ends of lines are escaped, and between its
+/// values they mean nothing.
+pub(crate) fn in_line(raw: Box<RawValue>) -> Box<RawValue> {
+    if !raw.get().contains(['\n', '\r']) {
+        return raw;
+    }
+    RawValue::from_string(raw.get().replace(['\n', '\r'], " ")).unwrap_or(raw)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn arguments_stay_as_they_were_written() {
-        let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"n": 12345678901234567890123, "a":1, "a":2}}}"#;
-        let message = read(text.as_bytes()).unwrap();
-        let JsonRpcMessage::Request(request) = message else { panic!("{message:?}") };
-        let ClientRequest::CallToolRequest(call) = &request.request else { panic!("{request:?}") };
-        let raw = call.extensions().get::<RawArguments>().unwrap();
-        assert_eq!(&*raw.0, r#"{"n": 12345678901234567890123, "a":1, "a":2}"#);
-    }
-
-    #[test]
-    fn a_head_says_what_a_message_is_about_and_nothing_it_does_not_say() {
-        let read = |text: &'static str| {
-            Head::read(text).map(|head| (head.arguments().map(ToOwned::to_owned), head.begins()))
-        };
-        let text = |text: &str| Some(text.to_owned());
-        for (message, expect) in [
-            (
-                r#"{"method":"tools/call","params":{"name":"t","arguments":{"a": 1}}}"#,
-                Some((text(r#"{"a": 1}"#), None)),
-            ),
-            (r#" {"params":{"arguments":7},"method":"tools\/call"}"#, Some((text("7"), None))),
-            (r#"{"method":"tools/list","params":{"arguments":{}}}"#, Some((None, None))),
-            (r#"{"method":"initialize","params":{"protocolVersion":"x"}}"#, Some((None, text("x")))),
-            (r#"{"method":"initialize","params":{"protocolVersion":7}}"#, Some((None, None))),
-            (r#"{"method":"tools/call","params":{"protocolVersion":{"a":[1]}}}"#, Some((None, None))),
-            (r#"{"method":"tools/call","params":[{"arguments":1}]}"#, Some((None, None))),
-            (r#"{"method":"tools/call","params":null}"#, Some((None, None))),
-            (r#"{"method":"tools/call","params":"arguments"}"#, Some((None, None))),
-            (r#"{"method":"tools/call","params":-1.5}"#, Some((None, None))),
-            (r#"{"id":1,"result":{}}"#, Some((None, None))),
-            ("{}", Some((None, None))),
-            // What another reader could take for something else.
-            (r#"{"method":"tools/list","method":"tools/call"}"#, None),
-            (r#"{"method":"tools/call","params":{},"params":{}}"#, None),
-            (r#"{"method":"tools/call","params":{"arguments":1,"arguments":2}}"#, None),
-            (r#"["tools/call",{"arguments":{}}]"#, None),
-            (r#"{"method":7}"#, None),
-            ("7", None),
-            ("", None),
-        ] {
-            assert_eq!(read(message), expect, "{message}");
+    fn kind(text: &str) -> &'static str {
+        match read(text.as_bytes()).as_deref() {
+            None => "none",
+            Some([Message::Response { id: None, .. }]) => "stray",
+            Some([Message::Response { result: Ok(_), .. }]) => "answer",
+            Some([Message::Response { result: Err(_), .. }]) => "error",
+            Some([Message::Request(_)]) => "ask",
+            Some([Message::Notification { .. }]) => "tell",
+            Some(_) => "several",
         }
     }
 
     #[test]
-    fn each_kind_of_nonsense_has_its_answer() {
-        let id = |n| Some(RequestId::Number(n));
-        for (bytes, expect) in [
-            (&b""[..], None),
-            (b" \t\r", None),
-            (b"{\"jsonrpc\":\"2.0\",\"id\":9,\"nonsense\":1}", None),
-            (b"\xff", Some((-32700, None))),
-            (b"{", Some((-32700, None))),
-            (b"[]", Some((-32600, None))),
-            (b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", Some((-32600, None))),
-            (b"null", Some((-32600, None))),
-            (b"{}", Some((-32600, None))),
-            (b"{\"jsonrpc\":\"1.0\",\"id\":3,\"method\":\"ping\"}", Some((-32600, id(3)))),
-            (b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", Some((-32600, None))),
-            (
-                b"{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":5}}",
-                Some((-32602, id(4))),
-            ),
+    fn the_table_of_messages() {
+        for (text, expect) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "answer"),
+            (r#"{"id":7,"result":null}"#, "none"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"m"}}"#, "error"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1}}"#, "error"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","id":1e3,"result":{}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#, "ask"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, "tell"),
+            (r#"[{"method":"a"},{"id":1,"result":{}}]"#, "several"),
+            ("[]", "none"),
+            (r#"[[7, "ping"]]"#, "none"),
+            ("{}", "none"),
+            ("hello", "none"),
+            ("", "none"),
+            ("7", "none"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}} trailing"#, "none"),
         ] {
-            let shown = String::from_utf8_lossy(bytes);
-            match (read(bytes).expect_err(&shown), expect) {
-                (Bad::Silent, None) => {}
-                (Bad::Answer(answer), Some((code, wanted))) => {
-                    let (error, id) = *answer;
-                    assert_eq!((error.code.0, id), (code, wanted), "{shown}");
-                }
-                (bad, expect) => panic!("{shown}: {bad:?}, not {expect:?}"),
-            }
+            assert_eq!(kind(text), expect, "{text}");
+        }
+        assert_eq!(kind(&format!("[{}]", vec![r#"{"method":"a"}"#; 101].join(","))), "none");
+        assert!(read(b"\xff\xfe").is_none());
+    }
+
+    #[test]
+    fn what_others_wrote_goes_through_in_one_line_as_it_was() {
+        let long = "x\"\\\n\u{1}é".repeat(4096);
+        for text in [
+            "{\"a\": 1}".to_owned(),
+            serde_json::json!({ "a": long, "b": [1.50, null, {}] }).to_string(),
+            format!("[{}1]", "1.50,\r\n ".repeat(4096)),
+            format!("[{}1.50]", "1e400,".repeat(4096)),
+            "[1,\n2]".to_owned(),
+        ] {
+            let raw = in_line(RawValue::from_string(text.clone()).unwrap());
+            let bytes = line(&[&raw]);
+            assert_eq!(bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count(), 1, "one line");
+            let plain = |text: &str| text.replace(['\r', '\n', ' '], "");
+            assert_eq!(plain(std::str::from_utf8(&bytes).unwrap()), plain(&format!("[{text}]")));
         }
     }
 }

@@ -19,8 +19,8 @@ impl Cursor {
     ///
     /// # Errors
     /// One that this server gave to nobody.
-    pub(crate) fn of(request: Option<PaginatedRequestParams>) -> Result<Self, ErrorData> {
-        let Some(cursor) = request.and_then(|request| request.cursor) else { return Ok(Self(None)) };
+    pub(crate) fn of(request: PaginatedRequestParams) -> Result<Self, ErrorData> {
+        let Some(cursor) = request.cursor else { return Ok(Self(None)) };
         let legal = |name: &&str| {
             !name.is_empty() && name.len() <= MAX_CURSOR && name.bytes().all(|b| b.is_ascii_graphic())
         };
@@ -69,7 +69,7 @@ mod tests {
             let Some(next) = next else { break };
             let mut request = PaginatedRequestParams::default();
             request.cursor = Some(next);
-            cursor = Cursor::of(Some(request)).unwrap();
+            cursor = Cursor::of(request).unwrap();
         }
         assert_eq!(seen, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
         assert_eq!(page(&Cursor(Some("bb".to_owned()))).0, ["c", "d"], "what it names may be gone");

@@ -41,12 +41,12 @@ const TOTAL: f64 = 100.0;
 /// Turns percentages as a guest gives them into numbers that always grow, as MCP demands, and never past their total:
 /// `percent` of 100 where there is one, a count where there is none.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct ProgressScale {
     last: f64,
     percent: bool,
 }
 
-impl Meter {
+impl ProgressScale {
     /// Returns `progress` and `total` of the next event; `None`: no number is left for it, since all is done.
     pub(crate) fn next(&mut self, percent: Option<f32>) -> Option<(f64, Option<f64>)> {
         let percent = percent.map(f64::from).filter(|p| p.is_finite()).map(|p| p.clamp(0.0, TOTAL));
@@ -82,7 +82,7 @@ mod tests {
             [vec![Some(99.999)], vec![None; 100]].concat(),
             [vec![None; 150], vec![Some(50.0), Some(100.0), None]].concat(),
         ] {
-            let mut meter = Meter::default();
+            let mut meter = ProgressScale::default();
             let all: Vec<_> = events.iter().filter_map(|percent| meter.next(*percent)).collect();
             assert!(all.is_sorted_by(|one, next| one.0 < next.0), "{all:?}");
             assert!(
@@ -92,7 +92,7 @@ mod tests {
             // Once it is said, the total stays.
             assert!(all.iter().skip_while(|one| one.1.is_none()).all(|one| one.1 == Some(TOTAL)), "{all:?}");
         }
-        let mut meter = Meter::default();
+        let mut meter = ProgressScale::default();
         assert_eq!(meter.next(None), Some((1.0, None)));
         assert_eq!(meter.next(Some(50.0)), Some((50.0, Some(100.0))));
         assert_eq!(meter.next(Some(100.0)), Some((100.0, Some(100.0))));

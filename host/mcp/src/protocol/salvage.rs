@@ -11,11 +11,10 @@
 //! | a notification or an answer of the client | no answer |
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId};
+use rmcp::model::{ErrorData, RequestId};
 use serde_json::{Value, json};
-
-use crate::protocol::message::RawArguments;
 
 /// What a message is that no parser reads.
 #[derive(Debug)]
@@ -25,10 +24,10 @@ pub(crate) enum Salvaged {
         /// The same call without arguments.
         text: String,
         /// Its arguments as the client wrote them.
-        arguments: RawArguments,
+        arguments: Arc<str>,
     },
     /// A request; this is the answer to it.
-    Request(Box<(ErrorData, RequestId)>),
+    Request(ErrorData, RequestId),
     /// A message that expects no answer.
     Unasked,
 }
@@ -45,33 +44,31 @@ pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<Salvaged> {
         return Some(Salvaged::Unasked);
     }
     let id = serde_json::from_slice::<RequestId>(bytes.get(id)?).ok()?;
-    let text = message.arguments.filter(|_| !message.twice).and_then(|at| call(bytes, at));
+    let is_call = message.method.is_some_and(|at| bytes.get(at) == Some(b"\"tools/call\""));
+    let arguments = message.arguments.filter(|_| is_call && !message.twice);
+    let text = arguments.and_then(|at| call(bytes, at));
     Some(text.unwrap_or_else(|| {
         let text = format!("input_invalid: the request cannot be read: {why}");
         let error = ErrorData::invalid_params(text, Some(json!({"toolbay/code": "input_invalid"})));
-        Salvaged::Request(Box::new((error, id)))
+        Salvaged::Request(error, id)
     }))
 }
 
-/// As [`salvage`], for a whole body. Returns `None`, too, for a body that is JSON.
-pub(crate) fn of_body(bytes: &[u8]) -> Option<Salvaged> {
-    let Ok(text) = std::str::from_utf8(bytes) else { return salvage(bytes, "it is not UTF-8") };
-    // Strict and without a tree: nearly every body ends here.
+/// Why no parser reads a text, if none does.
+pub(crate) fn why_unreadable(text: &str) -> Option<String> {
+    // Strict and without a tree: nearly every message ends here.
     if toolbay_core::tool::json::check(text).is_ok() {
         return None;
     }
     // The texts of this library name a place and repeat nothing of the message.
-    let error = serde_json::from_str::<Value>(text).err()?;
-    salvage(bytes, &error.to_string())
+    serde_json::from_str::<Value>(text).err().map(|error| error.to_string())
 }
 
 /// The call with its arguments at `at` taken out; `None`: the rest of it cannot be read either.
 fn call(bytes: &[u8], at: Range<usize>) -> Option<Salvaged> {
     let (head, tail) = (bytes.get(..at.start)?, bytes.get(at.end..)?);
     let text = String::from_utf8([head, b"{}", tail].concat()).ok()?;
-    let message = serde_json::from_str::<ClientJsonRpcMessage>(&text).ok()?;
-    let JsonRpcMessage::Request(request) = message else { return None };
-    let ClientRequest::CallToolRequest(_) = request.request else { return None };
+    serde_json::from_str::<Value>(&text).ok()?;
     let mut raw = String::new();
     for chunk in bytes.get(at)?.utf8_chunks() {
         raw.push_str(chunk.valid());
@@ -80,7 +77,7 @@ fn call(bytes: &[u8], at: Range<usize>) -> Option<Salvaged> {
             raw.push('\0');
         }
     }
-    Some(Salvaged::Call { text, arguments: RawArguments(raw.into()) })
+    Some(Salvaged::Call { text, arguments: raw.into() })
 }
 
 /// Where the parts of a message are.
@@ -231,10 +228,10 @@ mod tests {
     fn id_of(bytes: &[u8]) -> Option<RequestId> {
         match salvaged(bytes)? {
             Salvaged::Call { text, .. } => {
-                let message: ClientJsonRpcMessage = serde_json::from_str(&text).unwrap();
-                message.into_request().map(|(_, id)| id)
+                let message: Value = serde_json::from_str(&text).unwrap();
+                serde_json::from_value(message["id"].clone()).ok()
             }
-            Salvaged::Request(answer) => Some(answer.1),
+            Salvaged::Request(_, id) => Some(id),
             Salvaged::Unasked => None,
         }
     }
@@ -299,14 +296,14 @@ mod tests {
             text,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments": {} ,"_meta":{"progressToken":3}}}"#
         );
-        assert!(toolbay_core::tool::json::parse(&arguments.0).is_err(), "{:?}", arguments.0);
+        assert!(toolbay_core::tool::json::parse(&arguments).is_err(), "{arguments:?}");
         // What says something twice is judged by nobody.
         for twice in [
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1e400},"arguments":{}}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1e400}},"params":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"t","arguments":{"a":1e400}}}"#,
         ] {
-            assert!(matches!(salvaged(twice.as_bytes()), Some(Salvaged::Request(_))), "{twice}");
+            assert!(matches!(salvaged(twice.as_bytes()), Some(Salvaged::Request(..))), "{twice}");
         }
     }
 

@@ -1,21 +1,7 @@
 //! The trace that a request is part of: `traceparent` of W3C Trace Context, level 1.
 
-use rmcp::RoleServer;
-use rmcp::service::RequestContext;
-
 /// Longest `traceparent` that is looked at: a later version may be longer than the 55 characters of the first.
 const MAX_LENGTH: usize = 256;
-
-/// The trace of a request: what its `_meta` says, or its headers.
-pub(crate) fn of_request(context: &RequestContext<RoleServer>) -> Option<String> {
-    if let Some(value) = context.meta.get_traceparent() {
-        return parent(value).map(ToOwned::to_owned);
-    }
-    let parts = context.extensions.get::<axum::http::request::Parts>()?;
-    let mut values = parts.headers.get_all("traceparent").iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return None };
-    parent(value.to_str().ok()?).map(ToOwned::to_owned)
-}
 
 /// The value, if it is one; anything else is as if there were none, as the specification wants.
 pub(crate) fn parent(value: &str) -> Option<&str> {

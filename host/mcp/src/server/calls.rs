@@ -2,15 +2,12 @@
 
 #![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, LoggingLevel,
-    ProgressNotificationParam, ProgressToken,
-};
-use rmcp::service::RequestContext;
-use rmcp::{Peer, RoleServer};
+use rmcp::model::{CreateTaskResult, ErrorData, InputRequiredResult, LoggingLevel};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -26,157 +23,172 @@ use toolbay_core::tool::canonical;
 use toolbay_core::tool::tags;
 use toolbay_policy::capability::CapabilityKind;
 
-use crate::auth::Standing;
-use crate::protocol::message::RawArguments;
-use crate::protocol::progress::{self, Meter};
-use crate::protocol::trace;
-use crate::server::asking::{Asker, Brought};
-use crate::server::convert::{self, Era};
-use crate::server::outbox::{AnswerSlot, Outbox, Permit};
+use crate::protocol::incoming::Request;
+use crate::protocol::lifecycle::Era;
+use crate::protocol::outbound::Destination;
+use crate::protocol::progress::{self, ProgressScale};
+use crate::server::client_dialog::{ClientDialog, RetryInput};
+use crate::server::convert::{self, CallToolResult};
+use crate::server::outbox::OutboxPermit;
+use crate::server::request::{Answer, RequestContext};
 use crate::server::tasks::Task;
-use crate::server::{Server, Whose};
+use crate::server::{Server, SessionOwner};
 
 /// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
-/// Shorter than the two seconds rmcp waits for answers when it is stopped.
+/// Shorter than the two seconds that a pipe waits for answers when it is stopped.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Who calls: what all calls of one client share.
+/// What all calls of one client share.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ClientContext {
     pub(crate) server: Server,
-    pub(crate) whose: Whose,
+    pub(crate) owner: SessionOwner,
     permits: Arc<Semaphore>,
     closed: CancellationToken,
-    /// Where answers wait that go out over one pipe.
-    pub(crate) outbox: Option<Arc<Outbox>>,
     /// The least urgent lines of the log it wants to hear, as it last said.
-    hears: Mutex<Option<LoggingLevel>>,
+    log_level: Mutex<Option<LoggingLevel>>,
+}
+
+/// The parameters of `tools/call`, but for the arguments.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallParams {
+    name: String,
+    #[serde(default)]
+    input_responses: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    request_state: Option<String>,
+}
+
+/// How a call goes on.
+enum CallOutcome {
+    Complete(Box<CallToolResult>),
+    InputRequired(InputRequiredResult),
+    Task(CreateTaskResult),
 }
 
 /// One call under way.
-struct Job {
-    caller: Arc<Caller>,
-    request: CallToolRequestParams,
-    id: String,
-    era: Era,
-    links: bool,
-    asker: Arc<Asker>,
-    peer: Peer<RoleServer>,
-    token: Option<ProgressToken>,
+struct InFlightCall {
+    client: Arc<ClientContext>,
+    context: RequestContext,
+    tool: String,
+    /// The arguments as the client wrote them.
+    arguments: Arc<str>,
+    dialog: Arc<ClientDialog>,
     cancel: CancellationToken,
-    /// Over HTTP, on what the request stands.
-    standing: Option<Standing>,
     /// Whether it may become a task.
     as_task: bool,
-    raw: Option<RawArguments>,
-    trace: Option<String>,
-    slot: AnswerSlot,
     _permit: OwnedSemaphorePermit,
-    _works: TaskTrackerToken,
+    _tracked: TaskTrackerToken,
 }
 
-impl Caller {
-    pub(crate) fn new(server: Server, whose: Whose, closed: CancellationToken) -> Self {
+/// The outcome of a call, with the room for its answer.
+type CallEnd = Result<(CallOutcome, Option<OutboxPermit>), ErrorData>;
+
+impl CallOutcome {
+    fn complete(result: CallToolResult, era: Era) -> Self {
+        Self::Complete(Box::new(result.signed(era)))
+    }
+
+    fn answer(&self, room: Option<OutboxPermit>) -> Result<Answer, ErrorData> {
+        match self {
+            Self::Complete(result) => Answer::new(result, room),
+            Self::InputRequired(result) => Answer::new(result, None),
+            Self::Task(created) => Answer::new(created, None),
+        }
+    }
+}
+
+impl ClientContext {
+    pub(crate) fn new(server: Server, owner: SessionOwner, closed: CancellationToken) -> Self {
         let most = server.options().max_in_flight.min(Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(most));
-        Self { server, whose, permits, closed, outbox: None, hears: Mutex::default() }
+        Self { server, owner, permits, closed, log_level: Mutex::default() }
     }
 
     /// Answers one call.
     pub(crate) async fn call(
         self: &Arc<Self>,
-        mut request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let version = context.protocol_version();
-        let era = Era::of(version.as_ref());
+        request: Request,
+        context: RequestContext,
+    ) -> Result<Answer, ErrorData> {
+        let CallParams { name: tool, input_responses, request_state } = request.params()?;
+        let era = context.era;
+        if request.arguments.as_ref().is_some_and(|arguments| !arguments.starts_with('{')) {
+            return Err(request.invalid_params());
+        }
+        let arguments = request.arguments.unwrap_or_default();
+        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(None);
         tokio::select! {
-            () = self.server.callable(&request.name) => {}
-            () = self.server.cut_off().cancelled() => return Ok(signed(convert::cut_off(), era)),
+            () = self.server.callable(&tool) => {}
+            () = self.server.cut_off().cancelled() => return refused(convert::cut_off()),
         }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options().max_in_flight;
             tracing::warn!(most, "a call was refused: too many in flight");
-            return Ok(signed(convert::busy(most), era));
+            return refused(convert::busy(most));
         };
-        let brought =
-            Brought { responses: request.input_responses.take(), state: request.request_state.take() };
-        let as_task =
-            era == Era::Modern && context.client_capabilities().is_some_and(|it| it.supports_tasks());
+        let as_task = era == Era::Modern && context.capabilities.supports_tasks();
         // A task goes on when its request has ended.
-        let cancel = if as_task { CancellationToken::new() } else { context.ct.child_token() };
-        let asker = self.asker(&context, era, cancel.clone());
-        let raw = RawArguments::of(&context);
-        asker.take(brought, self.server.seals(), || self.about_call(&request, raw.as_ref()))?;
-        let job = Job {
-            caller: Arc::clone(self),
-            id: context.id.to_string(),
-            era,
-            links: convert::knows_links(version.as_ref()),
-            asker,
-            peer: context.peer.clone(),
-            token: context.meta.get_progress_token(),
+        let ended = context.cancel.clone();
+        let cancel = if as_task { CancellationToken::new() } else { ended.child_token() };
+        let dialog = self.dialog(&context, cancel.clone());
+        let input = RetryInput { responses: input_responses, state: request_state };
+        dialog.take(input, self.server.state_signer(), || self.about_call(&tool, &arguments))?;
+        let call = InFlightCall {
+            client: Arc::clone(self),
+            context,
+            tool,
+            arguments,
+            dialog,
             cancel,
-            standing: Standing::of(&context),
             as_task,
-            trace: trace::of_request(&context),
-            raw,
-            slot: AnswerSlot::of(&context, self.outbox.as_ref()),
-            request,
             _permit: permit,
-            _works: self.server.works(),
+            _tracked: self.server.track_call(),
         };
-        match as_task {
+        let (outcome, room) = match as_task {
             // In a box: few calls are, and all would have room for it.
-            true => Box::pin(job.run_as_task(&context.ct)).await,
-            false => job.run().await,
-        }
+            true => Box::pin(call.run_as_task(&ended)).await?,
+            false => call.run().await?,
+        };
+        outcome.answer(room)
     }
 
     /// The client of a request, for what it may be asked.
-    pub(crate) fn asker(
-        &self,
-        context: &RequestContext<RoleServer>,
-        era: Era,
-        cancel: CancellationToken,
-    ) -> Arc<Asker> {
-        let hears = match era {
+    pub(crate) fn dialog(&self, context: &RequestContext, cancel: CancellationToken) -> Arc<ClientDialog> {
+        let level = match context.era {
             _ if !self.server.options().logging => None,
-            Era::Legacy => *self.hears.lock().unwrap_or_else(PoisonError::into_inner),
+            Era::Legacy => *self.log_level.lock().unwrap_or_else(PoisonError::into_inner),
             Era::Modern => context.meta.log_level(),
         };
-        Arc::new(Asker::new(context, era, hears, cancel))
+        Arc::new(ClientDialog::new(context, level, cancel))
     }
 
     /// From now on the client wants to hear lines of the log that are as urgent as that.
-    pub(crate) fn hear(&self, level: LoggingLevel) {
-        *self.hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    pub(crate) fn set_log_level(&self, level: LoggingLevel) {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
     /// For what a state is good that a client brings back with a call.
-    fn about_call(&self, request: &CallToolRequestParams, raw: Option<&RawArguments>) -> String {
-        // What was understood of it is missing where nobody has read it yet.
-        let read = |raw: &RawArguments| serde_json::from_str(&raw.0).ok();
-        let understood = || request.arguments.as_ref().map(|arguments| json!(arguments));
-        let arguments = raw.map_or_else(understood, read).unwrap_or_default();
-        self.about("tools/call", &request.name, &arguments)
+    fn about_call(&self, tool: &str, arguments: &str) -> String {
+        self.about("tools/call", tool, &serde_json::from_str(arguments).unwrap_or_default())
     }
 
     /// For what a state is good: who asked, what, with which arguments.
     pub(crate) fn about(&self, method: &str, name: &str, arguments: &Value) -> String {
-        canonical::sha256(&json!([self.whose.session_id, method, name, arguments])).to_string()
+        canonical::sha256(&json!([self.owner.session_id, method, name, arguments])).to_string()
     }
 }
 
-impl Job {
+impl InFlightCall {
     /// Runs the call; it becomes a task at once if the tool is slow, else when it takes long.
-    async fn run_as_task(self, request: &CancellationToken) -> Result<CallToolResponse, ErrorData> {
-        let (caller, asker, cancel) =
-            (Arc::clone(&self.caller), Arc::clone(&self.asker), self.cancel.clone());
-        let options = caller.server.options();
+    async fn run_as_task(self, request: &CancellationToken) -> CallEnd {
+        let (client, dialog, cancel) =
+            (Arc::clone(&self.client), Arc::clone(&self.dialog), self.cancel.clone());
+        let options = client.server.options();
         let open = || {
-            let tasks = caller.server.tasks();
-            let opened = tasks.open(&caller.whose.owner(), cancel.clone(), options.task_life);
+            let tasks = client.server.tasks();
+            let opened = tasks.open(&client.owner.name(), cancel.clone(), options.task_life);
             if opened.is_none() {
                 tracing::warn!("a long call did not become a task: there is no room for one more");
             }
@@ -184,7 +196,7 @@ impl Job {
         };
         let slow = self.is_slow();
         // Before it begins: what it asks at once it asks as a task.
-        let mut task = if slow { asker.becomes(open) } else { None };
+        let mut task = if slow { dialog.promote_to_task(open) } else { None };
         let mut running = tokio::spawn(self.run());
         // Whoever drops this future gives the call up.
         let gone = cancel.clone().drop_guard();
@@ -198,7 +210,7 @@ impl Job {
                 }
                 () = tokio::time::sleep(options.task_after) => {}
             }
-            task = asker.becomes(open);
+            task = dialog.promote_to_task(open);
         }
         let Some(task) = task else {
             tokio::select! {
@@ -209,56 +221,49 @@ impl Job {
         };
         let created = task.created();
         gone.disarm();
-        tokio::spawn(keep(caller, task, running));
-        Ok(CallToolResponse::Task(created))
+        tokio::spawn(keep(client, task, running));
+        Ok((CallOutcome::Task(created), None))
     }
 
     fn is_slow(&self) -> bool {
-        self.caller
-            .server
-            .view()
-            .get_callable(&self.request.name)
-            .is_some_and(|entry| entry.has_tag(tags::SLOW))
+        self.client.server.view().get_callable(&self.tool).is_some_and(|entry| entry.has_tag(tags::SLOW))
     }
 
-    async fn run(self) -> Result<CallToolResponse, ErrorData> {
-        let server = &self.caller.server;
-        // The guest gets text: that of the client, if it is known, else what rmcp has understood.
-        let args = match (&self.raw, &self.request.arguments) {
-            (Some(RawArguments(raw)), _) => raw.to_string(),
-            (None, Some(arguments)) => serde_json::to_string(arguments)
-                .map_err(|error| ErrorData::internal_error(error.to_string(), None))?,
-            (None, None) => String::new(),
-        };
+    async fn run(self) -> CallEnd {
+        let (server, era) = (&self.client.server, self.context.era);
+        let complete = |result: CallToolResult| (CallOutcome::complete(result, era), None);
         let view = server.view();
-        let entry = view.get(&self.request.name);
+        let entry = view.get(&self.tool);
         // Before anything is done for the call: a client that does not read has nothing made for it.
+        let outbox = &self.context.origin.outbox;
         let room = tokio::select! {
             biased;
-            room = self.slot.acquire(entry.map_or(0, |entry| entry.expected_result_bytes())) => room,
-            () = self.cancel.cancelled() => return Ok(signed(convert::abandoned(), self.era)),
+            room = outbox.acquire(entry.map_or(0, |entry| entry.expected_result_bytes())) => room,
+            () = self.cancel.cancelled() => return Ok(complete(convert::abandoned())),
         };
         let room = match room {
             Ok(room) => room,
-            Err(full) => return Ok(signed(convert::failed(full), self.era)),
+            Err(full) => return Ok(complete(convert::failed(full))),
         };
-        let (sink, events) = (self.token.is_some() || self.as_task).then(progress::channel).unzip();
+        let (sink, events) = (self.context.meta.get_progress_token().is_some() || self.as_task)
+            .then(progress::channel)
+            .unzip();
         let turn = TurnContext {
             budget_chars: server.options().budget_chars,
             cancel: self.cancel.clone(),
             progress: sink,
-            identity: Identity { traceparent: self.trace.clone(), ..self.caller.whose.identity() },
-            session: Arc::clone(&self.caller.whose.session),
-            dialog: Some(Arc::clone(&self.asker) as _),
+            identity: Identity { traceparent: self.context.traceparent(), ..self.client.owner.identity() },
+            session: Arc::clone(&self.client.owner.session),
+            dialog: Some(Arc::clone(&self.dialog) as _),
             // Results of such turns are not kept for equal calls: only where they are wanted.
             attachments: entry
                 .filter(|entry| hands_back(entry))
-                .and_then(|_| server.handed().of_call(&self.caller.whose.session)),
-            approver: (server.options().ask && server.seals().work() && self.asker.can_approve())
-                .then(|| Arc::clone(&self.asker) as _),
+                .and_then(|_| server.attachments().of_call(&self.client.owner.session)),
+            approver: (server.options().ask && server.state_signer().is_ready() && self.dialog.can_approve())
+                .then(|| Arc::clone(&self.dialog) as _),
             ..TurnContext::default()
         };
-        let call = ToolCall::new(self.id.clone(), self.request.name.as_ref(), args);
+        let call = ToolCall::new(self.context.id.to_string(), self.tool.as_str(), &*self.arguments);
         let ended = CancellationToken::new();
         let run = async {
             let delivered = self.deliver(&view, call, turn).await;
@@ -266,13 +271,13 @@ impl Job {
             delivered
         };
         let (mut delivered, ()) = tokio::join!(run, self.forward(events, &ended));
-        self.hold(room, delivered.as_mut());
-        let about = || self.caller.about_call(&self.request, self.raw.as_ref());
-        if let Some(required) = self.asker.required(server.seals(), about, server.options().ask_life) {
-            return required.map(|mut required| {
-                convert::sign(&mut required.meta, self.era);
-                CallToolResponse::InputRequired(required)
-            });
+        let room = self.claim(room, delivered.as_mut());
+        let about = || self.client.about_call(&self.tool, &self.arguments);
+        if let Some(required) = self.dialog.required(server.state_signer(), about, server.options().ask_life)
+        {
+            let mut required = required?;
+            convert::sign(&mut required.meta, era);
+            return Ok((CallOutcome::InputRequired(required), None));
         }
         let is_cut_off = server.cut_off().is_cancelled();
         let mut result = match delivered {
@@ -283,22 +288,24 @@ impl Job {
             }
             None if is_cut_off => convert::cut_off(),
             None => convert::abandoned(),
-            Some(CallResult { result: Err(_), .. }) if self.asker.missing().is_some() => {
-                let wanted = self.asker.missing().unwrap_or_default();
+            Some(CallResult { result: Err(_), .. }) if self.dialog.missing().is_some() => {
+                let wanted = self.dialog.missing().unwrap_or_default();
                 return Err(ErrorData::missing_required_client_capability(wanted));
             }
-            Some(delivered) => convert::answer(delivered, entry.map(AsRef::as_ref), self.era, self.links)?,
+            Some(delivered) => {
+                let links = convert::knows_links(self.context.version.as_ref());
+                convert::answer(delivered, entry.map(AsRef::as_ref), era, links)?
+            }
         };
-        server.handed().complete(&self.caller.whose.session, &mut result.content);
-        Ok(signed(result, self.era))
+        server.attachments().complete(&self.client.owner.session, &mut result.content);
+        Ok((CallOutcome::complete(result, era), room))
     }
 
-    /// Keeps the room for the answer until that is written. The result of a task is kept with the task.
-    fn hold(&self, room: Option<Permit>, delivered: Option<&mut CallResult>) {
-        let Some(mut room) = room.filter(|_| self.asker.task().is_none()) else { return };
+    /// The room for the answer until that is written. The result of a task is kept with the task.
+    fn claim(&self, mut room: OutboxPermit, delivered: Option<&mut CallResult>) -> Option<OutboxPermit> {
         let memory = delivered.and_then(|delivered| delivered.memory.take());
         room.answered(memory.as_ref().map_or(0, MemoryReservation::bytes), memory);
-        self.slot.hold(room);
+        self.dialog.task().is_none().then_some(room)
     }
 
     /// Runs one call to its end, which is soon after it was cancelled.
@@ -306,15 +313,15 @@ impl Job {
         let overdue = async {
             tokio::select! {
                 () = self.cancel.cancelled() => {}
-                () = self.standing_over() => {}
-                () = self.caller.server.cut_off().cancelled() => {}
+                () = self.credential_expired() => {}
+                () = self.client.server.cut_off().cancelled() => {}
             }
             self.cancel.cancel();
             tokio::time::sleep(CANCEL_GRACE).await;
         };
         tokio::select! {
             biased;
-            mut delivered = self.caller.server.pipeline().call_all(view, vec![call], turn) => delivered.pop(),
+            mut delivered = self.client.server.pipeline().call_all(view, vec![call], turn) => delivered.pop(),
             () = overdue => {
                 tracing::warn!("a cancelled call did not end by itself and was dropped");
                 None
@@ -324,10 +331,10 @@ impl Job {
 
     /// Waits until the caller may not have it any more. A task goes on when a token has expired: its client asks for the
     /// result with the next one.
-    async fn standing_over(&self) {
-        match &self.standing {
-            Some(standing) if self.as_task => standing.revoked().await,
-            Some(standing) => standing.over().await,
+    async fn credential_expired(&self) {
+        match &self.context.origin.validity {
+            Some(validity) if self.as_task => validity.revoked().await,
+            Some(validity) => validity.expired().await,
             None => std::future::pending().await,
         }
     }
@@ -335,8 +342,8 @@ impl Job {
     /// Sends progress on until the call has ended and what it said before is sent; to the task, too, if it is one.
     async fn forward(&self, events: Option<mpsc::Receiver<Progress>>, ended: &CancellationToken) {
         let Some(mut events) = events else { return };
-        let mut meter = Meter::default();
-        let mut token = self.token.clone();
+        let mut scale = ProgressScale::default();
+        let mut token = self.context.meta.get_progress_token();
         loop {
             let event = tokio::select! {
                 biased;
@@ -347,15 +354,17 @@ impl Job {
                 }
             };
             let Some(event) = event else { return };
-            if let Some(task) = self.asker.task() {
+            if let Some(task) = self.dialog.task() {
                 task.say(&event.message);
             }
             let Some(to) = &token else { continue };
-            let Some((progress, total)) = meter.next(event.percent) else { continue };
-            let mut notification =
-                ProgressNotificationParam::new(to.clone(), progress).with_message(event.message);
-            notification.total = total;
-            if self.peer.notify_progress(notification).await.is_err() {
+            let Some((progress, total)) = scale.next(event.percent) else { continue };
+            let mut params = json!({"progressToken": to, "progress": progress, "message": event.message});
+            if let (Some(total), Some(params)) = (total, params.as_object_mut()) {
+                params.insert("total".to_owned(), json!(total));
+            }
+            let destination = Destination::Progress(&self.context.id);
+            if !self.context.outbound.notify("notifications/progress", Some(&params), destination).await {
                 // Nobody hears it any more; a task goes on.
                 token = None;
             }
@@ -368,21 +377,17 @@ fn hands_back(entry: &Entry) -> bool {
     entry.def.capabilities.iter().any(|one| one.kind == CapabilityKind::Attachments)
 }
 
-impl Drop for Caller {
-    /// What a session was handed goes with it; one that others hold goes on.
+impl Drop for ClientContext {
+    /// The attachments of a session go with it; those of one that others hold stay.
     fn drop(&mut self) {
-        if Arc::strong_count(&self.whose.session) == 1 {
-            self.server.handed().forget(&self.whose.session);
+        if Arc::strong_count(&self.owner.session) == 1 {
+            self.server.attachments().forget(&self.owner.session);
         }
     }
 }
 
 /// Keeps the result of a call that has become a task, for as long as the task lasts.
-async fn keep(
-    caller: Arc<Caller>,
-    task: Arc<Task>,
-    mut running: JoinHandle<Result<CallToolResponse, ErrorData>>,
-) {
+async fn keep(client: Arc<ClientContext>, task: Arc<Task>, mut running: JoinHandle<CallEnd>) {
     let ends = tokio::time::sleep_until(task.ends().into());
     tokio::pin!(ends);
     let ended = tokio::select! {
@@ -391,30 +396,25 @@ async fn keep(
             task.cancel.cancel();
             running.await
         }
-        () = caller.closed.cancelled() => {
+        () = client.closed.cancelled() => {
             task.cancel.cancel();
             running.await
         }
     };
-    let result = ended.unwrap_or_else(|_| Err(lost())).and_then(|response| match response {
-        CallToolResponse::Complete(result) => {
-            serde_json::to_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
-        }
+    let result = ended.unwrap_or_else(|_| Err(lost())).and_then(|(outcome, _)| match outcome {
+        CallOutcome::Complete(_) => outcome.answer(None).map(Answer::into_result),
         // What asks first becomes no task.
-        _ => Err(ErrorData::internal_error("the call needs an answer first: call again", None)),
+        CallOutcome::InputRequired(_) | CallOutcome::Task(_) => {
+            Err(ErrorData::internal_error("the call needs an answer first: call again", None))
+        }
     });
-    let tasks = caller.server.tasks();
+    let tasks = client.server.tasks();
     tasks.end(&task, result);
     tokio::select! {
         () = &mut ends => {}
-        () = caller.closed.cancelled() => {}
+        () = client.closed.cancelled() => {}
     }
     tasks.forget(&task);
-}
-
-fn signed(mut result: CallToolResult, era: Era) -> CallToolResponse {
-    convert::sign(&mut result.meta, era);
-    result.into()
 }
 
 /// What is answered when a panic ended a call.
@@ -423,7 +423,7 @@ pub(crate) fn lost() -> ErrorData {
 }
 
 /// What a server knows of whoever it talks to.
-impl Whose {
+impl SessionOwner {
     pub(crate) fn identity(&self) -> Identity {
         Identity {
             session_id: Some(self.session_id.clone()),
@@ -433,8 +433,8 @@ impl Whose {
         }
     }
 
-    /// Whose tasks are whose.
-    pub(crate) fn owner(&self) -> Arc<str> {
+    /// Under which name the client has tasks.
+    pub(crate) fn name(&self) -> Arc<str> {
         self.session_id.as_str().into()
     }
 }

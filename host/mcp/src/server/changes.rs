@@ -11,19 +11,17 @@ use std::hash::Hasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam, SubscriptionFilter};
-use rmcp::service::SubscriptionSink;
-use rmcp::{Peer, RoleServer};
+use rmcp::model::{ErrorData, RequestId, SubscriptionFilter};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::registry::view::View;
 
+use crate::protocol::outbound::{Destination, Outbound};
 use crate::server::Server;
 use crate::server::convert;
-use crate::server::shelf;
+use crate::server::prompts_and_resources;
 
-/// How often a connection that waits for changes looks whether its client is still there.
-const PEER_CHECK: Duration = Duration::from_secs(60);
 /// The least time between two looks while plugins are being loaded: each of them changes the list.
 const LOADING_PAUSE: Duration = Duration::from_secs(1);
 /// Single resources that one client waits for.
@@ -51,7 +49,7 @@ pub(crate) fn number(server: &Server, view: &View, kind: Kind) -> u64 {
             view.definitions().for_each(|entry| hasher.write_u64(convert::number(entry)));
             hasher.finish()
         }
-        Kind::Prompts => numbered(shelf::prompts(view).values()),
+        Kind::Prompts => numbered(prompts_and_resources::prompts(view).values()),
         Kind::Resources => numbered(server.resources(view).values()),
         Kind::Templates => numbered(server.templates(view).values()),
     }
@@ -59,7 +57,7 @@ pub(crate) fn number(server: &Server, view: &View, kind: Kind) -> u64 {
 
 /// What is at an address, as a number.
 fn contents(view: &View, uri: &str) -> u64 {
-    numbered(shelf::read(view, uri).and_then(Result::ok).iter())
+    numbered(prompts_and_resources::read(view, uri).and_then(Result::ok).iter())
 }
 
 /// What is no JSON is listed as nothing, and hashed as nothing.
@@ -176,11 +174,17 @@ impl Told {
 
 /// The resources that a client waits for, each with what it knows of it.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Mutex<BTreeMap<String, u64>>);
+pub(crate) struct ResourceSubscriptions(Mutex<BTreeMap<String, u64>>);
 
-impl Watched {
+impl ResourceSubscriptions {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for these, as they are now.
+    fn new(view: &View, addresses: &[String]) -> Self {
+        let watched = addresses.iter().take(MAX_WATCHED).map(|uri| (uri.clone(), contents(view, uri)));
+        Self(Mutex::new(watched.collect()))
     }
 
     /// Waits for one more.
@@ -211,102 +215,75 @@ impl Watched {
     }
 }
 
-/// What was at the addresses that subscriptions of a connection wait for when they were accepted: those for which nobody
-/// looks yet. A client acts on what it is told at once, before the task that looks has begun.
-#[derive(Debug, Default)]
-pub(crate) struct Promises(Mutex<Promised>);
-
-#[derive(Debug, Default)]
-struct Promised {
-    count: usize,
-    /// The oldest of each: what has changed since may be told to one who knows it, but is kept from none.
-    then: BTreeMap<String, u64>,
-}
-
-impl Promises {
-    /// A client will be told that it hears of changes of these.
-    pub(crate) fn make(&self, view: &View, addresses: &[String]) {
-        let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        promised.count = promised.count.saturating_add(1);
-        for uri in addresses {
-            promised.then.entry(uri.clone()).or_insert_with(|| contents(view, uri));
+impl Change {
+    /// Sends the notification, of the subscription that wants it, if one does; returns `false` when the client is gone.
+    async fn notify(self, outbound: &Outbound, subscription: Option<&RequestId>) -> bool {
+        let (method, uri) = match self {
+            Self::Tools => ("notifications/tools/list_changed", None),
+            Self::Prompts => ("notifications/prompts/list_changed", None),
+            Self::Resources => ("notifications/resources/list_changed", None),
+            Self::Resource(uri) => ("notifications/resources/updated", Some(uri)),
+        };
+        let mut params = json!({});
+        if let Some(params) = params.as_object_mut() {
+            params.extend(uri.map(|uri| ("uri".to_owned(), uri.into())));
+            params.extend(subscription.map(|id| ("_meta".to_owned(), json!({ SUBSCRIPTION: id }))));
         }
-    }
-
-    /// From now on somebody looks for them.
-    pub(crate) fn keep(&self, view: &View, addresses: &[String]) -> Watched {
-        let mut promised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        promised.count = promised.count.saturating_sub(1);
-        let then = |uri: &String| promised.then.get(uri).copied().unwrap_or_else(|| contents(view, uri));
-        let watched = addresses.iter().map(|uri| (uri.clone(), then(uri))).collect();
-        if promised.count == 0 {
-            promised.then.clear();
-        }
-        Watched(Mutex::new(watched))
+        let params = params.as_object().is_some_and(|params| !params.is_empty()).then_some(&params);
+        outbound.notify(method, params, Destination::Session).await
     }
 }
+
+/// Under which key a notification says to which subscription it belongs.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Tells a client with a handshake what has changed, until it has gone.
-pub(crate) async fn tell_peer(
+pub(crate) async fn notify_session(
     server: &Server,
     seen: &Seen,
-    peer: &Peer<RoleServer>,
-    watched: &Watched,
+    outbound: &Outbound,
+    watched: &ResourceSubscriptions,
     closed: &CancellationToken,
 ) {
-    let tell = |change: Change| async move {
-        match change {
-            Change::Tools => peer.notify_tool_list_changed().await.is_ok(),
-            Change::Prompts => peer.notify_prompt_list_changed().await.is_ok(),
-            Change::Resources => peer.notify_resource_list_changed().await.is_ok(),
-            Change::Resource(uri) => {
-                peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok()
-            }
-        }
-    };
     tokio::select! {
         () = closed.cancelled() => {}
-        () = announce(server, seen, watched, || peer.is_transport_closed(), tell) => {}
+        () = announce(server, seen, watched, |change| change.notify(outbound, None)) => {}
     }
 }
 
-/// Tells a subscription what it wants to hear of, until it or its client has gone.
-pub(crate) async fn tell_subscription(
+/// Serves one `subscriptions/listen` until its client has gone: says what it will hear of, and tells it that.
+///
+/// A client acts on what it was told at once: what changes from then on must not be lost. So everything is looked at
+/// before.
+pub(crate) async fn notify_subscription(
     server: &Server,
     seen: &Seen,
-    promises: &Promises,
-    sink: &SubscriptionSink,
-    peer: &Peer<RoleServer>,
-    closed: &CancellationToken,
+    outbound: &Outbound,
+    id: &RequestId,
+    accepted: &SubscriptionFilter,
 ) {
-    let accepted = sink.accepted();
-    let (tools, prompts, resources) = (
-        accepted.tools_list_changed == Some(true),
-        accepted.prompts_list_changed == Some(true),
-        accepted.resources_list_changed == Some(true),
-    );
-    let tell = |change: Change| async move {
-        match change {
-            Change::Tools => !tools || sink.notify_tool_list_changed().await.is_ok(),
-            Change::Prompts => !prompts || sink.notify_prompt_list_changed().await.is_ok(),
-            Change::Resources => !resources || sink.notify_resource_list_changed().await.is_ok(),
-            Change::Resource(uri) => sink.notify_resource_updated(uri).await.is_ok(),
-        }
-    };
-    let wanted = accepted.resource_subscriptions.as_deref().unwrap_or_default();
-    let watched = promises.keep(&server.view(), wanted.get(..MAX_WATCHED).unwrap_or(wanted));
-    tokio::select! {
-        () = closed.cancelled() => {}
-        () = announce(server, seen, &watched, || peer.is_transport_closed(), tell) => {}
+    let addresses = accepted.resource_subscriptions.as_deref().unwrap_or_default();
+    let watched = ResourceSubscriptions::new(&server.view(), addresses);
+    let params = json!({"notifications": accepted, "_meta": {SUBSCRIPTION: id}});
+    let method = "notifications/subscriptions/acknowledged";
+    if !outbound.notify(method, Some(&params), Destination::Session).await {
+        return;
     }
+    let is_wanted = |change: &Change| match change {
+        Change::Tools => accepted.tools_list_changed == Some(true),
+        Change::Prompts => accepted.prompts_list_changed == Some(true),
+        Change::Resources => accepted.resources_list_changed == Some(true),
+        Change::Resource(_) => true,
+    };
+    let tell = |change: Change| async move { !is_wanted(&change) || change.notify(outbound, Some(id)).await };
+    announce(server, seen, &watched, tell).await;
 }
 
-/// Waits for changes and tells them, until the client has gone or `tell` fails.
+/// Waits for changes and tells them, until `tell` says that the client has gone.
 async fn announce<F: Future<Output = bool>>(
     server: &Server,
     seen: &Seen,
-    watched: &Watched,
-    gone: impl Fn() -> bool,
+    watched: &ResourceSubscriptions,
     tell: impl Fn(Change) -> F,
 ) {
     // Before the first look: what changes from here on is looked at again.
@@ -328,14 +305,12 @@ async fn announce<F: Future<Output = bool>>(
                 changed = stale.changed() => changed.is_ok(),
             }
         };
-        match tokio::time::timeout(PEER_CHECK, changed).await {
-            Ok(true) if !server.is_loaded() => {
-                // What the last plugin brings is not waited for.
-                drop(tokio::time::timeout(LOADING_PAUSE, server.loaded()).await);
-            }
-            Ok(true) => {}
-            Err(_) if !gone() => {}
-            Ok(false) | Err(_) => return,
+        if !changed.await {
+            return;
+        }
+        if !server.is_loaded() {
+            // What the last plugin brings is not waited for.
+            drop(tokio::time::timeout(LOADING_PAUSE, server.loaded()).await);
         }
     }
 }
@@ -386,14 +361,14 @@ mod tests {
     }
 
     impl<'a> Announcer<'a> {
-        fn new(server: &'a Server, seen: &'a Seen, watched: &'a Watched) -> Self {
+        fn new(server: &'a Server, seen: &'a Seen, watched: &'a ResourceSubscriptions) -> Self {
             let told = Arc::new(Mutex::new(Vec::new()));
             let heard = Arc::clone(&told);
             let tell = move |change| {
                 heard.lock().unwrap().push(change);
                 std::future::ready(true)
             };
-            Self { told, work: Box::pin(announce(server, seen, watched, || false, tell)) }
+            Self { told, work: Box::pin(announce(server, seen, watched, tell)) }
         }
 
         /// What it tells before it waits again.
@@ -406,7 +381,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_hears_of_lists_that_it_saw_and_that_are_others_now() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), Watched::default());
+        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
         let mut announcer = Announcer::new(&server, &seen, &watched);
         put(&server, &registry, &["a"]);
         assert_eq!(announcer.tells().await, [], "it never listed");
@@ -434,7 +409,7 @@ mod tests {
     #[tokio::test]
     async fn what_changes_while_a_list_is_answered_is_told() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), Watched::default());
+        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
         let mut announcer = Announcer::new(&server, &seen, &watched);
         assert_eq!(announcer.tells().await, []);
         let since = server.changes();
@@ -452,7 +427,7 @@ mod tests {
     #[tokio::test]
     async fn a_subscription_without_a_session_counts_from_its_beginning() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), Watched::default());
+        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
         put(&server, &registry, &["a"]);
         let mut wanted = SubscriptionFilter::default();
         wanted.tools_list_changed = Some(true);

@@ -1,41 +1,41 @@
 //! What is answered to which request of a client, whatever the transport.
 
-#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+#![expect(deprecated, reason = "older clients speak it: logging")]
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
-    CompletionInfo, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    GetTaskParams, GetTaskResult, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, Reference, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
-    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CancelTaskParams, ClientCapabilities, CompleteRequestParams, CompleteResult, CompletionInfo,
+    DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    GetTaskParams, InitializeResult, JsonObject, ProtocolVersion, ReadResourceRequestParams, Reference,
+    ServerCapabilities, ServerConfig, ServerResult, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, SubscriptionsListenRequestParams, SubscriptionsListenResult, TASKS_EXTENSION_ID,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
-use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::dialog::{AskKind, Dialog};
 
 use crate::client::Address;
-use crate::server::asking::Brought;
-use crate::server::calls::{self, Caller};
-use crate::server::changes::{self, Promises, Seen, Watched};
-use crate::server::convert::{self, Era};
-use crate::server::lists::Lists;
-use crate::server::outbox::{AnswerSlot, Outbox};
-use crate::server::workers::Workers;
+use crate::protocol::event_stream::Reply;
+use crate::protocol::incoming::Request;
+use crate::protocol::lifecycle::{Era, Lifecycle, Terms};
+use crate::protocol::message::RpcResult;
+use crate::protocol::outbound::{MessageSink, Outbound};
+use crate::server::calls::ClientContext;
+use crate::server::changes::{self, ResourceSubscriptions, Seen};
+use crate::server::client_dialog::RetryInput;
+use crate::server::outbox::OutboxPermit;
+use crate::server::request::{AdmittedRequest, Answer, RequestContext, RequestOrigin};
 use crate::server::{Options, Server};
-use crate::server::{handed, outputs, shelf};
+use crate::server::{convert, outputs, prompts_and_resources, session_attachments};
 
 mod listing;
 
@@ -43,79 +43,196 @@ mod listing;
 const MAX_LISTENERS: usize = 16;
 
 /// One client, seen from its connection.
-pub(crate) struct Connection {
-    caller: Arc<Caller>,
+pub(crate) struct McpConnection {
+    client: Arc<ClientContext>,
+    outbound: Outbound,
+    lifecycle: Mutex<Lifecycle>,
     listeners: Semaphore,
     announcing: AtomicBool,
     /// The lists that its client has seen.
     seen: Seen,
-    promises: Promises,
-    watched: Watched,
+    watched: ResourceSubscriptions,
     /// It lasts for one request: what its client saw before is not known.
-    alone: bool,
+    is_of_one_request: bool,
     closed: CancellationToken,
-    /// Its client, once there was a handshake.
-    peer: OnceLock<Peer<RoleServer>>,
-    /// Where lists of tools go, if the transport writes them.
-    lists: Option<Arc<Lists>>,
-    /// Who works for it, if not the task that a request has.
-    workers: Option<Workers>,
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for McpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("session_id", &self.caller.whose.session_id)
+        f.debug_struct("McpConnection")
+            .field("session_id", &self.client.owner.session_id)
             .finish_non_exhaustive()
     }
 }
 
-impl Connection {
-    /// What is asked is done by `caller`; `closed` fires when the client has gone.
-    pub(crate) fn new(caller: Caller, closed: CancellationToken) -> Self {
+impl McpConnection {
+    /// What is asked is done for `client`, to which messages go by `sink`; `closed` fires when the client has gone.
+    pub(crate) fn new(client: ClientContext, sink: Arc<dyn MessageSink>, closed: CancellationToken) -> Self {
         Self {
-            caller: Arc::new(caller),
+            client: Arc::new(client),
+            outbound: Outbound::new(sink),
+            lifecycle: Mutex::default(),
             listeners: Semaphore::new(MAX_LISTENERS),
             announcing: AtomicBool::new(false),
             seen: Seen::default(),
-            promises: Promises::default(),
-            watched: Watched::default(),
-            alone: false,
+            watched: ResourceSubscriptions::default(),
+            is_of_one_request: false,
             closed,
-            peer: OnceLock::new(),
-            lists: None,
-            workers: None,
         }
     }
 
-    /// The same over a transport that writes lists of tools itself.
-    pub(crate) fn listing(self, lists: Arc<Lists>) -> Self {
-        Self { lists: Some(lists), ..self }
+    /// The same for one request of a client that has no session.
+    pub(crate) fn of_one_request(self) -> Self {
+        Self { is_of_one_request: true, ..self }
     }
 
-    /// The same over a transport with one pipe, of whose answers so many wait.
-    pub(crate) fn sending(mut self, outbox: &Arc<Outbox>) -> Self {
-        if let Some(caller) = Arc::get_mut(&mut self.caller) {
-            caller.outbox = Some(Arc::clone(outbox));
+    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn options(&self) -> &Options {
+        self.client.server.options()
+    }
+
+    fn server(&self) -> &Server {
+        &self.client.server
+    }
+
+    /// Takes a request in, which `cancel` ends. Call it in the order in which requests came.
+    pub(crate) fn admit(
+        &self,
+        mut request: Request,
+        origin: RequestOrigin,
+        cancel: CancellationToken,
+    ) -> AdmittedRequest {
+        let terms = match request.method.as_str() {
+            "initialize" => request.params().map(|params| self.lifecycle().initialize(params)),
+            method => self.lifecycle().admit(method, &request.meta),
+        };
+        let (terms, refused) = match terms {
+            Ok(terms) => (terms, None),
+            Err(error) => (Terms::default(), Some(error)),
+        };
+        let context = RequestContext {
+            id: request.id.clone(),
+            era: Era::of(terms.version.as_ref()),
+            version: terms.version,
+            capabilities: terms.capabilities,
+            has_session: terms.has_session,
+            meta: std::mem::take(&mut request.meta),
+            cancel,
+            outbound: self.outbound.clone(),
+            origin,
+        };
+        AdmittedRequest { request: refused.map_or(Ok(request), Err), context }
+    }
+
+    /// Answers a request. So is a panic: without an answer the client would wait for ever.
+    pub(crate) async fn answer(self: Arc<Self>, admitted: AdmittedRequest) -> Reply {
+        let AdmittedRequest { request, context } = admitted;
+        let (id, outbox, era) = (context.id.clone(), Arc::clone(&context.origin.outbox), context.era);
+        let outcome = match request {
+            Ok(request) => answered(Box::pin(self.handle(request, context))).await,
+            Err(error) => Err(error),
+        };
+        let outcome = outcome.map_err(|mut error| {
+            // Clients of before know a code of its own for it.
+            if era == Era::Modern && error.code == ErrorCode::RESOURCE_NOT_FOUND {
+                error.code = ErrorCode::INVALID_PARAMS;
+            }
+            error
+        });
+        Answer::reply(outcome, &id, &outbox)
+    }
+
+    /// Takes a notification of the client in, but for `notifications/cancelled`, which is its transport's.
+    pub(crate) fn notice(self: &Arc<Self>, method: &str) {
+        // Without a handshake, changes are told to those who listen.
+        if method != "notifications/initialized"
+            || !self.lifecycle().is_handshake()
+            || self.announcing.swap(true, Ordering::Relaxed)
+        {
+            return;
         }
-        self
+        let connection = Arc::clone(self);
+        tokio::spawn(async move {
+            let Self { seen, outbound, watched, closed, .. } = &*connection;
+            changes::notify_session(connection.server(), seen, outbound, watched, closed).await;
+        });
     }
 
-    /// Takes room for an answer of so many bytes, and holds it until the answer is written.
-    async fn make_room(&self, context: &RequestContext<RoleServer>, bytes: u64) -> Result<(), ErrorData> {
-        let slot = AnswerSlot::of(context, self.caller.outbox.as_ref());
-        let room = slot.acquire(bytes).await;
-        let room = room.map_err(|full| ErrorData::internal_error(full.message, None))?;
-        room.into_iter().for_each(|room| slot.hold(room));
-        Ok(())
+    /// Hands a response of the client to whoever asked.
+    pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
+        self.outbound.resolve(id, result);
+    }
+
+    async fn handle(&self, request: Request, context: RequestContext) -> Result<Answer, ErrorData> {
+        if request.method == "tools/call" {
+            return self.client.call(request, context).await;
+        }
+        let (era, has_session) = (context.era, context.has_session);
+        let result = match request.method.as_str() {
+            "initialize" => ServerResult::InitializeResult(self.initialize(&context)),
+            "server/discover" => ServerResult::DiscoverResult(self.discover()),
+            "ping" if has_session => ServerResult::empty(()),
+            "tools/list" => return self.list_tools(request.params()?, era).await,
+            "prompts/list" => {
+                ServerResult::ListPromptsResult(self.list_prompts(request.params()?, era).await?)
+            }
+            "prompts/get" => self.get_prompt(request.params()?, &context).await?.into(),
+            "resources/list" => {
+                ServerResult::ListResourcesResult(self.list_resources(request.params()?, era).await?)
+            }
+            "resources/templates/list" => {
+                ServerResult::ListResourceTemplatesResult(self.list_templates(request.params()?, era).await?)
+            }
+            "resources/read" => {
+                let ReadResourceRequestParams { uri, .. } = request.params()?;
+                let room = self.make_room(&context, self.resource_bytes(&uri).await).await?;
+                return finish(
+                    ServerResult::ReadResourceResult(self.read(&uri, era).await?),
+                    era,
+                    Some(room),
+                );
+            }
+            "resources/subscribe" if has_session => {
+                let SubscribeRequestParams { uri, .. } = request.params()?;
+                self.watched.add(&self.server().view(), uri)?;
+                ServerResult::empty(())
+            }
+            "resources/unsubscribe" if has_session => {
+                let UnsubscribeRequestParams { uri, .. } = request.params()?;
+                self.watched.remove(&uri);
+                ServerResult::empty(())
+            }
+            "subscriptions/listen" if !has_session => {
+                let SubscriptionsListenRequestParams { notifications, .. } = request.params()?;
+                ServerResult::SubscriptionsListenResult(self.listen(&notifications, &context).await?)
+            }
+            "completion/complete" => ServerResult::CompleteResult(self.complete(&request.params()?, era)?),
+            "logging/setLevel" if self.options().logging && era == Era::Legacy => {
+                let SetLevelRequestParams { level, .. } = request.params()?;
+                self.client.set_log_level(level);
+                ServerResult::empty(())
+            }
+            "tasks/get" | "tasks/update" | "tasks/cancel" => return self.task(&request, &context).await,
+            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+        };
+        finish(result, era, None)
+    }
+
+    /// Takes room for an answer of so many bytes.
+    async fn make_room(&self, context: &RequestContext, bytes: u64) -> Result<OutboxPermit, ErrorData> {
+        let room = context.origin.outbox.acquire(bytes).await;
+        room.map_err(|full| ErrorData::internal_error(full.message, None))
     }
 
     /// About how large a resource of a client is, where it can be large.
     async fn resource_bytes(&self, uri: &str) -> u64 {
-        let session = &self.caller.whose.session;
+        let session = &self.client.owner.session;
         let sizes = match self.server().pipeline().spool() {
             Some(spool) if outputs::is_one(uri) => outputs::list(&**spool, session).await,
-            _ if handed::is_one(uri) => self.server().handed().list(session),
+            _ if session_attachments::is_one(uri) => self.server().attachments().list(session),
             _ => Vec::new(),
         };
         let size = sizes.iter().find(|resource| resource.uri == uri).and_then(|resource| resource.size);
@@ -123,65 +240,7 @@ impl Connection {
         size.map_or(0, |size| size.saturating_add(size / 3))
     }
 
-    /// The same for one request of a client that has no session.
-    pub(crate) fn of_one_request(self) -> Self {
-        Self { alone: true, ..self }
-    }
-
-    /// The same, whose calls are worked on there.
-    pub(crate) fn working_in(self, workers: Option<Workers>) -> Self {
-        Self { workers, ..self }
-    }
-
-    /// Its client, once there was a handshake.
-    pub(crate) fn peer(&self) -> Option<&Peer<RoleServer>> {
-        self.peer.get()
-    }
-
-    fn options(&self) -> &Options {
-        self.caller.server.options()
-    }
-
-    fn server(&self) -> &Server {
-        &self.caller.server
-    }
-
-    async fn prompt(
-        &self,
-        mut request: GetPromptRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<GetPromptResponse, ErrorData> {
-        let (era, view) = (era(&context), self.server().view());
-        let (offers, prompt) = shelf::prompt(&view, &request.name)?;
-        let about = self.caller.about("prompts/get", &request.name, &json!(request.arguments));
-        let mut given = shelf::given(request.arguments.take())?;
-        let asker = self.caller.asker(&context, era, context.ct.clone());
-        if let Some(question) = shelf::question(prompt, &given)
-            && self.options().ask
-            && asker.offers(AskKind::Elicit)
-        {
-            let (responses, state) = (request.input_responses.take(), request.request_state.take());
-            asker.take(Brought { responses, state }, self.server().seals(), || about.clone())?;
-            match asker.of_host(question).await {
-                Ok(answer) => shelf::answered(&mut given, &answer)?,
-                Err(why) => {
-                    let required = asker.required(self.server().seals(), || about, self.options().ask_life);
-                    let failed = || ErrorData::invalid_params(why.to_string(), None);
-                    let mut required = required.ok_or_else(failed)??;
-                    convert::sign(&mut required.meta, era);
-                    return Ok(GetPromptResponse::InputRequired(required));
-                }
-            }
-        }
-        let mut result = GetPromptResult::new(shelf::messages(offers, prompt, &given)?);
-        result.description = Some(prompt.description.clone());
-        convert::sign(&mut result.meta, era);
-        Ok(result.into())
-    }
-}
-
-impl ServerHandler for Connection {
-    fn get_info(&self) -> ServerConfig {
+    fn info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_tool_list_changed()
@@ -200,227 +259,134 @@ impl ServerHandler for Connection {
         info
     }
 
-    async fn initialize(
-        &self,
-        request: InitializeRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<InitializeResult, ErrorData> {
-        let answer = self.negotiate_initialize(&request);
-        context.peer.set_peer_info(request);
-        self.peer.get_or_init(|| context.peer.clone());
-        answer
+    fn initialize(&self, context: &RequestContext) -> InitializeResult {
+        let mut info = self.info();
+        info.protocol_version = context.version.clone().unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        info
     }
 
-    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let versions = self.supported_protocol_versions().into_owned();
-        let mut result = DiscoverResult::from_server_info(versions, self.get_info());
+    fn discover(&self) -> DiscoverResult {
+        let mut result =
+            DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), self.info());
         result.ttl_ms = millis(self.options().list_ttl);
-        Ok(result)
-    }
-
-    async fn list_tools(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        self.server().listable().await;
-        answered(Box::pin(async { self.tools(&context.id, request, era(&context)) })).await
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        // rmcp asks for it to check request headers, which mirror the input schema: the same in both eras.
-        self.server().view().get_callable(name).map(|entry| convert::tool(entry, Era::Modern).into_owned())
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let Some(workers) = &self.workers else {
-            return answered(Box::pin(self.caller.call(request, context))).await;
-        };
-        let caller = Arc::clone(&self.caller);
-        let work = workers.work(async move { caller.call(request, context).await });
-        answered(Box::pin(async { work.await.unwrap_or_else(|| Err(calls::lost())) })).await
-    }
-
-    async fn get_task(
-        &self,
-        request: GetTaskParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<GetTaskResult, ErrorData> {
-        let (tasks, owner) = (self.server().tasks(), self.caller.whose.owner());
-        self.make_room(&context, tasks.bytes(&owner, &request.task_id)).await?;
-        let mut result = tasks.get(&owner, &request.task_id)?;
-        convert::sign(&mut result.meta, era(&context));
-        Ok(result)
-    }
-
-    async fn update_task(
-        &self,
-        request: UpdateTaskParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        let owner = self.caller.whose.owner();
-        self.server().tasks().update(&owner, &request.task_id, request.input_responses)
-    }
-
-    async fn cancel_task(
-        &self,
-        request: CancelTaskParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.server().tasks().cancel(&self.caller.whose.owner(), &request.task_id)
-    }
-
-    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        // Without a handshake, changes are told to those who listen.
-        if context.peer.peer_info().is_none() || self.announcing.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        // What the message takes of the server is free again, though this goes on for as long as the session.
-        let peer = context.peer.clone();
-        drop(context);
-        changes::tell_peer(self.server(), &self.seen, &peer, &self.watched, &self.closed).await;
-    }
-
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        // rmcp cuts it down to what `get_info` declares, says so to the client, and only then calls `listen`.
-        let mut accepted = requested.clone();
-        if let Some(wanted) = &mut accepted.resource_subscriptions {
-            wanted.truncate(changes::MAX_WATCHED);
-        }
-        let wanted = accepted.resource_subscriptions.as_deref().unwrap_or_default();
-        self.promises.make(&self.server().view(), wanted);
-        if self.alone {
-            self.seen.begin(self.server(), &accepted);
-        }
-        Some(accepted)
-    }
-
-    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let Ok(_permit) = self.listeners.try_acquire() else {
-            // Nobody looks for it.
-            self.promises.keep(&self.server().view(), &[]);
-            let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
-            return Err(ErrorData::invalid_request(text, None));
-        };
-        let peer = &context.request_context().peer;
-        let (server, seen, promises) = (self.server(), &self.seen, &self.promises);
-        let telling = changes::tell_subscription(server, seen, promises, context.sink(), peer, &self.closed);
-        tokio::select! {
-            () = context.cancelled() => {}
-            () = telling => {}
-        }
-        Ok(())
-    }
-
-    async fn subscribe(
-        &self,
-        request: SubscribeRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.watched.add(&self.server().view(), request.uri)
-    }
-
-    async fn unsubscribe(
-        &self,
-        request: UnsubscribeRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.watched.remove(&request.uri);
-        Ok(())
-    }
-
-    async fn set_level(
-        &self,
-        request: SetLevelRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        if !self.options().logging || era(&context) == Era::Modern {
-            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
-        }
-        self.caller.hear(request.level);
-        Ok(())
-    }
-
-    async fn list_prompts(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        self.server().listable().await;
-        answered(Box::pin(async { self.prompts(request, era(&context)) })).await
+        result
     }
 
     async fn get_prompt(
         &self,
-        request: GetPromptRequestParams,
-        context: RequestContext<RoleServer>,
+        mut request: GetPromptRequestParams,
+        context: &RequestContext,
     ) -> Result<GetPromptResponse, ErrorData> {
         self.server().loaded().await;
-        answered(Box::pin(self.prompt(request, context))).await
-    }
-
-    async fn list_resources(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        self.server().listable().await;
-        answered(Box::pin(self.resources(request, era(&context)))).await
-    }
-
-    async fn read_resource(
-        &self,
-        request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
-        let bytes = self.resource_bytes(&request.uri).await;
-        self.make_room(&context, bytes).await?;
-        answered(Box::pin(self.read(&request.uri, era(&context)))).await.map(Into::into)
-    }
-
-    async fn list_resource_templates(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.server().listable().await;
-        answered(Box::pin(async { self.templates(request, era(&context)) })).await
-    }
-
-    async fn complete(
-        &self,
-        request: CompleteRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CompleteResult, ErrorData> {
-        let complete = async {
-            match &request.r#ref {
-                // What other servers would complete is not asked of them.
-                Reference::Resource(one) if Address::is_one(&one.uri) => {
-                    Ok(CompleteResult::new(CompletionInfo::default()))
+        let (era, view) = (context.era, self.server().view());
+        let (offers, prompt) = prompts_and_resources::prompt(&view, &request.name)?;
+        let about = self.client.about("prompts/get", &request.name, &json!(request.arguments));
+        let mut given = prompts_and_resources::given(request.arguments.take())?;
+        let dialog = self.client.dialog(context, context.cancel.clone());
+        if let Some(question) = prompts_and_resources::question(prompt, &given)
+            && self.options().ask
+            && dialog.offers(AskKind::Elicit)
+        {
+            let (responses, state) = (request.input_responses.take(), request.request_state.take());
+            dialog.take(RetryInput { responses, state }, self.server().state_signer(), || about.clone())?;
+            match dialog.of_host(question).await {
+                Ok(answer) => prompts_and_resources::answered(&mut given, &answer)?,
+                Err(why) => {
+                    let (signer, life) = (self.server().state_signer(), self.options().ask_life);
+                    let failed = || ErrorData::invalid_params(why.to_string(), None);
+                    let mut required = dialog.required(signer, || about, life).ok_or_else(failed)??;
+                    convert::sign(&mut required.meta, era);
+                    return Ok(GetPromptResponse::InputRequired(required));
                 }
-                about => shelf::complete(&self.server().view(), about, &request.argument),
             }
+        }
+        let mut result = GetPromptResult::new(prompts_and_resources::messages(offers, prompt, &given)?);
+        result.description = Some(prompt.description.clone());
+        convert::sign(&mut result.meta, era);
+        Ok(result.into())
+    }
+
+    async fn listen(
+        &self,
+        wanted: &SubscriptionFilter,
+        context: &RequestContext,
+    ) -> Result<SubscriptionsListenResult, ErrorData> {
+        let Ok(_permit) = self.listeners.try_acquire() else {
+            let text = format!("{MAX_LISTENERS} subscriptions of this connection are open; close one first");
+            return Err(ErrorData::invalid_request(text, None));
         };
-        let mut result = answered(Box::pin(complete)).await?;
-        convert::sign(&mut result.meta, era(&context));
+        let mut accepted = wanted.intersection(wanted);
+        if let Some(addresses) = &mut accepted.resource_subscriptions {
+            addresses.truncate(changes::MAX_WATCHED);
+        }
+        if self.is_of_one_request {
+            self.seen.begin(self.server(), &accepted);
+        }
+        let (server, seen, id) = (self.server(), &self.seen, &context.id);
+        tokio::select! {
+            () = context.cancel.cancelled() => {}
+            () = self.closed.cancelled() => {}
+            () = changes::notify_subscription(server, seen, &self.outbound, id, &accepted) => {}
+        }
+        let mut result = SubscriptionsListenResult::complete(id.clone());
+        result.meta.set_server_info(convert::implementation());
         Ok(result)
+    }
+
+    fn complete(&self, request: &CompleteRequestParams, era: Era) -> Result<CompleteResult, ErrorData> {
+        let mut result = match &request.r#ref {
+            // What other servers would complete is not asked of them.
+            Reference::Resource(one) if Address::is_one(&one.uri) => {
+                CompleteResult::new(CompletionInfo::default())
+            }
+            about => prompts_and_resources::complete(&self.server().view(), about, &request.argument)?,
+        };
+        convert::sign(&mut result.meta, era);
+        Ok(result)
+    }
+
+    /// Answers what is asked about a task, by clients that know tasks.
+    async fn task(&self, request: &Request, context: &RequestContext) -> Result<Answer, ErrorData> {
+        if !context.capabilities.supports_tasks() {
+            let wanted = ClientCapabilities::builder().enable_tasks().build();
+            return Err(ErrorData::missing_required_client_capability(wanted));
+        }
+        let (tasks, owner) = (self.server().tasks(), self.client.owner.name());
+        match request.method.as_str() {
+            "tasks/get" => {
+                let GetTaskParams { task_id, .. } = request.params()?;
+                let room = self.make_room(context, tasks.bytes(&owner, &task_id)).await?;
+                let mut task = tasks.get(&owner, &task_id)?;
+                convert::sign(&mut task.meta, context.era);
+                return Answer::new(&task, Some(room));
+            }
+            "tasks/update" => {
+                let UpdateTaskParams { task_id, input_responses, .. } = request.params()?;
+                tasks.update(&owner, &task_id, input_responses)?;
+            }
+            _ => {
+                let CancelTaskParams { task_id, .. } = request.params()?;
+                tasks.cancel(&owner, &task_id)?;
+            }
+        }
+        Answer::new(&ServerResult::task_ack(()), None)
     }
 }
 
-fn era(context: &RequestContext<RoleServer>) -> Era {
-    Era::of(context.protocol_version().as_ref())
+/// The answer with a result, as clients of the era want it.
+fn finish(mut result: ServerResult, era: Era, room: Option<OutboxPermit>) -> Result<Answer, ErrorData> {
+    match era {
+        Era::Modern => result.fill_missing_cache_hints(),
+        Era::Legacy => result.strip_result_type_for_legacy_peer(),
+    }
+    Answer::new(&result, room)
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes an answer of a panic: rmcp would leave the request without any, for ever. The work is in a box: else each layer
-/// of the library has room for it, and for that of all other requests.
+/// Makes an error of a panic. The work is in a box: else each layer has room for it, and for that of all other requests.
 async fn answered<T>(work: BoxFuture<'_, Result<T, ErrorData>>) -> Result<T, ErrorData> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a panic while a request was answered");

@@ -3,12 +3,16 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    Annotations, AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ErrorData, ImageContent,
-    Implementation, JsonObject, MetaObject, ProtocolVersion, Resource, ResourceContents, Role, TextContent,
-    Tool, ToolAnnotations,
+    Annotations, AudioContent, ContentBlock, EmbeddedResource, ErrorData, ImageContent, Implementation,
+    JsonObject, MetaObject, ProtocolVersion, Resource, ResourceContents, Role, TextContent, Tool,
+    ToolAnnotations,
 };
-use serde_json::{Number, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use toolbay_core::call;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
@@ -21,27 +25,55 @@ use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, Tool
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::output::Truncation;
 
-use crate::client::mirror;
-use crate::protocol::{base64, legacy, raw};
-use crate::server::{changes, outputs, shelf};
+use crate::protocol::lifecycle::Era;
+use crate::protocol::mirror::HeaderMirror;
+use crate::protocol::{legacy, message};
+use crate::server::{changes, outputs, prompts_and_resources};
 
-/// Which half of MCP's history a request belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// Up to 2025-11-25: a handshake, objects only.
-    Legacy,
-    /// From 2026-07-28 on: stateless, any JSON value, caching hints.
-    Modern,
+/// The result of a call.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallToolResult {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    pub(crate) content: Vec<ContentBlock>,
+    /// As the tool wrote it: a tree takes up to fifty times the memory of its text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<Box<RawValue>>,
+    is_error: bool,
+    #[serde(rename = "_meta")]
+    meta: CallMeta,
 }
 
-impl Era {
-    /// The era of a protocol version; none is known where a session was set up without a handshake.
-    pub(crate) fn of(version: Option<&ProtocolVersion>) -> Self {
-        // The names are ISO dates: they compare as text.
-        match version {
-            Some(version) if version.as_str() >= ProtocolVersion::V_2026_07_28.as_str() => Self::Modern,
-            Some(_) | None => Self::Legacy,
+/// What is said beside a result.
+#[derive(Debug, Default)]
+struct CallMeta(Vec<(&'static str, Box<RawValue>)>);
+
+impl CallMeta {
+    fn put<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) {
+        // Of text and numbers, nothing can fail to be written.
+        self.0.extend(to_raw_value(value).ok().map(|value| (key, value)));
+    }
+}
+
+impl Serialize for CallMeta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl CallToolResult {
+    fn new(content: Vec<ContentBlock>, is_error: bool, meta: CallMeta) -> Self {
+        Self { result_type: None, content, structured_content: None, is_error, meta }
+    }
+
+    /// Adds what clients of the era want in each result.
+    pub(crate) fn signed(mut self, era: Era) -> Self {
+        if era == Era::Modern {
+            self.result_type = Some("complete");
+            self.meta.put(SERVER_INFO, &*OURS);
         }
+        self
     }
 }
 
@@ -55,64 +87,51 @@ pub(crate) fn implementation() -> Implementation {
     Implementation::new("toolbay", env!("CARGO_PKG_VERSION")).with_title("Toolbay")
 }
 
+/// Under which key a result of 2026-07-28 says who made it.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+static OURS: LazyLock<Value> = LazyLock::new(|| json!(implementation()));
+
 /// Adds what 2026-07-28 wants in each result: who made it.
 pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
-    static OURS: LazyLock<Value> = LazyLock::new(|| json!(implementation()));
     if era == Era::Modern {
-        let key = "io.modelcontextprotocol/serverInfo".to_owned();
-        meta.get_or_insert_default().insert(key, OURS.clone());
+        meta.get_or_insert_default().insert(SERVER_INFO.to_owned(), OURS.clone());
     }
 }
 
 /// A tool as lists show it, in each era; made when it is first listed.
 #[derive(Default)]
-struct Listed {
-    made: [OnceLock<Tool>; 2],
-    written: [OnceLock<Box<str>>; 2],
+struct ListedTool {
+    written: [OnceLock<Box<RawValue>>; 2],
     number: OnceLock<u64>,
-    mirrored: OnceLock<bool>,
+    mirror: OnceLock<HeaderMirror>,
 }
 
-/// That of an era.
-fn of<T>([legacy, modern]: &[T; 2], era: Era) -> &T {
-    if era == Era::Legacy { legacy } else { modern }
+/// What was made of a tool, kept with it; `None`: an embedder keeps something else there.
+fn kept(entry: &Entry) -> Option<&ListedTool> {
+    entry.form(|_| ListedTool::default())
 }
 
 /// A tool as `tools/list` shows it.
-pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, Tool> {
-    match entry.form(|_| Listed::default()) {
-        Some(form) => Cow::Borrowed(of(&form.made, era).get_or_init(|| listed(entry, era))),
-        None => Cow::Owned(listed(entry, era)),
-    }
-}
-
-/// The same as JSON.
-pub(crate) fn written(entry: &Entry, era: Era) -> Cow<'_, str> {
+pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, RawValue> {
     // Of text and JSON, nothing can fail to be written.
-    let write = || serde_json::to_string(&listed(entry, era)).unwrap_or_default();
-    match entry.form(|_| Listed::default()) {
-        Some(form) => Cow::Borrowed(of(&form.written, era).get_or_init(|| write().into())),
-        None => Cow::Owned(write()),
-    }
+    let write = || to_raw_value(&listed(entry, era)).unwrap_or_default();
+    let Some(kept) = kept(entry) else { return Cow::Owned(write()) };
+    let [legacy, modern] = &kept.written;
+    let written = if era == Era::Legacy { legacy } else { modern };
+    Cow::Borrowed(written.get_or_init(write))
 }
 
 /// The same as a number: another tool is another number.
 pub(crate) fn number(entry: &Entry) -> u64 {
     let count = || changes::numbered(std::iter::once(listed(entry, Era::Modern)));
-    entry.form(|_| Listed::default()).map_or_else(count, |form| *form.number.get_or_init(count))
+    kept(entry).map_or_else(count, |kept| *kept.number.get_or_init(count))
 }
 
-/// Whether arguments of a tool may have to be in headers of a request, too (SEP-2243).
-pub(crate) fn is_mirrored(entry: &Entry) -> bool {
-    fn marks(value: &Value) -> bool {
-        match value {
-            Value::Object(members) => members.contains_key(mirror::MARK) || members.values().any(marks),
-            Value::Array(items) => items.iter().any(marks),
-            _ => false,
-        }
-    }
-    let look = || marks(entry.def.input_schema.value());
-    entry.form(|_| Listed::default()).map_or_else(look, |form| *form.mirrored.get_or_init(look))
+/// Which arguments of a tool also have to be in headers of a request (SEP-2243). A schema that marks them wrongly marks
+/// none.
+pub(crate) fn mirror(entry: &Entry) -> HeaderMirror {
+    let read = || HeaderMirror::of(entry.def.input_schema.value()).unwrap_or_default();
+    kept(entry).map_or_else(read, |kept| kept.mirror.get_or_init(read).clone())
 }
 
 fn listed(entry: &Entry, era: Era) -> Tool {
@@ -121,7 +140,7 @@ fn listed(entry: &Entry, era: Era) -> Tool {
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
     tool.title.clone_from(&def.title);
     tool.annotations = hints(entry);
-    tool.icons = shelf::icons(entry.offers.as_deref(), def.bare());
+    tool.icons = prompts_and_resources::icons(entry.offers.as_deref(), def.bare());
     tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
         Era::Legacy if !legacy::is_object_schema(schema.value()) => {
             Arc::new(legacy::wrap_schema(schema.value()))
@@ -175,19 +194,19 @@ pub(crate) fn answer(
     era: Era,
     links: bool,
 ) -> Result<CallToolResult, ErrorData> {
-    let mut meta = MetaObject::new();
-    put(&mut meta, "toolbay/usage", &delivered.usage);
-    put(&mut meta, "toolbay/duration_us", &delivered.duration_us);
+    let mut meta = CallMeta::default();
+    meta.put("toolbay/usage", &delivered.usage);
+    meta.put("toolbay/duration_us", &delivered.duration_us);
     if let Some(age) = delivered.cached {
-        put(&mut meta, "toolbay/cached_ms", &age.as_millis());
+        meta.put("toolbay/cached_ms", &age.as_millis());
     }
     let hints = delivered.hints.for_model();
     let mut result = match delivered.result {
-        Ok(output) => success(output, delivered.shaping.mark.as_ref(), entry, era, &mut meta),
+        Ok(output) => success(output, delivered.shaping.mark.as_ref(), entry, era, meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
-        Err(failure) => refusal(failure, hints.is_some(), &mut meta),
+        Err(failure) => refusal(failure, hints.is_some(), meta),
     };
     // By default they are for the operator alone.
     result.content.extend(hints.map(ContentBlock::text));
@@ -196,7 +215,6 @@ pub(crate) fn answer(
             delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
         result.content.extend(whole);
     }
-    result.meta = Some(meta);
     Ok(result)
 }
 
@@ -205,12 +223,14 @@ fn success(
     mark: Option<&Mark>,
     entry: Option<&Entry>,
     era: Era,
-    meta: &mut MetaObject,
+    mut meta: CallMeta,
 ) -> CallToolResult {
     let ToolOutput { mut value, structured, content, cost_usd, meta: own } = output;
-    cost(meta, cost_usd);
-    if let Some(own) = own.and_then(|own| raw::value(own.get())) {
-        meta.insert("toolbay/meta".to_owned(), own);
+    if let Some(cost) = cost_usd.filter(|cost| cost.is_finite()) {
+        meta.put("toolbay/cost_usd", &cost);
+    }
+    if let Some(own) = own {
+        meta.0.push(("toolbay/meta", message::in_line(own)));
     }
     // Some clients show the model only the text, some only the structured part: each must stand for itself.
     if let (true, Some(raw)) = (value.is_empty(), &structured) {
@@ -227,43 +247,45 @@ fn success(
         blocks.push(ContentBlock::text(value));
     }
     blocks.extend(content.into_iter().map(block));
-    let mut result = CallToolResult::success(blocks);
+    let mut result = CallToolResult::new(blocks, false, meta);
     let promised = entry.and_then(|entry| entry.def.output_schema.as_ref());
-    result.structured_content =
-        structured.and_then(|text| raw::value(text.get()).map(|value| (text, value))).map(|(text, value)| {
-            let is_object = text.get().trim_start().starts_with('{');
-            let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
-            if wrap && era == Era::Legacy { legacy::wrap_value(value) } else { value }
-        });
+    result.structured_content = structured.map(|raw| {
+        let is_object = raw.get().trim_start().starts_with('{');
+        let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
+        let raw = message::in_line(raw);
+        if wrap && era == Era::Legacy { legacy::wrap_value(raw) } else { raw }
+    });
     result
 }
 
-fn refusal(failure: Failure, shows_lines: bool, meta: &mut MetaObject) -> CallToolResult {
-    put(meta, "toolbay/code", failure.code().as_str());
+fn refusal(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> CallToolResult {
+    meta.put("toolbay/code", failure.code().as_str());
     let text = failure.to_string();
     match failure {
         Failure::Refused(ToolError { subject, cost_usd, .. }) => {
-            cost(meta, cost_usd);
+            if let Some(cost) = cost_usd.filter(|cost| cost.is_finite()) {
+                meta.put("toolbay/cost_usd", &cost);
+            }
             if let Some(subject) = subject {
-                put(meta, "toolbay/subject", &subject);
+                meta.put("toolbay/subject", &subject);
             }
         }
         Failure::Fault(Fault { kind, limit, retry_after_ms, .. }) => {
-            put(meta, "toolbay/fault", kind.as_str());
+            meta.put("toolbay/fault", kind.as_str());
             if let Some(after) = retry_after_ms {
-                put(meta, "toolbay/retry_after_ms", &after);
+                meta.put("toolbay/retry_after_ms", &after);
             }
             if let Some(LimitHit { name, value, setting }) = limit {
                 let mut limit = json!({ "name": name, "value": value });
                 if let (Value::Object(limit), true) = (&mut limit, shows_lines) {
                     limit.insert("setting".to_owned(), setting.into());
                 }
-                put(meta, "toolbay/limit", &limit);
+                meta.put("toolbay/limit", &limit);
             }
         }
-        Failure::Host(_) => put(meta, "toolbay/fault", "host_failed"),
+        Failure::Host(_) => meta.put("toolbay/fault", "host_failed"),
     }
-    CallToolResult::error(vec![ContentBlock::text(text)])
+    CallToolResult::new(vec![ContentBlock::text(text)], true, meta)
 }
 
 /// The answer when a connection has as many calls running as it may.
@@ -293,10 +315,7 @@ pub(crate) fn cut_off() -> CallToolResult {
 
 /// The answer to a call that did not run, or whose answer is lost.
 pub(crate) fn failed(fault: Fault) -> CallToolResult {
-    let mut meta = MetaObject::new();
-    let mut result = refusal(Failure::Fault(fault), false, &mut meta);
-    result.meta = Some(meta);
-    result
+    refusal(Failure::Fault(fault), false, CallMeta::default())
 }
 
 fn block(block: content::ContentBlock) -> ContentBlock {
@@ -308,12 +327,12 @@ fn block(block: content::ContentBlock) -> ContentBlock {
             ContentBlock::Text(block)
         }
         BlockBody::Image(blob) => {
-            let mut block = ImageContent::new(base64::encode(&blob.data), blob.mime_type);
+            let mut block = ImageContent::new(STANDARD.encode(&blob.data), blob.mime_type);
             block.annotations = annotations;
             ContentBlock::Image(block)
         }
         BlockBody::Audio(blob) => {
-            let mut block = AudioContent::new(base64::encode(&blob.data), blob.mime_type);
+            let mut block = AudioContent::new(STANDARD.encode(&blob.data), blob.mime_type);
             block.annotations = annotations;
             ContentBlock::Audio(block)
         }
@@ -333,7 +352,7 @@ fn block(block: content::ContentBlock) -> ContentBlock {
                     ResourceContents::TextResourceContents { uri, mime_type, text, meta }
                 }
                 ResourceBody::Blob(bytes) => {
-                    let blob = base64::encode(&bytes);
+                    let blob = STANDARD.encode(&bytes);
                     ResourceContents::BlobResourceContents { uri, mime_type, blob, meta }
                 }
             });
@@ -354,12 +373,6 @@ fn annotations(hints: content::BlockAnnotations) -> Annotations {
     out.priority = hints.priority.filter(|p| (0.0..=1.0).contains(p));
     out.last_modified = hints.last_modified;
     out
-}
-
-fn cost(meta: &mut MetaObject, usd: Option<f64>) {
-    if let Some(usd) = usd.and_then(Number::from_f64) {
-        meta.insert("toolbay/cost_usd".to_owned(), Value::Number(usd));
-    }
 }
 
 fn put<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {

@@ -4,22 +4,15 @@
 //! earlier answers are unread: a client that does not read has a bounded number of results made for it. The room is held
 //! until the answer is written. A client may use as much as is left for all others, and `outbox_bytes` at most.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::request::Parts;
-use rmcp::RoleServer;
-use rmcp::model::RequestId;
-use rmcp::service::RequestContext;
 use tokio_util::bytes::Bytes;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
-
-use crate::protocol::raw;
 
 /// What every call takes room for: the text of most results.
 const USUAL: u64 = 32 << 10;
@@ -60,13 +53,11 @@ pub(crate) struct Outbox {
     unsent: MemoryBudget,
     /// Held while room is looked for and taken.
     taking: Mutex<()>,
-    /// The requests of a client with one pipe that are not answered yet, with the room for those answers that are there.
-    pending: Mutex<HashMap<RequestId, Option<Permit>>>,
 }
 
 /// Room in an outbox, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct OutboxPermit {
     held: Option<MemoryReservation>,
     unsent: Option<MemoryReservation>,
     /// What the result holds of the host's memory.
@@ -74,7 +65,7 @@ pub(crate) struct Permit {
     results: MemoryBudget,
 }
 
-impl Drop for Permit {
+impl Drop for OutboxPermit {
     fn drop(&mut self) {
         (self.held, self.unsent, self.result) = (None, None, None);
         // Those who wait look at the outbox, and are only told of the host's memory.
@@ -82,7 +73,7 @@ impl Drop for Permit {
     }
 }
 
-impl Permit {
+impl OutboxPermit {
     /// The answer is there: so large, with what it holds of the host's memory.
     pub(crate) fn answered(&mut self, bytes: u64, result: Option<MemoryReservation>) {
         set(&mut self.held, bytes);
@@ -90,7 +81,7 @@ impl Permit {
     }
 
     /// The answer waits to be written.
-    pub(crate) fn sends(&mut self, bytes: u64) {
+    fn sends(&mut self, bytes: u64) {
         set(&mut self.held, bytes);
         set(&mut self.unsent, bytes);
     }
@@ -106,13 +97,12 @@ fn set(reservation: &mut Option<MemoryReservation>, bytes: u64) {
 impl Outbox {
     pub(crate) fn new(settings: OutboxSettings) -> Self {
         let count = || MemoryBudget::new("outbox_bytes", u64::MAX);
-        let (taking, pending) = (Mutex::default(), Mutex::default());
-        Self { settings, held: count(), unsent: count(), taking, pending }
+        Self { settings, held: count(), unsent: count(), taking: Mutex::default() }
     }
 
     /// Room for an answer that is there already.
-    pub(crate) fn permit(&self) -> Permit {
-        Permit {
+    fn permit(&self) -> OutboxPermit {
+        OutboxPermit {
             held: self.held.reserve(0),
             unsent: self.unsent.reserve(0),
             result: None,
@@ -121,7 +111,7 @@ impl Outbox {
     }
 
     /// Takes room for a call that is expected to answer with `bytes` beside its text; waits until there is room.
-    pub(crate) async fn acquire(&self, bytes: u64) -> Result<Permit, Fault> {
+    pub(crate) async fn acquire(&self, bytes: u64) -> Result<OutboxPermit, Fault> {
         let bytes = USUAL.saturating_add(bytes);
         if let Some(permit) = self.try_acquire(bytes) {
             return Ok(permit);
@@ -132,7 +122,7 @@ impl Outbox {
         waits.await.map_err(|_| self.full())
     }
 
-    fn try_acquire(&self, bytes: u64) -> Option<Permit> {
+    fn try_acquire(&self, bytes: u64) -> Option<OutboxPermit> {
         let Self { settings, held, .. } = self;
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let used = held.used();
@@ -172,110 +162,26 @@ impl Outbox {
         Fault::by_limit(FaultKind::Busy, what, limit).retry_after(RETRY)
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<RequestId, Option<Permit>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request is read, and will be answered.
-    pub(crate) fn expect(&self, id: &RequestId) {
-        self.pending().insert(id.clone(), None);
-    }
-
-    /// Holds the room for an answer, unless nobody expects the answer any more.
-    fn hold(&self, id: &RequestId, permit: Permit) {
-        if let Some(place) = self.pending().get_mut(id) {
-            *place = Some(permit);
+    /// A line that waits to be written: it holds its room until then.
+    pub(crate) fn hold(&self, line: Vec<u8>, room: Option<OutboxPermit>) -> Bytes {
+        if line.len() < COUNTED {
+            return line.into();
         }
-    }
-
-    /// The room for the answer to a request, which is about to be written.
-    pub(crate) fn take(&self, id: &RequestId) -> Option<Permit> {
-        self.pending().remove(id).flatten()
-    }
-
-    /// The request is not answered any more.
-    pub(crate) fn forget(&self, id: &RequestId) {
-        drop(self.take(id));
+        let mut permit = room.unwrap_or_else(|| self.permit());
+        permit.sends(line.len() as u64);
+        Bytes::from_owner(UnsentLine { line, _permit: permit })
     }
 }
 
-/// The response to a request over HTTP, until all of it is written.
-#[derive(Debug)]
-pub(crate) struct Response {
-    outbox: Arc<Outbox>,
-    permit: Mutex<Option<Permit>>,
+/// A line with the room that it takes.
+struct UnsentLine {
+    line: Vec<u8>,
+    _permit: OutboxPermit,
 }
 
-impl Response {
-    pub(crate) fn new(outbox: Arc<Outbox>) -> Self {
-        Self { outbox, permit: Mutex::default() }
-    }
-
-    fn permit(&self) -> MutexGuard<'_, Option<Permit>> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A piece of the response as it is written, which holds its room until it was.
-    pub(crate) fn piece(&self, bytes: Bytes) -> Bytes {
-        if bytes.len() < COUNTED {
-            return bytes;
-        }
-        let bytes = raw::restored(bytes);
-        let mut permit = self.permit().take().unwrap_or_else(|| self.outbox.permit());
-        permit.sends(bytes.len() as u64);
-        Bytes::from_owner(Piece { bytes, _permit: permit })
-    }
-}
-
-/// Bytes with the room that they take.
-struct Piece {
-    bytes: Bytes,
-    _permit: Permit,
-}
-
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for UnsentLine {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// Where the room for an answer stays until the answer is written.
-pub(crate) enum AnswerSlot {
-    /// With the response to an HTTP request.
-    Response(Arc<Response>),
-    /// With the pipe of the client.
-    Pipe(Arc<Outbox>, RequestId),
-    /// Nowhere: the transport is the embedder's.
-    None,
-}
-
-impl AnswerSlot {
-    /// That of a request; `pipe` is the outbox of a client with one pipe.
-    pub(crate) fn of(context: &RequestContext<RoleServer>, pipe: Option<&Arc<Outbox>>) -> Self {
-        let parts = context.extensions.get::<Parts>();
-        match (parts.and_then(|parts| parts.extensions.get::<Arc<Response>>()), pipe) {
-            (Some(response), _) => Self::Response(Arc::clone(response)),
-            (None, Some(outbox)) => Self::Pipe(Arc::clone(outbox), context.id.clone()),
-            (None, None) => Self::None,
-        }
-    }
-
-    /// Takes room for a call; see [`Outbox::acquire`].
-    pub(crate) async fn acquire(&self, bytes: u64) -> Result<Option<Permit>, Fault> {
-        match self {
-            Self::Response(response) => response.outbox.acquire(bytes).await.map(Some),
-            Self::Pipe(outbox, _) => outbox.acquire(bytes).await.map(Some),
-            Self::None => Ok(None),
-        }
-    }
-
-    /// Holds the room until the answer is written.
-    pub(crate) fn hold(&self, permit: Permit) {
-        match self {
-            Self::Response(response) => *response.permit() = Some(permit),
-            Self::Pipe(outbox, id) => outbox.hold(id, permit),
-            Self::None => drop(permit),
-        }
+        &self.line
     }
 }
 
@@ -323,32 +229,23 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_expects_holds_nothing() {
-        let (outbox, id) = (outbox(1 << 20, u64::MAX), RequestId::Number(1));
-        let held = |outbox: &Outbox| {
-            let mut permit = outbox.permit();
-            permit.answered(100, None);
-            outbox.hold(&id, permit);
-            outbox.held.used()
-        };
-        assert_eq!(held(&outbox), 0, "it was never asked");
-        outbox.expect(&id);
-        assert_eq!(held(&outbox), 100);
-        outbox.forget(&id);
-        assert_eq!((outbox.held.used(), held(&outbox)), (0, 0), "it was cancelled");
-    }
-
-    #[test]
-    fn a_piece_is_counted_until_it_is_written() {
-        let outbox = Arc::new(outbox(1 << 20, u64::MAX));
-        let response = Response::new(Arc::clone(&outbox));
-        drop(response.piece(Bytes::from_static(b"short")));
+    fn a_line_is_counted_until_it_is_written() {
+        let outbox = outbox(1 << 20, u64::MAX);
+        drop(outbox.hold(b"short".to_vec(), None));
         let mut permit = outbox.permit();
         permit.answered(1 << 20, None);
-        *response.permit() = Some(permit);
-        let piece = response.piece(vec![b'x'; 1 << 20].into());
+        let line = outbox.hold(vec![b'x'; 1 << 20], Some(permit));
         assert!(outbox.is_full() && outbox.held.used() == 1 << 20);
-        drop(piece);
+        drop(line.clone());
+        assert!(outbox.is_full(), "all of its copies are one line");
+        drop(line);
         assert!(!outbox.is_full() && outbox.held.used() == 0);
+        let unasked = outbox.hold(vec![b'x'; COUNTED], None);
+        assert_eq!(outbox.held.used(), COUNTED as u64);
+        drop(unasked);
+        let mut cancelled = outbox.permit();
+        cancelled.answered(100, None);
+        drop(cancelled);
+        assert_eq!(outbox.held.used(), 0, "nobody wants it");
     }
 }

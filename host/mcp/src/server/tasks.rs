@@ -11,17 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rmcp::model::{
-    CreateTaskResult, DetailedTask, ErrorData, GetTaskResult, InputRequests, JsonObject, Task as Shown,
-    TaskPayload, TaskStatus,
+    CreateTaskResult, ErrorData, InputRequests, MetaObject, ResultType, Task as TaskHead, TaskStatus,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::timestamp;
 use toolbay_core::call::dialog::{Ask, Unanswered};
 
-use crate::protocol::seal::random_name;
-use crate::server::asking::{self, fits};
+use crate::protocol::request_state::random_name;
+use crate::server::client_dialog::{self, fits};
 
 /// Tasks of one client that are there at once, the ended ones included.
 pub const MAX_TASKS: usize = 64;
@@ -40,8 +41,8 @@ const MAX_MESSAGE: usize = 500;
 enum Stage {
     Working,
     Asking(BTreeMap<String, Open>),
-    Done { result: JsonObject },
-    Failed { error: JsonObject },
+    Done { result: Box<RawValue> },
+    Failed { error: ErrorData },
     Cancelled,
 }
 
@@ -144,25 +145,42 @@ impl Task {
         inner.updated = SystemTime::now();
     }
 
-    fn shown(&self) -> DetailedTask {
+    /// The answer to `tasks/get`.
+    fn view(&self) -> TaskView {
         let inner = self.inner();
-        let payload = match &inner.stage {
-            Stage::Working => TaskPayload::Working,
+        let mut view = TaskView {
+            result_type: ResultType::COMPLETE,
+            task: self.head(&inner),
+            input_requests: None,
+            result: None,
+            error: None,
+            meta: None,
+        };
+        view.task.status = match &inner.stage {
+            Stage::Working => TaskStatus::Working,
             Stage::Asking(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
-                    asking::request(&open.ask).ok().map(|request| (key.clone(), request))
+                    client_dialog::request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
-                TaskPayload::InputRequired { input_requests: requests.collect::<InputRequests>() }
+                view.input_requests = Some(requests.collect());
+                TaskStatus::InputRequired
             }
-            Stage::Done { result } => TaskPayload::Completed { result: result.clone() },
-            Stage::Failed { error } => TaskPayload::Failed { error: error.clone() },
-            Stage::Cancelled => TaskPayload::Cancelled,
+            Stage::Done { result } => {
+                view.result = Some(result.clone());
+                TaskStatus::Completed
+            }
+            Stage::Failed { error } => {
+                view.error = Some(error.clone());
+                TaskStatus::Failed
+            }
+            Stage::Cancelled => TaskStatus::Cancelled,
         };
-        DetailedTask::new(self.head(&inner), payload)
+        view
     }
 
-    fn head(&self, inner: &Inner) -> Shown {
-        let head = Shown::new(self.name.clone(), TaskStatus::Working, utc(self.created), utc(inner.updated));
+    fn head(&self, inner: &Inner) -> TaskHead {
+        let head =
+            TaskHead::new(self.name.clone(), TaskStatus::Working, utc(self.created), utc(inner.updated));
         let head = head.with_ttl_ms(millis(self.life)).with_poll_interval_ms(millis(POLL));
         match &inner.message {
             Some(message) => head.with_status_message(message.clone()),
@@ -174,6 +192,23 @@ impl Task {
     pub(crate) fn created(&self) -> CreateTaskResult {
         CreateTaskResult::new(self.head(&self.inner()))
     }
+}
+
+/// Where a task is, as its client sees it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TaskView {
+    result_type: ResultType,
+    #[serde(flatten)]
+    task: TaskHead,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<InputRequests>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorData>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub(crate) meta: Option<MetaObject>,
 }
 
 fn utc(time: SystemTime) -> String {
@@ -229,8 +264,8 @@ impl Tasks {
     }
 
     /// Keeps how a call ended.
-    pub(crate) fn end(&self, task: &Task, result: Result<Value, ErrorData>) {
-        let bytes = result.as_ref().map_or(0, |value| value.to_string().len());
+    pub(crate) fn end(&self, task: &Task, result: Result<Box<RawValue>, ErrorData>) {
+        let bytes = result.as_ref().map_or(0, |result| result.get().len());
         let tasks = self.tasks();
         let count = |of: &dyn Fn(&Task) -> bool| {
             tasks.values().filter(|one| of(one)).map(|one| one.inner().bytes).sum::<usize>()
@@ -240,9 +275,7 @@ impl Tasks {
         let mut inner = task.inner();
         inner.stage = match result {
             _ if task.cancel.is_cancelled() => Stage::Cancelled,
-            Ok(Value::Object(result))
-                if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES =>
-            {
+            Ok(result) if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES => {
                 inner.bytes = bytes;
                 Stage::Done { result }
             }
@@ -251,9 +284,9 @@ impl Tasks {
                     "the result has {bytes} bytes; {MAX_TASK_BYTES} are kept for all tasks of a client, and \
                      {MAX_ALL_TASK_BYTES} for all clients"
                 );
-                failed(&ErrorData::internal_error(text, None))
+                Stage::Failed { error: ErrorData::internal_error(text, None) }
             }
-            Err(error) => failed(&error),
+            Err(error) => Stage::Failed { error },
         };
         inner.updated = SystemTime::now();
     }
@@ -270,8 +303,8 @@ impl Tasks {
     }
 
     /// Where a task is.
-    pub(crate) fn get(&self, owner: &str, name: &str) -> Result<GetTaskResult, ErrorData> {
-        self.find(owner, name).map(|task| GetTaskResult::new(task.shown()))
+    pub(crate) fn get(&self, owner: &str, name: &str) -> Result<TaskView, ErrorData> {
+        self.find(owner, name).map(|task| task.view())
     }
 
     /// Answers what a task asked.
@@ -305,12 +338,5 @@ impl Tasks {
                 None,
             )
         })
-    }
-}
-
-fn failed(error: &ErrorData) -> Stage {
-    match json!(error) {
-        Value::Object(error) => Stage::Failed { error },
-        _ => Stage::Failed { error: JsonObject::new() },
     }
 }

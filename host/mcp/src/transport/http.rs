@@ -3,39 +3,33 @@
 //! ```text
 //! accept     connections: how many, how long they may be idle, how slowly they may read; the end of all
 //!   route    /mcp, /healthz, /readyz, /.well-known/oauth-protected-resource
-//!     front  Host and Origin ─► who is it ─► which profile ─► pace ─► share ─► body
-//!       ask  ─► session ─► rmcp ─► response
+//!     request_checks  Host and Origin ─► who is it ─► which profile ─► request rate ─► quota ─► body
+//!       dispatch      message ─► context ─► protocol ─► one JSON body, or events
 //! ```
 //!
-//! rmcp answers what is asked; whose request it is, what it may take and what becomes of it when the client leaves is
-//! settled before it gets there, and what a request stands on is watched until it is answered. Nothing a client sends is believed before it has said who it is, but for `Host` and
-//! `Origin`, which only take away.
+//! The protocol answers what is asked; whose request it is, what it may take and what becomes of it when the client leaves is
+//! settled here, and its credential is watched until it is answered. Nothing a client sends is believed before it has said
+//! who it is, but for `Host` and `Origin`, which only take away.
 
 mod accept;
+mod allowed_hosts;
 mod answer;
-mod ask;
 mod body;
 mod clients;
 mod connections;
+mod dispatch;
 mod endpoints;
+mod event_body;
 mod files;
 mod forwarded;
-mod front;
-mod line;
-mod names;
-mod nobody;
-mod reading;
+mod headers;
+mod reader;
 mod refused;
+mod request_checks;
 mod route;
-mod session;
 mod sessions;
-mod short;
 mod socket;
 mod stateless;
-mod streams;
-#[cfg(test)]
-mod streams_tests;
-mod threads;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,12 +44,11 @@ use toolbay_policy::serve::Serve;
 use crate::auth::failures::Failures;
 use crate::auth::{Auth, FetchKeys};
 use crate::server::Server;
+use allowed_hosts::AllowedHosts;
 use clients::Clients;
 use connections::Connections;
 use endpoints::Endpoints;
 use files::Files;
-use names::Names;
-use nobody::Nobody;
 use refused::RefusedRequests;
 use sessions::Sessions;
 
@@ -101,14 +94,13 @@ struct State {
     ends: Ends,
     /// Fires when requests are not taken any more.
     draining: CancellationToken,
-    nobody: Nobody,
 }
 
 /// What the policy says now.
 #[derive(Debug)]
 struct Settings {
     serve: Serve,
-    names: Names,
+    hosts: AllowedHosts,
     auth: Auth,
 }
 
@@ -129,11 +121,11 @@ impl Http {
         // Before they are read: what changes from here on is noticed.
         let files = Files::new(&serve);
         let auth = Auth::read(&serve, &fetch, None)?;
-        let settings = Settings { names: Names::new(&serve, &listens), auth, serve };
+        let settings = Settings { hosts: AllowedHosts::new(&serve, &listens), auth, serve };
         let outboxes = server.outboxes();
         let state = State {
             // Its calls are waited for and cut off when this server ends, not another of the same tools.
-            server: server.apart(),
+            server: server.with_own_tracker(),
             listens,
             settings: ArcSwap::from_pointee(settings),
             fetch,
@@ -145,7 +137,6 @@ impl Http {
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),
-            nobody: Nobody::new(ends.stop.child_token()),
             ends,
         };
         Ok(Self { state: Arc::new(state) })
@@ -220,8 +211,8 @@ impl State {
     fn settle(&self, serve: &Serve, before: &Settings) -> Result<(), String> {
         check_addresses(serve, &self.listens)?;
         let auth = Auth::read(serve, &self.fetch, Some(&before.auth))?;
-        let names = Names::new(serve, &self.listens);
-        let settings = Arc::new(Settings { names, auth, serve: serve.clone() });
+        let hosts = AllowedHosts::new(serve, &self.listens);
+        let settings = Arc::new(Settings { hosts, auth, serve: serve.clone() });
         self.settings.store(Arc::clone(&settings));
         settings.auth.replaces(&before.auth);
         self.endpoints.end_those_gone(&self.server);

@@ -1,4 +1,4 @@
-//! Lines of bytes, none longer than it may be. What is too long is let go of while it comes in; of it stay both ends, to
+//! LineReader of bytes, none longer than it may be. What is too long is let go of while it comes in; of it stay both ends, to
 //! find the id of the request, whose sender would wait for an answer for ever.
 
 use std::io;
@@ -13,7 +13,7 @@ const CHUNK: usize = 64 << 10;
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum LineFrame {
     /// A line, without its end.
     Whole(Vec<u8>),
     /// One that is too long, with the id of its request, if it was found.
@@ -22,7 +22,7 @@ pub(crate) enum Line {
 
 /// Reads lines. Every method may be dropped at any await and called again: nothing is lost.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub(crate) struct LineReader<R> {
     inner: R,
     most: usize,
     /// What was read and not yet given out, up to `seen` without an end of a line.
@@ -39,14 +39,14 @@ struct Ends {
     tail: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Lines of at most `most` bytes, the end included.
+impl<R: AsyncRead + Unpin> LineReader<R> {
+    /// LineReader of at most `most` bytes, the end included.
     pub(crate) fn new(inner: R, most: usize) -> Self {
         Self { inner, most, buffer: Vec::new(), seen: 0, skipped: None, ended: false }
     }
 
     /// The next line; `None` at the end. A last line needs no end.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<LineFrame>> {
         loop {
             if let Some(line) = self.cut() {
                 return Ok(Some(line));
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line of what was read.
-    fn cut(&mut self) -> Option<Line> {
+    fn cut(&mut self) -> Option<LineFrame> {
         let new = self.buffer.get(self.seen..).unwrap_or_default();
         let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
             self.seen = self.buffer.len();
@@ -75,12 +75,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let rest = self.buffer.split_off(length + 1);
             let mut line = std::mem::replace(&mut self.buffer, rest);
             line.truncate(length);
-            return Some(Line::Whole(line));
+            return Some(LineFrame::Whole(line));
         }
         let mut ends = self.skipped.take().unwrap_or_default();
         ends.take(self.buffer.get(..length).unwrap_or_default());
         self.buffer.drain(..=length);
-        Some(Line::TooLong(ends.id()))
+        Some(LineFrame::TooLong(ends.id()))
     }
 
     /// Lets go of a part of a line that is too long.
@@ -92,15 +92,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.seen = 0;
     }
 
-    fn rest(&mut self) -> Option<Line> {
+    fn rest(&mut self) -> Option<LineFrame> {
         let last = std::mem::take(&mut self.buffer);
         self.seen = 0;
         match self.skipped.take() {
             Some(mut ends) => {
                 ends.take(&last);
-                Some(Line::TooLong(ends.id()))
+                Some(LineFrame::TooLong(ends.id()))
             }
-            None => (!last.is_empty()).then_some(Line::Whole(last)),
+            None => (!last.is_empty()).then_some(LineFrame::Whole(last)),
         }
     }
 }
@@ -161,9 +161,9 @@ mod tests {
         }
     }
 
-    async fn all(bytes: &[u8], step: usize, most: usize) -> Vec<Line> {
+    async fn all(bytes: &[u8], step: usize, most: usize) -> Vec<LineFrame> {
         let parts = bytes.chunks(step).map(<[u8]>::to_vec).collect();
-        let mut lines = Lines::new(Parts(parts), most);
+        let mut lines = LineReader::new(Parts(parts), most);
         let mut found = vec![];
         while let Some(line) = lines.next().await.unwrap() {
             assert!(lines.buffer.len() <= step.max(most) + 1);
@@ -172,8 +172,8 @@ mod tests {
         found
     }
 
-    fn whole(text: &str) -> Line {
-        Line::Whole(text.as_bytes().to_vec())
+    fn whole(text: &str) -> LineFrame {
+        LineFrame::Whole(text.as_bytes().to_vec())
     }
 
     #[tokio::test]
@@ -186,7 +186,7 @@ mod tests {
             assert_eq!(all(b"", step, 10).await, []);
             assert_eq!(all(b"\n", step, 10).await, [whole("")]);
             let long = format!("{}\n{}\n{}", "x".repeat(9), "y".repeat(10), "z".repeat(30));
-            let expect = [whole(&"x".repeat(9)), Line::TooLong(None), Line::TooLong(None)];
+            let expect = [whole(&"x".repeat(9)), LineFrame::TooLong(None), LineFrame::TooLong(None)];
             assert_eq!(all(long.as_bytes(), step, 10).await, expect);
         }
     }
@@ -194,7 +194,8 @@ mod tests {
     async fn check(line: &str, expect: Option<&RequestId>) {
         let bytes = format!("{line}\n{{}}\n{line}\n");
         for step in [1, 7, 100, bytes.len()] {
-            let expect = [Line::TooLong(expect.cloned()), whole("{}"), Line::TooLong(expect.cloned())];
+            let expect =
+                [LineFrame::TooLong(expect.cloned()), whole("{}"), LineFrame::TooLong(expect.cloned())];
             assert_eq!(all(bytes.as_bytes(), step, 300).await, expect, "{line:.40} in steps of {step}");
         }
     }

@@ -1,48 +1,41 @@
 //! One JSON message a line, over stdin and stdout or any other pair of streams.
 //!
-//! Lines are read and written here, and understood by rmcp. What comes in is bounded: a line in its length, and requests
-//! in how many are not answered yet, so that a client which never reads is not read any more either. Notifications
-//! before the first request are dropped: rmcp would end the connection.
+//! What comes in is bounded: a line in its length, and requests in how many are not answered yet, so that a client which
+//! never reads is not read any more either. Each request is answered in a task of its own; they end with the connection.
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use futures_util::future::BoxFuture;
-use rmcp::model::{
-    ClientNotification, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, ServerJsonRpcMessage,
-};
-use rmcp::service::{QuitReason, RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
-use rmcp::transport::{Transport, stdio_pipes};
-use rmcp::{RoleServer, ServiceExt};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use rmcp::model::{CancelledNotificationParam, ErrorData, RequestId};
+use rmcp::transport::stdio_pipes;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::bytes::{Buf, Bytes};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::message::{self, Bad};
-use crate::server::Server;
-use crate::server::lists::Lists;
+use crate::protocol::incoming::{self, ClientMessage, InvalidKind, Request};
+use crate::protocol::message;
+use crate::protocol::open_requests::OpenRequests;
+use crate::protocol::outbound::{Destination, MessageSink};
+use crate::server::connection::McpConnection;
 use crate::server::outbox::Outbox;
+use crate::server::request::RequestOrigin;
+use crate::server::{Server, SessionOwner};
 use crate::transport::http::Ends;
-use crate::transport::lines::{Line, Lines};
-use crate::transport::linger::{self, Lingering};
+use crate::transport::lines::{LineFrame, LineReader};
 
-use crate::server::asked::Asked;
-use crate::server::workers::Workers;
-use out::Out;
-
-mod out;
-
+/// A mark that some editors put before UTF-8.
+const BOM: &[u8] = "\u{feff}".as_bytes();
 /// Requests that are not answered yet, besides calls: beyond them nothing more is read.
 const MAX_OTHERS: usize = 256;
 /// Bytes of answers that wait in the pipe at most; what Linux allows everybody.
 const PIPE: usize = 1 << 20;
 
-/// How long calls go on after the last message of the client. rmcp closes the transport after 5 s, and a cancelled call
-/// may take a second to end: its answer must be out by then.
+/// How long calls go on after the last message of the client.
 const CALL_GRACE: Duration = Duration::from_millis(3800);
 /// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
@@ -50,33 +43,16 @@ const END_WAIT: Duration = Duration::from_secs(2);
 /// Serves one client over stdin and stdout. See [`serve`]; when `ends.drain` fires, nothing more is read, as if the client
 /// had closed its end.
 ///
-/// The client has a thread for itself; calls that take their time go on in the runtime this is called in. Must run inside
-/// a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a thread sits in a blocking
-/// read that nothing can end.
+/// Must run inside a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a thread of the
+/// runtime sits in a blocking read that nothing can end: end such a runtime with `shutdown_background`.
 ///
 /// # Errors
-/// See [`serve`]; or when there is no thread for it.
+/// None today.
 pub async fn serve_stdio(server: Server, ends: Ends) -> anyhow::Result<()> {
-    // Whoever does not wait any more ends it.
-    let ends = Ends { stop: ends.stop.child_token(), ..ends };
-    let _at_the_end = ends.stop.clone().drop_guard();
-    let (tell, told) = oneshot::channel();
-    let main = Handle::current();
-    let alone = linger::runtime().enable_all().build().context("no runtime for stdin and stdout")?;
-    let serving = move || {
-        let ended = alone.block_on(async {
-            widen(std::io::stdout());
-            let (reader, writer) = stdio_pipes();
-            let (reader, writer) = Lingering::pair(reader, writer);
-            serve_with(server, reader, writer, ends, Some(main)).await
-        });
-        // A read of stdin may never end.
-        alone.shutdown_background();
-        drop(tell.send(ended));
-    };
-    let thread = std::thread::Builder::new().name("toolbay-stdio".to_owned());
-    thread.spawn(serving).context("no thread for stdin and stdout")?;
-    told.await.context("the thread of stdin and stdout failed")?
+    widen(std::io::stdout());
+    let (reader, writer) = stdio_pipes();
+    serve_until(server, reader, writer, ends).await;
+    Ok(())
 }
 
 /// Makes room in a pipe for a long answer: else both ends wake each other for each 64 KiB. Where it is no pipe, or there
@@ -93,7 +69,7 @@ fn widen(pipe: impl std::os::fd::AsFd) {
 /// with an error and recorded before this returns. When `cancel` fires, calls are cancelled at once.
 ///
 /// # Errors
-/// When the client's first message is none of MCP, or writing fails before the first answer.
+/// None today.
 pub async fn serve<R, W>(
     server: Server,
     reader: R,
@@ -104,226 +80,215 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_with(server, reader, writer, Ends { stop: cancel, ..Ends::default() }, None).await
+    serve_until(server, reader, writer, Ends { stop: cancel, ..Ends::default() }).await;
+    Ok(())
 }
 
-/// The same; calls that take their time go on in the runtime `main`, where this is a thread of its own.
-async fn serve_with<R, W>(
-    server: Server,
-    reader: R,
-    writer: W,
-    ends: Ends,
-    main: Option<Handle>,
-) -> anyhow::Result<()>
+async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: Ends)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = server.apart();
+    let server = server.with_own_tracker();
+    // Fires when nothing more comes: an open subscription would hold the process for seconds.
     let closed = CancellationToken::new();
-    let at_the_end = closed.clone().drop_guard();
+    let _at_the_end = closed.clone().drop_guard();
     let options = server.options();
-    let asked = Arc::new(Asked::new(options.max_in_flight.saturating_add(MAX_OTHERS)));
-    let lists = Arc::new(Lists::default());
-    let outbox = Arc::new(Outbox::new(server.outboxes()));
-    let connection = server
-        .connection(closed.clone())
-        .sending(&outbox)
-        .listing(Arc::clone(&lists))
-        .working_in(main.map(|main| Workers::new(main, Arc::clone(&asked))));
-    let transport = Wire {
-        lines: Lines::new(reader, options.max_line_bytes),
-        out: Out::new(writer, lists),
-        most: options.max_line_bytes,
-        asked,
-        outbox,
-        refusing: None,
-        begun: false,
-        drain: ends.drain,
-        closed: closed.clone(),
+    let pipe = Arc::new(PipeWriter(Mutex::new(Some(Writer { inner: writer, begun: Bytes::new() }))));
+    let connection =
+        server.connection(SessionOwner::of_session(None), Arc::clone(&pipe) as _, closed.clone());
+    let mut transport = StdioTransport {
+        limit: options.max_line_bytes,
+        lines: LineReader::new(reader, options.max_line_bytes),
+        pipe,
+        open: Arc::new(OpenRequests::new(options.max_in_flight.saturating_add(MAX_OTHERS))),
+        outbox: Arc::new(Outbox::new(server.outboxes())),
+        connection: Arc::new(connection),
+        tasks: JoinSet::new(),
+        // Fires when everything ends at once.
+        stop: ends.stop.child_token(),
     };
-    let running = match connection.serve_with_ct(transport, ends.stop.child_token()).await {
-        Ok(running) => running,
-        // It left before it said anything.
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
-        Err(error) => return Err(error).context("the client did not begin as MCP clients do"),
-    };
-    let cut_off = async {
-        closed.cancelled().await;
-        tokio::time::sleep(CALL_GRACE).await;
-        server.cut_off().cancel();
-        std::future::pending::<Infallible>().await
-    };
-    let ended = tokio::select! {
-        ended = running.waiting() => ended,
-        never = cut_off => match never {},
-    };
-    drop(at_the_end);
-    if tokio::time::timeout(END_WAIT, server.rests()).await.is_err() {
-        tracing::warn!("a call did not end with its connection");
+    let _stops = transport.stop.clone().drop_guard();
+    tokio::select! {
+        biased;
+        () = ends.stop.cancelled() => {}
+        () = ends.drain.cancelled() => {}
+        () = transport.read() => {}
     }
-    match ended.context("the connection's task failed")? {
-        QuitReason::Cancelled | QuitReason::Closed => Ok(()),
-        QuitReason::JoinError(error) => Err(error).context("a task of the connection failed"),
-        other => anyhow::bail!("the connection ended: {other:?}"),
+    closed.cancel();
+    transport.end(&server).await;
+    if tokio::time::timeout(END_WAIT, server.wait_idle()).await.is_err() {
+        tracing::warn!("a call did not end with its connection");
     }
 }
 
 /// Lines in, lines out.
-struct Wire<R, W> {
-    lines: Lines<R>,
-    out: Out<W>,
-    most: usize,
-    asked: Arc<Asked>,
+struct StdioTransport<R, W> {
+    lines: LineReader<R>,
+    limit: usize,
+    pipe: Arc<PipeWriter<W>>,
+    open: Arc<OpenRequests>,
     outbox: Arc<Outbox>,
-    /// An answer of our own on its way out; kept here because `receive` may be dropped at any await.
-    refusing: Option<BoxFuture<'static, io::Result<()>>>,
-    /// Whether the request came that settles the era.
-    begun: bool,
-    /// Fires when nothing more is to be read.
-    drain: CancellationToken,
-    /// Fires when nothing more comes: an open subscription would hold the process for seconds.
-    closed: CancellationToken,
+    connection: Arc<McpConnection>,
+    /// What answers requests.
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
 }
 
-/// Whether rmcp starts its service with this message.
-fn begins(message: &RxJsonRpcMessage<RoleServer>) -> bool {
-    let JsonRpcMessage::Request(request) = message else { return false };
-    match &request.request {
-        ClientRequest::InitializeRequest(_) => true,
-        ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
-        other => other.get_meta().protocol_version().is_some(),
-    }
-}
-
-impl<R, W> Wire<R, W>
+impl<R, W> StdioTransport<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// The next message, or what is to be answered to what is none; `None` at the end.
-    async fn next(&mut self) -> Option<Result<RxJsonRpcMessage<RoleServer>, Bad>> {
-        self.asked.room().await;
-        self.outbox.drained().await;
-        let line = match self.lines.next().await {
-            Ok(line) => line,
-            Err(error) => {
-                tracing::warn!(%error, "the client can not be read any more");
-                None
-            }
-        };
-        Some(match line {
-            None => {
-                self.closed.cancel();
-                return None;
-            }
-            Some(Line::TooLong(id)) => {
-                let text = format!("a message of more than {} bytes is not read", self.most);
-                Err(Bad::answer(ErrorData::invalid_request(text, None), id))
-            }
-            Some(Line::Whole(bytes)) => message::read(&bytes),
-        })
-    }
-
-    /// Whether a message goes on to rmcp.
-    fn admit(&mut self, message: &RxJsonRpcMessage<RoleServer>) -> Result<bool, Bad> {
-        self.begun |= begins(message);
-        match message {
-            JsonRpcMessage::Request(request) => {
-                if !self.asked.ask(&request.id) {
-                    let text = "a request of this id is not answered yet, or was cancelled";
-                    let error = ErrorData::invalid_request(text, None);
-                    return Err(Bad::answer(error, Some(request.id.clone())));
+    /// Takes in what the client says, until it says nothing more.
+    async fn read(&mut self) {
+        loop {
+            self.open.room().await;
+            self.outbox.drained().await;
+            match self.lines.next().await {
+                Ok(Some(LineFrame::Whole(line))) => self.take(&line).await,
+                Ok(Some(LineFrame::TooLong(id))) => {
+                    let text = format!("a message of more than {} bytes is not read", self.limit);
+                    self.refuse(&ErrorData::invalid_request(text, None), id.as_ref()).await;
                 }
-                self.outbox.expect(&request.id);
-                Ok(true)
-            }
-            JsonRpcMessage::Notification(told) => {
-                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
-                    && let Some(id) = &cancelled.params.request_id
-                {
-                    self.asked.cancelled(id);
-                    self.outbox.forget(id);
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the client can not be read any more");
+                    return;
                 }
-                Ok(self.begun)
             }
-            _ => Ok(self.begun),
         }
     }
 
-    /// The next message that rmcp is to understand; `None` at the end.
-    async fn receive_admitted(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        loop {
-            if let Some(refusing) = &mut self.refusing {
-                let sent = refusing.await;
-                self.refusing = None;
-                sent.ok()?;
+    async fn take(&mut self, line: &[u8]) {
+        let line = line.strip_prefix(BOM).unwrap_or(line);
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        match incoming::read(line) {
+            Ok(ClientMessage::Request(request)) => self.begin(request).await,
+            Ok(ClientMessage::Notification { method, params }) => self.notice(&method, params.as_deref()),
+            Ok(ClientMessage::Response { id, result }) => self.connection.resolve(id, result),
+            Err(invalid) if invalid.kind == InvalidKind::Unasked => {}
+            Err(invalid) => self.refuse(&invalid.error, invalid.id.as_ref()).await,
+        }
+    }
+
+    /// Begins to answer a request.
+    async fn begin(&mut self, request: Request) {
+        let (id, cancel) = (request.id.clone(), self.stop.child_token());
+        if !self.open.begin(&id, cancel.clone()) {
+            let text = "a request of this id is not answered yet, or was cancelled";
+            return self.refuse(&ErrorData::invalid_request(text, None), Some(&id)).await;
+        }
+        let outbox = Arc::clone(&self.outbox);
+        let origin = RequestOrigin { outbox, validity: None, traceparent: None };
+        let admitted = self.connection.admit(request, origin, cancel);
+        let (connection, open, pipe) =
+            (Arc::clone(&self.connection), Arc::clone(&self.open), Arc::clone(&self.pipe));
+        while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(async move {
+            let reply = connection.answer(admitted).await;
+            if open.is_open(&id) {
+                pipe.write(reply.line).await;
             }
-            let bad = match self.next().await? {
-                Ok(message) => match self.admit(&message) {
-                    Ok(true) => return Some(message),
-                    Ok(false) => continue,
-                    Err(bad) => bad,
-                },
-                Err(bad) => bad,
-            };
-            if let Bad::Answer(answer) = bad {
-                let (error, id) = *answer;
-                let refusal = ServerJsonRpcMessage::error(error, id);
-                let (line, mut room) = (self.out.line(&refusal), self.outbox.permit());
-                let sent = self.out.send(line, &mut room);
-                self.refusing = Some(Box::pin(async move {
-                    let sent = sent.await;
-                    drop(room);
-                    sent
-                }));
+            open.end(&id);
+        });
+    }
+
+    fn notice(&self, method: &str, params: Option<&RawValue>) {
+        if method != "notifications/cancelled" {
+            return self.connection.notice(method);
+        }
+        let cancelled = params.and_then(|params| message::object::<CancelledNotificationParam>(params).ok());
+        if let Some(id) = cancelled.and_then(|cancelled| cancelled.request_id) {
+            self.open.cancel(&id);
+        }
+    }
+
+    /// Answers what is no request that can be answered.
+    async fn refuse(&self, error: &ErrorData, id: Option<&RequestId>) {
+        self.pipe.write(message::response::<_, (), _>(id, Err(error)).into()).await;
+    }
+
+    /// Lets the requests end that are being answered, and closes the pipe.
+    async fn end(&mut self, server: &Server) {
+        let Self { tasks, stop, .. } = self;
+        let answered = async { while tasks.join_next().await.is_some() {} };
+        let cut_off = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(CALL_GRACE) => server.cut_off().cancel(),
             }
+            tokio::time::sleep(END_WAIT).await;
+        };
+        tokio::select! {
+            () = answered => {}
+            () = cut_off => tracing::warn!("not all requests were answered in time"),
+        }
+        stop.cancel();
+        tasks.shutdown().await;
+        drop(tokio::time::timeout(END_WAIT, self.pipe.close()).await);
+    }
+}
+
+/// Where lines go.
+struct PipeWriter<W>(Mutex<Option<Writer<W>>>);
+
+struct Writer<W> {
+    inner: W,
+    /// What is left of a line that was begun.
+    begun: Bytes,
+}
+
+impl<W: AsyncWrite + Send + Unpin> PipeWriter<W> {
+    /// Writes one line; returns whether that went well. Whoever drops the future before its end has sent the whole line or
+    /// nothing of it: what is begun goes out with the next one.
+    async fn write(&self, line: Bytes) -> bool {
+        let mut writer = self.0.lock().await;
+        let Some(writer) = &mut *writer else { return false };
+        let written = writer.write(line).await;
+        written.inspect_err(|error| tracing::debug!(%error, "a message did not reach the client")).is_ok()
+    }
+
+    /// Writes nothing more.
+    async fn close(&self) {
+        if let Some(mut writer) = self.0.lock().await.take()
+            && let Err(error) = writer.close().await
+        {
+            tracing::debug!(%error, "the client's pipe could not be closed");
         }
     }
 }
 
-impl<R, W> Transport<RoleServer> for Wire<R, W>
-where
-    R: AsyncRead + Send + Unpin + 'static,
-    W: AsyncWrite + Send + Unpin + 'static,
-{
-    type Error = io::Error;
+impl<W: AsyncWrite + Send + Unpin + 'static> MessageSink for PipeWriter<W> {
+    fn send<'a>(&'a self, line: Bytes, _: Destination<'a>) -> BoxFuture<'a, bool> {
+        Box::pin(self.write(line))
+    }
+}
 
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let id = match &message {
-            JsonRpcMessage::Response(response) => Some(response.id.clone()),
-            JsonRpcMessage::Error(error) => error.id.clone(),
-            _ => None,
-        };
-        let line = self.out.line(&message);
-        drop(message);
-        let mut room =
-            id.as_ref().and_then(|id| self.outbox.take(id)).unwrap_or_else(|| self.outbox.permit());
-        let (sent, asked) = (self.out.send(line, &mut room), Arc::clone(&self.asked));
-        async move {
-            let sent = sent.await;
-            drop(room);
-            id.iter().for_each(|id| asked.answered(id));
-            sent
-        }
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    async fn write(&mut self, line: Bytes) -> io::Result<()> {
+        self.finish().await?;
+        self.begun = line;
+        self.finish().await?;
+        self.inner.flush().await
     }
 
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let drain = self.drain.clone();
-        tokio::select! {
-            biased;
-            () = drain.cancelled() => {
-                self.closed.cancel();
-                None
+    async fn finish(&mut self) -> io::Result<()> {
+        while !self.begun.is_empty() {
+            match self.inner.write(&self.begun).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.begun.advance(written),
             }
-            message = self.receive_admitted() => message,
         }
+        // The room of the line is free again.
+        self.begun = Bytes::new();
+        Ok(())
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.out.close().await
+        self.finish().await?;
+        self.inner.shutdown().await
     }
 }

@@ -20,10 +20,9 @@ use toolbay_core::audit::refusals;
 use toolbay_policy::serve::ServeLimits;
 
 use super::State;
-use super::connections::{Place, network};
+use super::connections::{ConnectionPermit, network};
 use super::route::{self, Source};
 use super::socket::{Patience, Patient};
-use super::threads::Threads;
 
 /// How long the next connection waits when one could not be taken in.
 const BREATH: Duration = Duration::from_millis(50);
@@ -49,14 +48,8 @@ const NO_PLACE: &[u8] =
 pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
-    let threads = Arc::new(Threads::new());
     for listener in listeners {
-        let taking = Taking {
-            state: Arc::clone(&state),
-            tasks: tasks.clone(),
-            threads: Arc::clone(&threads),
-            closing: closing.clone(),
-        };
+        let taking = Taking { state: Arc::clone(&state), tasks: tasks.clone(), closing: closing.clone() };
         tasks.spawn(async move {
             tokio::select! {
                 () = taking.closing.cancelled() => {}
@@ -98,7 +91,7 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
 /// and tasks without any.
 async fn ended(state: &State, connections: &TaskTracker) {
     connections.wait().await;
-    state.server.rests().await;
+    state.server.wait_idle().await;
 }
 
 /// Drops sessions that are too old, for ever.
@@ -122,7 +115,6 @@ async fn log_refused(state: &State) {
 struct Taking {
     state: Arc<State>,
     tasks: TaskTracker,
-    threads: Arc<Threads>,
     closing: CancellationToken,
 }
 
@@ -135,7 +127,7 @@ impl Taking {
                 Err(error) if lacks_descriptors(&error) => {
                     let closed = self.state.connections.shed();
                     shortage.log(&error, closed);
-                    // They are closed by their own threads.
+                    // They are closed by their own tasks.
                     tokio::time::sleep(if closed > 0 { SHED_WAIT } else { BREATH }).await;
                 }
                 Err(error) => {
@@ -162,10 +154,10 @@ impl Taking {
             return;
         };
         let closing = self.closing.clone();
-        self.threads.serve(stream, &self.tasks, move |stream, lingers| async move {
+        self.tasks.spawn(async move {
             let stop = state.ends.stop.clone();
             let source = Source::of(address.ip(), &place.connection);
-            let serving = serve(stream, place, source, state, &settings.serve.limits, closing, lingers);
+            let serving = serve(stream, place, source, state, &settings.serve.limits, closing);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -206,12 +198,11 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 /// Serves one connection until it ends, has to go, or everything ends.
 fn serve(
     stream: TcpStream,
-    place: Place,
+    place: ConnectionPermit,
     source: Source,
     state: Arc<State>,
     limits: &ServeLimits,
     closing: CancellationToken,
-    lingers: bool,
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
     let gone = connection.gone.clone();
@@ -229,7 +220,7 @@ fn serve(
         .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
         .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
-    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout, lingers };
+    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout };
     let io = TokioIo::new(Patient::new(stream, Arc::clone(&connection), patience));
     let mut serving = Box::pin(builder.serve_connection(io, service));
     async move {

@@ -10,13 +10,15 @@ use axum::http::header::{
     WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcError, RequestId};
+use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use serde_json::json;
 use toolbay_policy::serve::OAuth;
 
-use super::clients::Full;
+use super::clients::QuotaExceeded;
 use super::refused::because;
 use crate::auth::{self, Refusal};
+use crate::protocol::incoming::{InvalidKind, InvalidMessage};
+use crate::protocol::message;
 
 /// What a page may send besides what pages may always send.
 const PAGES_SEND: &str = "authorization, content-type, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
@@ -44,20 +46,27 @@ pub(super) fn error(
     status: StatusCode,
     code: ErrorCode,
     message: impl Into<String>,
-    id: Option<RequestId>,
+    id: Option<&RequestId>,
 ) -> Response<Body> {
-    let error = JsonRpcError::new(id, ErrorData::new(code, message.into(), None));
-    json(status, &serde_json::to_value(&error).unwrap_or_default())
+    of_error(status, &ErrorData::new(code, message.into(), None), id)
 }
 
-/// The answer to a request of the protocol that is not served.
-pub(super) fn to_request((error, id): (ErrorData, RequestId)) -> Response<Body> {
-    let error = JsonRpcError::new(Some(id), error);
-    json(StatusCode::OK, &serde_json::to_value(&error).unwrap_or_default())
+/// The same, as the protocol has it.
+pub(super) fn of_error(status: StatusCode, error: &ErrorData, id: Option<&RequestId>) -> Response<Body> {
+    with_json(status, message::response::<_, (), _>(id, Err(error)))
 }
 
-pub(super) fn json(status: StatusCode, value: &serde_json::Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(value.to_string()));
+/// The answer to a body that is no message: only a request of which nothing but the content is wrong has an ordinary one.
+pub(super) fn invalid(invalid: &InvalidMessage) -> Response<Body> {
+    let status = match invalid.kind {
+        InvalidKind::Request => StatusCode::OK,
+        InvalidKind::NoMessage | InvalidKind::Unasked => StatusCode::BAD_REQUEST,
+    };
+    of_error(status, &invalid.error, invalid.id.as_ref())
+}
+
+fn with_json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     set(&mut response, CONTENT_TYPE, "application/json");
     set(&mut response, HeaderName::from_static("x-content-type-options"), "nosniff");
@@ -74,8 +83,8 @@ pub(super) fn later(status: StatusCode, message: impl Into<String>, after: Durat
 }
 
 /// There is no more of something now.
-pub(super) fn full(full: Full) -> Response<Body> {
-    let Full { key, own } = full;
+pub(super) fn full(full: QuotaExceeded) -> Response<Body> {
+    let QuotaExceeded { key, own } = full;
     let text = format!("there are as many as may be; to allow more: [serve.limits] {key} = …");
     let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
     because(later(status, text, SOON), key)
@@ -157,15 +166,15 @@ pub(super) fn refused(
 
 /// The metadata of an endpoint as a protected resource (RFC 9728), which such scopes open.
 pub(super) fn metadata(oauth: &OAuth, resource: &str, scopes: &BTreeSet<String>) -> Response<Body> {
-    json(
+    with_json(
         StatusCode::OK,
-        &json!({
+        message::line(&json!({
             "resource": resource,
             "authorization_servers": [oauth.issuer],
             "scopes_supported": scopes,
             "bearer_methods_supported": ["header"],
             "resource_name": "Toolbay",
-        }),
+        })),
     )
 }
 

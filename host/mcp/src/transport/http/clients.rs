@@ -17,7 +17,7 @@ use crate::server::outbox::{Outbox, OutboxSettings};
 #[derive(Debug)]
 pub(super) struct Clients {
     all: Mutex<HashMap<Arc<str>, Arc<Client>>>,
-    takes: Takes,
+    takes: ClientUsage,
     outboxes: OutboxSettings,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Client {
     pub(super) name: Arc<str>,
     /// Its answers that it has not read.
     pub(super) outbox: Arc<Outbox>,
-    pace: Mutex<Pace>,
-    takes: Takes,
+    pace: Mutex<RequestRate>,
+    takes: ClientUsage,
 }
 
 #[derive(Debug)]
-struct Pace {
+struct RequestRate {
     /// When the next request would come if the client kept exactly to its pace.
     next: Instant,
     used: Instant,
@@ -41,7 +41,7 @@ struct Pace {
 
 /// What of the server is taken.
 #[derive(Debug, Default)]
-struct Takes {
+struct ClientUsage {
     requests: Arc<AtomicU64>,
     streams: Arc<AtomicU64>,
     sessions: Arc<AtomicU64>,
@@ -51,7 +51,7 @@ struct Takes {
 
 /// A kind of what there is to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum QuotaKind {
     /// A request, as long as it takes to answer.
     Request,
     /// A stream, as long as the client listens.
@@ -66,8 +66,8 @@ pub(super) enum Kind {
 
 /// A part of the server that a client takes, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    kind: Kind,
+pub(super) struct QuotaPermit {
+    kind: QuotaKind,
     amount: u64,
     own: Arc<AtomicU64>,
     all: Arc<AtomicU64>,
@@ -75,14 +75,14 @@ pub(super) struct Share {
 
 /// Why there is no share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Full {
+pub(super) struct QuotaExceeded {
     /// The key of `[serve.limits]`.
     pub(super) key: &'static str,
     /// Whether it is the client that has too many; otherwise all of them together.
     pub(super) own: bool,
 }
 
-impl Kind {
+impl QuotaKind {
     /// The bounds, of one client and of all: the keys of `[serve.limits]`, and what they are.
     fn bounds(self, limits: &ServeLimits) -> [(&'static str, u64); 2] {
         match self {
@@ -108,18 +108,18 @@ impl Kind {
     }
 }
 
-impl Takes {
-    fn of(&self, kind: Kind) -> &Arc<AtomicU64> {
+impl ClientUsage {
+    fn of(&self, kind: QuotaKind) -> &Arc<AtomicU64> {
         match kind {
-            Kind::Request => &self.requests,
-            Kind::Stream => &self.streams,
-            Kind::Session => &self.sessions,
-            Kind::BodyBytes => &self.body_bytes,
-            Kind::KeptBytes => &self.kept_bytes,
+            QuotaKind::Request => &self.requests,
+            QuotaKind::Stream => &self.streams,
+            QuotaKind::Session => &self.sessions,
+            QuotaKind::BodyBytes => &self.body_bytes,
+            QuotaKind::KeptBytes => &self.kept_bytes,
         }
     }
 
-    fn count(&self, kind: Kind) -> u64 {
+    fn count(&self, kind: QuotaKind) -> u64 {
         self.of(kind).load(Ordering::Acquire)
     }
 }
@@ -127,7 +127,7 @@ impl Takes {
 impl Clients {
     /// Nobody yet; each gets an outbox of this kind.
     pub(super) fn new(outboxes: OutboxSettings) -> Self {
-        Self { all: Mutex::default(), takes: Takes::default(), outboxes }
+        Self { all: Mutex::default(), takes: ClientUsage::default(), outboxes }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Client>>> {
@@ -145,15 +145,16 @@ impl Clients {
         if all.len() >= usize::try_from(limits.clients).unwrap_or(usize::MAX) {
             let idle = all.values().filter(|client| client.is_idle());
             // One that has a session would begin to count anew.
-            let oldest = idle.min_by_key(|one| (one.takes.count(Kind::Session) > 0, one.pace_now().used))?;
+            let oldest =
+                idle.min_by_key(|one| (one.takes.count(QuotaKind::Session) > 0, one.pace_now().used))?;
             let oldest = Arc::clone(&oldest.name);
             all.remove(&oldest);
         }
         let client = Arc::new(Client {
             name: Arc::clone(name),
             outbox: Arc::new(Outbox::new(self.outboxes.clone())),
-            pace: Mutex::new(Pace { next: now, used: now }),
-            takes: Takes::default(),
+            pace: Mutex::new(RequestRate { next: now, used: now }),
+            takes: ClientUsage::default(),
         });
         all.insert(Arc::clone(name), Arc::clone(&client));
         Some(client)
@@ -163,32 +164,37 @@ impl Clients {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn share(&self, client: &Client, kind: Kind, limits: &ServeLimits) -> Result<Share, Full> {
+    pub(super) fn share(
+        &self,
+        client: &Client,
+        kind: QuotaKind,
+        limits: &ServeLimits,
+    ) -> Result<QuotaPermit, QuotaExceeded> {
         let mut share = self.nothing(client, kind);
         share.grow(1, limits)?;
         Ok(share)
     }
 
     /// A share that takes nothing yet.
-    pub(super) fn nothing(&self, client: &Client, kind: Kind) -> Share {
+    pub(super) fn nothing(&self, client: &Client, kind: QuotaKind) -> QuotaPermit {
         let (own, all) = (Arc::clone(client.takes.of(kind)), Arc::clone(self.takes.of(kind)));
-        Share { kind, amount: 0, own, all }
+        QuotaPermit { kind, amount: 0, own, all }
     }
 
     /// How much all of them take.
     #[cfg(test)]
-    pub(super) fn count(&self, kind: Kind) -> u64 {
+    pub(super) fn count(&self, kind: QuotaKind) -> u64 {
         self.takes.count(kind)
     }
 }
 
 impl Client {
-    fn pace_now(&self) -> MutexGuard<'_, Pace> {
+    fn pace_now(&self) -> MutexGuard<'_, RequestRate> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_idle(&self) -> bool {
-        self.takes.count(Kind::Request) == 0 && self.takes.count(Kind::Stream) == 0
+        self.takes.count(QuotaKind::Request) == 0 && self.takes.count(QuotaKind::Stream) == 0
     }
 
     /// Counts one more request.
@@ -209,19 +215,19 @@ impl Client {
     }
 }
 
-impl Share {
-    /// Takes more.
+impl QuotaPermit {
+    /// ClientUsage more.
     ///
     /// # Errors
     /// There is no more; it stays what it is.
-    pub(super) fn grow(&mut self, by: u64, limits: &ServeLimits) -> Result<(), Full> {
+    pub(super) fn grow(&mut self, by: u64, limits: &ServeLimits) -> Result<(), QuotaExceeded> {
         let [(own_key, own_most), (all_key, all_most)] = self.kind.bounds(limits);
         if !add(&self.own, by, own_most) {
-            return Err(Full { key: own_key, own: true });
+            return Err(QuotaExceeded { key: own_key, own: true });
         }
         if !add(&self.all, by, all_most) {
             self.own.fetch_sub(by, Ordering::AcqRel);
-            return Err(Full { key: all_key, own: false });
+            return Err(QuotaExceeded { key: all_key, own: false });
         }
         self.amount = self.amount.saturating_add(by);
         Ok(())
@@ -233,7 +239,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         for count in [&self.own, &self.all] {
             count.fetch_sub(self.amount, Ordering::AcqRel);
@@ -267,17 +273,17 @@ mod tests {
         let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
         let a = clients.get(&"a".into(), &limits).unwrap();
         let b = clients.get(&"b".into(), &limits).unwrap();
-        let share = |client: &Client| clients.share(client, Kind::Request, &limits);
+        let share = |client: &Client| clients.share(client, QuotaKind::Request, &limits);
         let held = (share(&a).unwrap(), share(&a).unwrap());
-        assert_eq!(share(&a).unwrap_err(), Full { key: "requests_per_client", own: true });
+        assert_eq!(share(&a).unwrap_err(), QuotaExceeded { key: "requests_per_client", own: true });
         let other = share(&b).unwrap();
-        assert_eq!(share(&b).unwrap_err(), Full { key: "requests", own: false });
+        assert_eq!(share(&b).unwrap_err(), QuotaExceeded { key: "requests", own: false });
         assert!(clients.get(&"c".into(), &limits).is_none(), "both are at work");
         drop(other);
         assert!(clients.get(&"c".into(), &limits).is_some(), "b is idle and goes");
         drop(held);
-        assert!(clients.share(&a, Kind::Request, &limits).is_ok());
-        assert_eq!(clients.count(Kind::Request), 0);
+        assert!(clients.share(&a, QuotaKind::Request, &limits).is_ok());
+        assert_eq!(clients.count(QuotaKind::Request), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,15 +291,21 @@ mod tests {
         let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
         let (a, b) = (clients.get(&"a".into(), &limits).unwrap(), clients.get(&"b".into(), &limits).unwrap());
         let (mut of_a, mut of_b) =
-            (clients.nothing(&a, Kind::BodyBytes), clients.nothing(&b, Kind::BodyBytes));
+            (clients.nothing(&a, QuotaKind::BodyBytes), clients.nothing(&b, QuotaKind::BodyBytes));
         assert!(of_a.grow(40, &limits).is_ok() && of_a.grow(20, &limits).is_ok());
-        assert_eq!(of_a.grow(1, &limits).unwrap_err(), Full { key: "body_bytes_per_client", own: true });
-        assert_eq!(of_b.grow(41, &limits).unwrap_err(), Full { key: "body_bytes_in_all", own: false });
+        assert_eq!(
+            of_a.grow(1, &limits).unwrap_err(),
+            QuotaExceeded { key: "body_bytes_per_client", own: true }
+        );
+        assert_eq!(
+            of_b.grow(41, &limits).unwrap_err(),
+            QuotaExceeded { key: "body_bytes_in_all", own: false }
+        );
         assert!(of_b.grow(40, &limits).is_ok(), "what was refused was not counted");
-        assert_eq!((of_a.amount(), clients.count(Kind::BodyBytes)), (60, 100));
+        assert_eq!((of_a.amount(), clients.count(QuotaKind::BodyBytes)), (60, 100));
         drop((of_a, of_b));
-        assert_eq!(clients.count(Kind::BodyBytes), 0);
-        assert!(clients.nothing(&a, Kind::BodyBytes).grow(u64::MAX, &limits).is_err());
+        assert_eq!(clients.count(QuotaKind::BodyBytes), 0);
+        assert!(clients.nothing(&a, QuotaKind::BodyBytes).grow(u64::MAX, &limits).is_err());
     }
 
     #[tokio::test(start_paused = true)]

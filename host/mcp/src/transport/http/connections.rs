@@ -38,13 +38,13 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    all: HashMap<u64, Arc<Connection>>,
+    all: HashMap<u64, Arc<HttpConnection>>,
     of_peer: HashMap<IpAddr, u32>,
 }
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     peer: IpAddr,
     /// Requests of it that are worked on, and one more while what is written to it waits.
     busy: AtomicU32,
@@ -57,15 +57,15 @@ pub(super) struct Connection {
 
 /// A place among the connections, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<HttpConnection>,
 }
 
 /// Work on a connection, until it is dropped: it does not have to go.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Connection>);
+pub(super) struct ConnectionUseGuard(Arc<HttpConnection>);
 
 /// From where a client comes, as far as it can not choose: whoever has one address of IPv6 has the 2^64 of its network.
 pub(super) fn network(address: IpAddr) -> IpAddr {
@@ -110,7 +110,7 @@ impl Connections {
     }
 
     /// Gives a place to one more; `None`: all of them are at work.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<ConnectionPermit> {
         let mut open = self.lock();
         if open.of_peer.get(&peer).is_some_and(|count| *count >= limits.connections_per_peer) {
             open.make_room(Some(peer))?;
@@ -120,7 +120,7 @@ impl Connections {
         }
         let id = open.next;
         open.next = open.next.wrapping_add(1);
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(HttpConnection {
             peer,
             busy: AtomicU32::new(0),
             idle_since: AtomicU64::new(millis(self.start)),
@@ -130,7 +130,7 @@ impl Connections {
         open.all.insert(id, Arc::clone(&connection));
         *open.of_peer.entry(peer).or_default() += 1;
         drop(open);
-        Some(Place { connections: Arc::clone(self), id, connection })
+        Some(ConnectionPermit { connections: Arc::clone(self), id, connection })
     }
 }
 
@@ -146,7 +146,7 @@ impl Open {
         Some(())
     }
 
-    fn remove(&mut self, id: u64) -> Option<Arc<Connection>> {
+    fn remove(&mut self, id: u64) -> Option<Arc<HttpConnection>> {
         let connection = self.all.remove(&id)?;
         if let Some(count) = self.of_peer.get_mut(&connection.peer) {
             *count = count.saturating_sub(1);
@@ -158,7 +158,7 @@ impl Open {
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// Waits until no request of it is worked on; at the end, who still writes one is not waited for.
     pub(super) async fn is_settled(&self) {
         loop {
@@ -179,20 +179,20 @@ impl Connection {
     }
 
     /// Says that it is worked on.
-    pub(super) fn work(self: &Arc<Self>) -> Busy {
+    pub(super) fn work(self: &Arc<Self>) -> ConnectionUseGuard {
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::clone(self))
+        ConnectionUseGuard(Arc::clone(self))
     }
 }
 
-impl Drop for Busy {
+impl Drop for ConnectionUseGuard {
     fn drop(&mut self) {
         self.0.idle_since.store(millis(self.0.start), Ordering::Relaxed);
         self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.connections.lock().remove(self.id);
     }
@@ -251,10 +251,11 @@ mod tests {
     fn descriptors_bound_connections_whatever_the_policy_says() {
         let (peer, limits) = (IpAddr::from([127, 0, 0, 1]), limits(1000, 1000));
         let connections = Arc::new(Connections::with_capacity(40));
-        let places: Vec<Place> = (0..41).map_while(|_| connections.enter(peer, &limits)).collect();
+        let places: Vec<ConnectionPermit> = (0..41).map_while(|_| connections.enter(peer, &limits)).collect();
         assert_eq!((places.len(), connections.count(), connections.most(&limits)), (41, 40, 40));
         assert!(places[0].connection.gone.is_cancelled() && !places[1].connection.gone.is_cancelled());
-        let working: Vec<Busy> = places[1..20].iter().map(|place| place.connection.work()).collect();
+        let working: Vec<ConnectionUseGuard> =
+            places[1..20].iter().map(|place| place.connection.work()).collect();
         assert_eq!(
             (connections.shed(), connections.shed(), connections.shed()),
             (16, 5, 0),

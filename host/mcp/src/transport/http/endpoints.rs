@@ -38,7 +38,7 @@ impl Endpoints {
         };
         // Looked for while nobody can end those that are gone: what is found here is told when it goes.
         let mut profiles = self.lock();
-        let server = server.under(profile)?;
+        let server = server.with_profile(profile)?;
         let gone = match profiles.get(name) {
             Some(gone) => gone.clone(),
             None => profiles.entry(name.into()).or_insert(self.stop.child_token()).clone(),
@@ -49,7 +49,7 @@ impl Endpoints {
     /// Ends those that the policy does not have any more.
     pub(super) fn end_those_gone(&self, server: &Server) {
         self.lock().retain(|profile, gone| {
-            let is_there = server.under(Some(profile)).is_some();
+            let is_there = server.with_profile(Some(profile)).is_some();
             if !is_there {
                 gone.cancel();
             }

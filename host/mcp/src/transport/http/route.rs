@@ -10,9 +10,9 @@ use percent_encoding::percent_decode_str;
 use toolbay_policy::serve::Serve;
 
 use super::State;
-use super::connections::{Connection, network};
+use super::connections::{HttpConnection, network};
 use super::refused::RequestSummary;
-use super::{answer, forwarded, front};
+use super::{answer, forwarded, request_checks};
 
 /// Where the metadata of a protected resource is (RFC 9728); the path of the resource follows.
 const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -24,12 +24,12 @@ pub(super) struct Source {
     peer: IpAddr,
     /// Who that is where nobody is asked.
     anonymous: Arc<str>,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<HttpConnection>,
 }
 
 impl Source {
     /// What comes over a connection from `peer`.
-    pub(super) fn of(peer: IpAddr, connection: &Arc<Connection>) -> Self {
+    pub(super) fn of(peer: IpAddr, connection: &Arc<HttpConnection>) -> Self {
         let (peer, connection) = (peer.to_canonical(), Arc::clone(connection));
         Self { peer, anonymous: anonymous(peer), connection }
     }
@@ -107,7 +107,7 @@ fn client_address(state: &State, request: &Request<Body>) -> Option<IpAddr> {
 
 async fn respond(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
     match Place::at(request.uri().path()) {
-        Some(Place::Endpoint(profile)) => front::serve(state, profile.as_deref(), request).await,
+        Some(Place::Endpoint(profile)) => request_checks::serve(state, profile.as_deref(), request).await,
         Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => not_allowed(),
         Some(Place::Health) => answer::text(StatusCode::OK, "ok"),
         Some(Place::Readiness) => ready(state),
@@ -145,7 +145,7 @@ fn ready(state: &State) -> Response<Body> {
 }
 
 fn metadata(state: &State, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {
-    front::metadata(state, profile, request.method(), request.uri(), request.headers())
+    request_checks::metadata(state, profile, request.method(), request.uri(), request.headers())
 }
 
 /// The address of the metadata for the endpoint of a profile.

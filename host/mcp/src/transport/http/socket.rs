@@ -10,8 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::connections::{Busy, Connection};
-use crate::transport::linger::Linger;
+use super::connections::{ConnectionUseGuard, HttpConnection};
 
 /// What a client must read of what waits for it within the time of a write, in bytes: less is a trickle that keeps a
 /// connection for ever.
@@ -24,23 +23,18 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// For what is written to it.
     pub(super) write: Duration,
-    /// Whether the next request is looked for before the thread sleeps; only where others do not wait for that.
-    pub(super) lingers: bool,
 }
 
 /// The bytes of a connection.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     inner: S,
-    connection: Arc<Connection>,
+    connection: Arc<HttpConnection>,
     patience: Patience,
     /// While a write waits.
     stalled: Option<Stalled>,
     /// When it is looked next whether nothing has been worked on for too long.
     silent: Option<Pin<Box<Sleep>>>,
-    linger: Linger,
-    /// A write is put off until all that is there was worked on.
-    put_off: bool,
 }
 
 /// A write that waits.
@@ -50,13 +44,12 @@ struct Stalled {
     /// What has gone meanwhile.
     gone: usize,
     /// A connection that is written to is not idle.
-    _busy: Busy,
+    _busy: ConnectionUseGuard,
 }
 
 impl<S> Patient<S> {
-    pub(super) fn new(inner: S, connection: Arc<Connection>, patience: Patience) -> Self {
-        let linger = Linger::default();
-        Self { inner, connection, patience, stalled: None, silent: None, linger, put_off: false }
+    pub(super) fn new(inner: S, connection: Arc<HttpConnection>, patience: Patience) -> Self {
+        Self { inner, connection, patience, stalled: None, silent: None }
     }
 
     /// Ends a connection on which nothing comes and nothing is worked on.
@@ -77,16 +70,6 @@ impl<S> Patient<S> {
         }
     }
 
-    /// Whether to write later: when the thread has worked on what its other clients have asked by now, all answers are
-    /// written one after the other.
-    fn puts_off(&mut self, cx: &Context<'_>) -> bool {
-        self.put_off = !self.put_off && self.stalled.is_none() && self.linger.shares();
-        if self.put_off {
-            cx.waker().wake_by_ref();
-        }
-        self.put_off
-    }
-
     /// Ends a connection on which what was written waits for too long.
     fn written(
         &mut self,
@@ -96,9 +79,6 @@ impl<S> Patient<S> {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(written) = done {
             let length = written?;
-            if self.patience.lingers {
-                self.linger.answered();
-            }
             if let Some(stalled) = &mut self.stalled {
                 stalled.gone = stalled.gone.saturating_add(length);
                 if length >= offered || stalled.gone >= LEAST {
@@ -133,18 +113,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         if done.is_ready() {
             return done;
         }
-        if self.linger.looks(cx) {
-            return Poll::Pending;
-        }
         self.wait_for_request(cx).map(Err)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.puts_off(cx) {
-            return Poll::Pending;
-        }
         let done = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.written(cx, done, buf.len())
     }
@@ -154,9 +128,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.puts_off(cx) {
-            return Poll::Pending;
-        }
         let done = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.written(cx, done, bufs.iter().map(|buf| buf.len()).sum())
     }
@@ -177,24 +148,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::http::connections::{Connections, Place};
-    use std::future::poll_fn;
+    use crate::transport::http::connections::{ConnectionPermit, Connections};
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use toolbay_policy::serve::ServeLimits;
 
-    const PATIENCE: Patience =
-        Patience { idle: Duration::from_secs(60), write: Duration::from_secs(30), lingers: false };
+    const PATIENCE: Patience = Patience { idle: Duration::from_secs(60), write: Duration::from_secs(30) };
 
     /// A connection of which the other end takes so many bytes before it has to read.
-    fn open(room: usize) -> (Patient<DuplexStream>, DuplexStream, Place) {
+    fn open(room: usize) -> (Patient<DuplexStream>, DuplexStream, ConnectionPermit) {
         let place = Arc::new(Connections::new()).enter(IpAddr::from([127, 0, 0, 1]), &ServeLimits::default());
         let place = place.unwrap();
         let (near, far) = tokio::io::duplex(room);
         (Patient::new(near, Arc::clone(&place.connection), PATIENCE), far, place)
     }
 
-    fn is_idle(place: &Place) -> bool {
+    fn is_idle(place: &ConnectionPermit) -> bool {
         place.connection.idle_until(PATIENCE.idle).is_some()
     }
 
@@ -239,28 +208,6 @@ mod tests {
         drop(near);
         reading.await.unwrap();
         assert!(is_idle(&place));
-    }
-
-    #[tokio::test]
-    async fn on_a_thread_with_several_clients_all_are_answered_before_anything_is_written() {
-        // What a task does whose turn comes: it answers, and whether something was written.
-        async fn writes(near: &mut Patient<DuplexStream>) -> bool {
-            poll_fn(|cx| Poll::Ready(Pin::new(&mut *near).poll_write(cx, b"x").is_ready())).await
-        }
-        let ((mut one, far, _place), (mut other, other_far, _other)) = (open(64), open(64));
-        (one.patience.lingers, other.patience.lingers) = (true, true);
-        for _ in 0..2 {
-            assert!(writes(&mut one).await && writes(&mut other).await, "nothing is known of them");
-        }
-        for _ in 0..3 {
-            assert!(!writes(&mut one).await && !writes(&mut other).await);
-            assert!(writes(&mut one).await && writes(&mut other).await);
-        }
-        // The other asks no more: that shows when only this one was answered.
-        assert!(!writes(&mut one).await && writes(&mut one).await);
-        assert!(!writes(&mut one).await && writes(&mut one).await);
-        assert!(writes(&mut one).await && writes(&mut one).await);
-        drop((far, other_far));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolbay_core::session::Session;
 use toolbay_policy::serve::ServeLimits;
 
-use super::clients::{Client, Share};
+use super::clients::{Client, QuotaPermit};
 
 /// The sessions, by their names, each of which one client has.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Kept {
     client: Arc<str>,
     begun: Instant,
     used: Instant,
-    _share: Share,
+    _share: QuotaPermit,
 }
 
 impl Kept {
@@ -65,7 +65,7 @@ impl Stateless {
     }
 
     /// A new session of this name, or that which another request made meanwhile.
-    pub(super) fn begin(&self, name: &Arc<str>, client: &Client, share: Share) -> Arc<Session> {
+    pub(super) fn begin(&self, name: &Arc<str>, client: &Client, share: QuotaPermit) -> Arc<Session> {
         let now = Instant::now();
         let kept = || Kept {
             // What is kept of results stays under the name: who comes back a day later still reads what is there.
@@ -97,16 +97,16 @@ impl Stateless {
 mod tests {
     use super::*;
     use crate::server::outbox::OutboxSettings;
-    use crate::transport::http::clients::{Clients, Kind};
+    use crate::transport::http::clients::{Clients, QuotaKind};
     use std::time::Duration;
 
-    struct Shelf {
+    struct Fixture {
         clients: Clients,
         kept: Stateless,
         limits: ServeLimits,
     }
 
-    impl Shelf {
+    impl Fixture {
         fn new() -> Self {
             let limits = ServeLimits {
                 session_idle: Duration::from_secs(60),
@@ -119,56 +119,57 @@ mod tests {
         fn session(&self, client: &str, name: &str) -> Arc<Session> {
             self.kept.get(name, &self.limits).unwrap_or_else(|| {
                 let client = self.clients.get(&client.into(), &self.limits).unwrap();
-                let share = self.clients.share(&client, Kind::Session, &self.limits).unwrap();
+                let share = self.clients.share(&client, QuotaKind::Session, &self.limits).unwrap();
                 self.kept.begin(&name.into(), &client, share)
             })
         }
 
         fn counts(&self) -> (usize, u64) {
-            (self.kept.count(), self.clients.count(Kind::Session))
+            (self.kept.count(), self.clients.count(QuotaKind::Session))
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn sessions_are_apart_and_end() {
-        let shelf = Shelf::new();
-        let (one, two) = (shelf.session("a", "1"), shelf.session("a", "2"));
-        assert!(Arc::ptr_eq(&one, &shelf.session("a", "1")) && !Arc::ptr_eq(&one, &two));
+        let fixture = Fixture::new();
+        let (one, two) = (fixture.session("a", "1"), fixture.session("a", "2"));
+        assert!(Arc::ptr_eq(&one, &fixture.session("a", "1")) && !Arc::ptr_eq(&one, &two));
         tokio::time::advance(Duration::from_secs(50)).await;
-        assert!(Arc::ptr_eq(&one, &shelf.session("a", "1")));
+        assert!(Arc::ptr_eq(&one, &fixture.session("a", "1")));
         tokio::time::advance(Duration::from_secs(55)).await;
-        assert!(!Arc::ptr_eq(&one, &shelf.session("a", "1")), "too old");
+        assert!(!Arc::ptr_eq(&one, &fixture.session("a", "1")), "too old");
         // Nobody asks for the other one any more; it is dropped all the same.
-        assert_eq!(shelf.counts(), (2, 2));
-        shelf.kept.sweep(&shelf.limits);
-        assert_eq!(shelf.counts(), (1, 1));
+        assert_eq!(fixture.counts(), (2, 2));
+        fixture.kept.sweep(&fixture.limits);
+        assert_eq!(fixture.counts(), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_one_goes_that_was_used_longest_ago_and_rests() {
-        let shelf = Shelf::new();
-        let used = shelf.session("a", "a1");
+        let fixture = Fixture::new();
+        let used = fixture.session("a", "a1");
         for (client, name) in [("b", "b1"), ("a", "a2"), ("b", "b2")] {
             tokio::time::advance(Duration::from_secs(1)).await;
-            drop(shelf.session(client, name));
+            drop(fixture.session(client, name));
         }
-        assert!(shelf.kept.drop_oldest(Some("a")), "a2: a1 is in use");
-        assert!(Arc::ptr_eq(&used, &shelf.session("a", "a1")));
-        assert!(!shelf.kept.drop_oldest(Some("a")));
-        assert!(shelf.kept.drop_oldest(None), "b1");
+        assert!(fixture.kept.drop_oldest(Some("a")), "a2: a1 is in use");
+        assert!(Arc::ptr_eq(&used, &fixture.session("a", "a1")));
+        assert!(!fixture.kept.drop_oldest(Some("a")));
+        assert!(fixture.kept.drop_oldest(None), "b1");
         assert!(
-            shelf.kept.get("b1", &shelf.limits).is_none() && shelf.kept.get("b2", &shelf.limits).is_some()
+            fixture.kept.get("b1", &fixture.limits).is_none()
+                && fixture.kept.get("b2", &fixture.limits).is_some()
         );
-        assert_eq!(shelf.counts(), (2, 2));
+        assert_eq!(fixture.counts(), (2, 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn two_requests_that_begin_one_have_the_same() {
-        let shelf = Shelf::new();
-        let one = shelf.session("a", "1");
-        let client = shelf.clients.get(&"a".into(), &shelf.limits).unwrap();
-        let share = shelf.clients.share(&client, Kind::Session, &shelf.limits).unwrap();
-        assert!(Arc::ptr_eq(&one, &shelf.kept.begin(&"1".into(), &client, share)));
-        assert_eq!(shelf.counts(), (1, 1));
+        let fixture = Fixture::new();
+        let one = fixture.session("a", "1");
+        let client = fixture.clients.get(&"a".into(), &fixture.limits).unwrap();
+        let share = fixture.clients.share(&client, QuotaKind::Session, &fixture.limits).unwrap();
+        assert!(Arc::ptr_eq(&one, &fixture.kept.begin(&"1".into(), &client, share)));
+        assert_eq!(fixture.counts(), (1, 1));
     }
 }

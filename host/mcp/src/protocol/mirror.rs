@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 /// The keyword.
-pub(crate) const MARK: &str = "x-mcp-header";
+const MARK: &str = "x-mcp-header";
 /// What stands before the name of each such header.
 const PREFIX: &str = "mcp-param-";
 /// Most headers of one call.
@@ -18,14 +18,14 @@ const MAX_VALUE: usize = 8 << 10;
 
 /// Which arguments go into which headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Mirror(Vec<(Vec<String>, String)>);
+pub(crate) struct HeaderMirror(Vec<(Vec<String>, String)>);
 
-impl Mirror {
+impl HeaderMirror {
     /// Reads the marks of a schema.
     ///
     /// # Errors
     /// What is wrong with one of them.
-    pub(super) fn of(schema: &Value) -> Result<Self, String> {
+    pub(crate) fn of(schema: &Value) -> Result<Self, String> {
         if schema.get(MARK).is_some() || astray(schema, true) {
             return Err(format!("`{MARK}` stands where no argument is"));
         }
@@ -41,20 +41,33 @@ impl Mirror {
         Ok(Self(found))
     }
 
-    /// The headers for some arguments. An argument that is not there, or is null, has none.
-    pub(super) fn headers(&self, args: &Value) -> Vec<(String, String)> {
-        let one = |(path, name): &(Vec<String>, String)| {
-            let value = path.iter().try_fold(args, |value, step| value.get(step))?;
+    /// Whether no argument goes into a header.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The headers for some arguments, each with its value, if it has one: an argument that is not there, or is null, has
+    /// none.
+    pub(crate) fn values<'a>(
+        &'a self,
+        args: &'a Value,
+    ) -> impl Iterator<Item = (String, Option<String>)> + use<'a> {
+        self.0.iter().map(move |(path, name)| {
+            let value = path.iter().try_fold(args, |value, step| value.get(step));
             let text = match value {
-                Value::String(text) => text.clone(),
-                Value::Bool(on) => on.to_string(),
-                Value::Number(number) => number.to_string(),
-                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+                Some(Value::String(text)) => Some(text.clone()),
+                Some(Value::Bool(on)) => Some(on.to_string()),
+                Some(Value::Number(number)) => Some(number.to_string()),
+                Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => None,
             };
-            let encoded = encode(&text);
-            (encoded.len() <= MAX_VALUE).then(|| (format!("{PREFIX}{}", name.to_ascii_lowercase()), encoded))
-        };
-        self.0.iter().filter_map(one).collect()
+            (format!("{PREFIX}{}", name.to_ascii_lowercase()), text)
+        })
+    }
+
+    /// The headers for some arguments, as they are sent.
+    pub(crate) fn headers(&self, args: &Value) -> Vec<(String, String)> {
+        let encoded = self.values(args).filter_map(|(name, value)| Some((name, encode(&value?))));
+        encoded.filter(|(_, value)| value.len() <= MAX_VALUE).collect()
     }
 }
 
@@ -103,11 +116,19 @@ fn astray(schema: &Value, on_the_way: bool) -> bool {
 }
 
 /// A value as it can stand in a header: as it is, or in base64 between marks where a header would change or refuse it.
-pub(super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b))
         && text.trim_matches(' ') == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
     if plain { text.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(text)) }
+}
+
+/// What stands in a header; `None`: it is in base64 that is none.
+pub(crate) fn decode(value: &str) -> Option<String> {
+    match value.strip_prefix("=?base64?").and_then(|inner| inner.strip_suffix("?=")) {
+        Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok(),
+        None => Some(value.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +144,7 @@ mod tests {
             "deep": {"type": "object", "properties": {"on": {"type": "boolean", "x-mcp-header": "On"}}},
             "plain": {"type": "string", "default": {"x-mcp-header": "is data"}},
         }});
-        let mirror = Mirror::of(&schema).unwrap();
+        let mirror = HeaderMirror::of(&schema).unwrap();
         let headers = mirror.headers(&json!({"region": " é", "n": 3, "deep": {"on": false}, "plain": "x"}));
         let expect =
             [("mcp-param-region", "=?base64?IMOp?="), ("mcp-param-n", "3"), ("mcp-param-on", "false")];
@@ -147,8 +168,9 @@ mod tests {
             json!({"type": "object", "properties": {
                 "a": {"type": "string", "x-mcp-header": "X"}, "b": {"type": "string", "x-mcp-header": "x"}}}),
         ] {
-            assert!(Mirror::of(&schema).is_err(), "{schema}");
+            assert!(HeaderMirror::of(&schema).is_err(), "{schema}");
         }
+        assert_eq!(decode("=?base64?!?="), None);
     }
 
     #[test]
@@ -161,6 +183,7 @@ mod tests {
             ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
         ] {
             assert_eq!(encode(text), expect);
+            assert_eq!(decode(expect).as_deref(), Some(text));
         }
     }
 }

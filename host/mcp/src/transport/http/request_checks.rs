@@ -12,16 +12,15 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
 
-use super::ask::Asks;
-use super::body::{self, Holding};
-use super::clients::{Client, Kind};
+use super::body::{self, HoldingBody};
+use super::clients::{Client, QuotaKind};
 use super::connections::network;
+use super::dispatch::Dispatch;
 use super::endpoints::Endpoint;
 use super::refused::because;
 use super::route::Source;
 use super::{Settings, State, answer, route};
-use crate::auth::{self, Caller, Refusal, Standing};
-use crate::server::outbox;
+use crate::auth::{self, CredentialValidity, Principal, Refusal};
 
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
@@ -39,12 +38,12 @@ pub(super) async fn serve(state: &Arc<State>, profile: Option<&str>, request: Re
         return answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the request belongs to no connection");
     };
     let client = source.client_address(&parts.headers, &settings.serve);
-    let named = settings.names.host(&parts.uri, &parts.headers);
-    let named = named.and_then(|host| Ok((host, settings.names.origin(&parts.headers)?)));
+    let named = settings.hosts.host(&parts.uri, &parts.headers);
+    let named = named.and_then(|host| Ok((host, settings.hosts.origin(&parts.headers)?)));
     let (host, page) = match named {
         Ok(named) => named,
         Err(problem) => {
-            let is_host = settings.names.host(&parts.uri, &parts.headers).is_err();
+            let is_host = settings.hosts.host(&parts.uri, &parts.headers).is_err();
             let response = answer::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
             return because(response, if is_host { "host" } else { "origin" });
         }
@@ -52,8 +51,8 @@ pub(super) async fn serve(state: &Arc<State>, profile: Option<&str>, request: Re
     let mut response = if parts.method == Method::OPTIONS && parts.headers.contains_key(ORIGIN) {
         answer::preflight()
     } else {
-        let front = Front { state, settings: &settings, source, client, profile, host: &host };
-        front.answer(parts, body).await.unwrap_or_else(|refusal| *refusal)
+        let checks = RequestChecks { state, settings: &settings, source, client, profile, host: &host };
+        checks.answer(parts, body).await.unwrap_or_else(|refusal| *refusal)
     };
     answer::for_page(&mut response, page.as_deref());
     response
@@ -68,14 +67,14 @@ pub(super) fn metadata(
     headers: &HeaderMap,
 ) -> Response<Body> {
     let settings = state.settings.load();
-    let host = match settings.names.host(uri, headers) {
+    let host = match settings.hosts.host(uri, headers) {
         Ok(host) => host,
         Err(problem) => return because(answer::text(StatusCode::FORBIDDEN, problem), "host"),
     };
     if !profile.is_none_or(is_plain) {
         return answer::text(StatusCode::NOT_FOUND, "there is no such profile");
     }
-    let page = settings.names.origin(headers).unwrap_or_default();
+    let page = settings.hosts.origin(headers).unwrap_or_default();
     let mut response = match settings.auth.oauth() {
         Some(oauth) if *method == Method::GET || *method == Method::HEAD => {
             let base = base(&settings, &host);
@@ -100,7 +99,7 @@ fn base(settings: &Settings, host: &str) -> String {
 }
 
 /// One request that names this server.
-struct Front<'a> {
+struct RequestChecks<'a> {
     state: &'a Arc<State>,
     settings: &'a Arc<Settings>,
     source: Source,
@@ -110,15 +109,15 @@ struct Front<'a> {
     host: &'a str,
 }
 
-impl Front<'_> {
-    async fn answer(&self, mut parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
+impl RequestChecks<'_> {
+    async fn answer(&self, parts: Parts, body: Body) -> Result<Response<Body>, Answer> {
         let limits = &self.settings.serve.limits;
         check_method(&parts.method)?;
         let working = self.source.connection.work();
-        let caller = self.caller(&parts.headers).await?;
+        let principal = self.principal(&parts.headers).await?;
         let Endpoint { server, gone } = self.endpoint()?;
-        let standing = caller.standing(gone);
-        let client = self.client(&caller)?;
+        let validity = principal.validity(gone);
+        let client = self.client(&principal)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is about to end";
             return Err(Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, answer::SOON)));
@@ -130,49 +129,48 @@ impl Front<'_> {
         }
         // Before its body is read: who sends slowly uses up its own share.
         let kind = kind(&parts);
-        let share = self.state.clients.share(&client, kind, limits);
-        let share = Arc::new(share.map_err(|full| Box::new(answer::full(full)))?);
-        let written = Arc::new(outbox::Response::new(Arc::clone(&client.outbox)));
-        parts.extensions.insert(Arc::clone(&written));
+        let permit = self.state.clients.share(&client, kind, limits);
+        let permit = Arc::new(permit.map_err(|full| Box::new(answer::full(full)))?);
         let response = {
             // Pinned where it is made: it is large.
             let mut answering = pin!(async {
-                let room = self.state.clients.nothing(&client, Kind::BodyBytes);
-                let whole = body::read(room, &parts.headers, body, limits).await?;
-                let asks = Asks {
+                let room = self.state.clients.nothing(&client, QuotaKind::BodyBytes);
+                let body = body::read(room, &parts.headers, body, limits).await?;
+                let dispatch = Dispatch {
                     state: self.state,
                     settings: self.settings,
-                    owner: self.owner(&caller),
-                    agent: caller.known.then(|| caller.name.to_string()),
+                    server: &server,
+                    owner: self.owner(&principal),
+                    agent: principal.known.then(|| principal.name.to_string()),
                     client: Arc::clone(&client),
-                    standing: standing.clone(),
+                    validity: validity.clone(),
                 };
-                asks.answer(&server, parts, whole, Arc::clone(&share)).await
+                dispatch.answer(parts, body, Arc::clone(&permit)).await
             });
-            if standing.is_over() {
+            if validity.is_expired() {
                 return Err(Box::new(answer::over()));
             }
             tokio::select! {
                 // Most are answered at once, and need not be told of what may end them.
                 biased;
                 response = &mut answering => response?,
-                () = standing.over() => return Err(Box::new(answer::over())),
+                () = validity.expired() => return Err(Box::new(answer::over())),
                 () = self.cut_off() => return Err(Box::new(answer::cut_off())),
             }
         };
         // What was ended for that may have answered first.
-        if standing.is_over() {
+        if validity.is_expired() {
             return Err(Box::new(answer::over()));
         }
-        let ends = self.ends(kind, standing);
-        Ok(response.map(|body| Body::new(Holding::new(body, ends, written, (share, working)))))
+        let ends = self.ends(kind, validity);
+        Ok(response.map(|body| Body::new(HoldingBody::new(body, ends, (permit, working)))))
     }
 
     /// Who it is; may they do this?
-    async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Answer> {
+    async fn principal(&self, headers: &HeaderMap) -> Result<Principal, Answer> {
         let auth = &self.settings.auth;
         let anonymous = self.source.anonymous(self.client);
-        let caller = auth.caller(headers, &anonymous, self.profile).await;
+        let caller = auth.principal(headers, &anonymous, self.profile).await;
         // The token first: a valid one is let in, however many wrong ones came from this address.
         if let Err(Refusal::Unknown { presented: true }) = &caller {
             let counted = self.state.failures.count(network(self.client), &self.settings.serve.limits);
@@ -199,9 +197,9 @@ impl Front<'_> {
     }
 
     /// The client, if it keeps to its pace.
-    fn client(&self, caller: &Caller) -> Result<Arc<Client>, Answer> {
+    fn client(&self, principal: &Principal) -> Result<Arc<Client>, Answer> {
         let limits = &self.settings.serve.limits;
-        let client = self.state.clients.get(&caller.name, limits).ok_or_else(|| {
+        let client = self.state.clients.get(&principal.name, limits).ok_or_else(|| {
             let text = "the server has as many clients as it may; to allow more: [serve.limits] clients = …";
             Box::new(answer::later(StatusCode::SERVICE_UNAVAILABLE, text, answer::SOON))
         })?;
@@ -216,8 +214,8 @@ impl Front<'_> {
     }
 
     /// Under which name this client has something for this profile alone.
-    fn owner(&self, caller: &Caller) -> String {
-        format!("http:{}/{}", caller.name, self.profile.unwrap_or_default())
+    fn owner(&self, principal: &Principal) -> Arc<str> {
+        format!("http:{}/{}", principal.name, self.profile.unwrap_or_default()).into()
     }
 
     /// Waits until the server ends and what was cut off had time for an answer of its own.
@@ -227,17 +225,17 @@ impl Front<'_> {
     }
 
     /// What ends a response that comes in pieces.
-    fn ends(&self, kind: Kind, standing: Standing) -> impl Future<Output = ()> + Send + use<> {
+    fn ends(&self, kind: QuotaKind, validity: CredentialValidity) -> impl Future<Output = ()> + Send + use<> {
         let (age, draining) = (self.settings.serve.limits.stream_age, self.state.draining.clone());
         async move {
-            if kind == Kind::Stream {
+            if kind == QuotaKind::Stream {
                 tokio::select! {
-                    () = standing.over() => {}
+                    () = validity.expired() => {}
                     () = draining.cancelled() => {}
                     () = tokio::time::sleep(age) => {}
                 }
             } else {
-                standing.over().await;
+                validity.expired().await;
             }
         }
     }
@@ -254,9 +252,9 @@ fn check_method(method: &Method) -> Result<(), Answer> {
 }
 
 /// What a request takes: `subscriptions/listen` and the stream of a session stay open.
-fn kind(parts: &Parts) -> Kind {
+fn kind(parts: &Parts) -> QuotaKind {
     let listens = parts.headers.get("mcp-method").is_some_and(|method| method == "subscriptions/listen");
-    if parts.method == Method::GET || listens { Kind::Stream } else { Kind::Request }
+    if parts.method == Method::GET || listens { QuotaKind::Stream } else { QuotaKind::Request }
 }
 
 /// Whether a name can stand in a path as it is.

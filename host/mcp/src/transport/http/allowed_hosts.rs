@@ -15,14 +15,14 @@ const MAX_SHOWN: usize = 100;
 
 /// Which names are this server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct AllowedHosts {
     hosts: BTreeSet<String>,
     origins: BTreeSet<String>,
     /// Pages of this machine may send requests.
     local_pages: bool,
 }
 
-impl Names {
+impl AllowedHosts {
     /// The names of a server that listens there.
     pub(super) fn new(serve: &Serve, listens: &[SocketAddr]) -> Self {
         let mut hosts = serve.hosts.clone();
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
-    fn names(listens: &str) -> Names {
+    fn names(listens: &str) -> AllowedHosts {
         let serve = Serve {
             hosts: ["tools.example.com".to_owned(), "only.example:8443".to_owned()].into(),
             origins: ["https://app.example".to_owned(), "http://dev.example:*".to_owned()].into(),
             public_url: Some("https://mcp.example:444".to_owned()),
             ..Serve::default()
         };
-        Names::new(&serve, &[listens.parse().unwrap()])
+        AllowedHosts::new(&serve, &[listens.parse().unwrap()])
     }
 
     fn headers(name: &axum::http::HeaderName, values: &[&str]) -> HeaderMap {
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_page_is_named_or_of_this_machine() {
         let near = names("127.0.0.1:80");
-        let ask = |names: &Names, values: &[&str]| names.origin(&headers(&ORIGIN, values));
+        let ask = |names: &AllowedHosts, values: &[&str]| names.origin(&headers(&ORIGIN, values));
         assert_eq!(ask(&near, &[]), Ok(None));
         for local in ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"] {
             assert_eq!(ask(&near, &[local]), Ok(None), "{local}");

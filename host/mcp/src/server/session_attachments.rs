@@ -8,13 +8,13 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{ContentBlock, ReadResourceResult, Resource, ResourceContents};
 use tokio::time::Instant;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::Session;
 use toolbay_core::session::attachment::{Attachment, AttachmentError, Attachments};
-
-use crate::protocol::base64;
 
 /// What the addresses of such files begin with; the id follows.
 const PREFIX: &str = "attachment:";
@@ -30,11 +30,11 @@ const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The files of all sessions of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Handed(Mutex<HashMap<Arc<str>, Shelf>>);
+pub(crate) struct SessionAttachments(Mutex<HashMap<Arc<str>, AttachmentList>>);
 
 /// The files of one session.
 #[derive(Debug, Default)]
-struct Shelf {
+struct AttachmentList {
     bytes: u64,
     files: VecDeque<File>,
 }
@@ -52,7 +52,7 @@ impl File {
     }
 }
 
-impl Shelf {
+impl AttachmentList {
     /// Drops the oldest; returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let gone = self.files.pop_front();
@@ -65,15 +65,15 @@ impl Shelf {
     }
 }
 
-impl Handed {
+impl SessionAttachments {
     /// The shelves, without what is too old.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, AttachmentList>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, shelf| {
-            while shelf.files.front().is_some_and(|file| file.made.elapsed() > MAX_AGE) {
-                shelf.drop_oldest();
+        all.retain(|_, list| {
+            while list.files.front().is_some_and(|file| file.made.elapsed() > MAX_AGE) {
+                list.drop_oldest();
             }
-            !shelf.files.is_empty()
+            !list.files.is_empty()
         });
         all
     }
@@ -97,22 +97,22 @@ impl Handed {
             return Err(AttachmentError::TooLarge(about.size));
         }
         let mut all = self.lock();
-        if let Some(shelf) = all.get_mut(session) {
-            while shelf.files.len() >= MAX_FILES || shelf.bytes + weight > MAX_SESSION_BYTES {
-                if !shelf.drop_oldest() {
+        if let Some(list) = all.get_mut(session) {
+            while list.files.len() >= MAX_FILES || list.bytes + weight > MAX_SESSION_BYTES {
+                if !list.drop_oldest() {
                     break;
                 }
             }
         }
-        while all.values().map(|shelf| shelf.bytes).sum::<u64>() + weight > MAX_BYTES {
-            let largest = all.values_mut().max_by_key(|shelf| shelf.bytes);
-            if !largest.is_some_and(Shelf::drop_oldest) {
+        while all.values().map(|list| list.bytes).sum::<u64>() + weight > MAX_BYTES {
+            let largest = all.values_mut().max_by_key(|list| list.bytes);
+            if !largest.is_some_and(AttachmentList::drop_oldest) {
                 break;
             }
         }
-        let shelf = all.entry(session.into()).or_default();
-        shelf.bytes += weight;
-        shelf.files.push_back(file);
+        let list = all.entry(session.into()).or_default();
+        list.bytes += weight;
+        list.files.push_back(file);
         Ok(about)
     }
 
@@ -126,7 +126,7 @@ impl Handed {
     /// What one call of a session may make; `None`: nothing is kept for the session.
     pub(crate) fn of_call(self: &Arc<Self>, session: &Session) -> Option<Arc<dyn Attachments>> {
         let session = session.key()?.into();
-        Some(Arc::new(OfCall { handed: Arc::clone(self), session, made: Mutex::default() }))
+        Some(Arc::new(OfCall { attachments: Arc::clone(self), session, made: Mutex::default() }))
     }
 
     /// Forgets the files of a session that is over.
@@ -139,8 +139,8 @@ impl Handed {
     /// All files of a session, the oldest first.
     pub(crate) fn list(&self, session: &Session) -> Vec<Resource> {
         let all = self.lock();
-        let shelf = session.key().and_then(|key| all.get(key));
-        shelf.into_iter().flat_map(|shelf| &shelf.files).map(|file| resource(&file.about)).collect()
+        let list = session.key().and_then(|key| all.get(key));
+        list.into_iter().flat_map(|list| &list.files).map(|file| resource(&file.about)).collect()
     }
 
     /// One file, as bytes whatever it is: it is no word to a model.
@@ -149,7 +149,7 @@ impl Handed {
         let contents = ResourceContents::BlobResourceContents {
             uri: uri.to_owned(),
             mime_type: Some(about.media_type),
-            blob: base64::encode(&data),
+            blob: STANDARD.encode(&data),
             meta: None,
         };
         Some(ReadResourceResult::new(vec![contents]))
@@ -189,7 +189,7 @@ fn resource(about: &Attachment) -> Resource {
 /// The files of one call.
 #[derive(Debug)]
 struct OfCall {
-    handed: Arc<Handed>,
+    attachments: Arc<SessionAttachments>,
     session: Arc<str>,
     made: Mutex<Vec<Attachment>>,
 }
@@ -203,9 +203,8 @@ impl OfCall {
         if !self.made().iter().any(|one| one.id == id) {
             return Err(AttachmentError::NotFound);
         }
-        let all = self.handed.lock();
-        let file =
-            all.get(&self.session).and_then(|shelf| shelf.find(id)).ok_or(AttachmentError::NotFound)?;
+        let all = self.attachments.lock();
+        let file = all.get(&self.session).and_then(|list| list.find(id)).ok_or(AttachmentError::NotFound)?;
         if file.about.size > most {
             return Err(AttachmentError::TooLarge(file.about.size));
         }
@@ -230,7 +229,7 @@ impl Attachments for OfCall {
         data: Vec<u8>,
     ) -> BoxFuture<'a, Result<Attachment, AttachmentError>> {
         Box::pin(async move {
-            let made = self.handed.put(&self.session, name, media_type, data)?;
+            let made = self.attachments.put(&self.session, name, media_type, data)?;
             self.made().push(made.clone());
             Ok(made)
         })
@@ -243,83 +242,88 @@ mod tests {
 
     use super::*;
 
-    fn put(handed: &Arc<Handed>, session: &Session, bytes: u64) -> Result<Attachment, AttachmentError> {
+    fn put(
+        attachments: &Arc<SessionAttachments>,
+        session: &Session,
+        bytes: u64,
+    ) -> Result<Attachment, AttachmentError> {
         let data = vec![7; usize::try_from(bytes).unwrap()];
-        handed.of_call(session).unwrap().create("a.bin", "a/b", data).now_or_never().unwrap()
+        attachments.of_call(session).unwrap().create("a.bin", "a/b", data).now_or_never().unwrap()
     }
 
     #[test]
     fn a_session_keeps_so_much_and_the_oldest_go() {
-        let (handed, one, other) = (Arc::new(Handed::default()), Session::fresh(), Session::fresh());
-        put(&handed, &other, 10).unwrap();
-        assert!(matches!(put(&handed, &one, MAX_SESSION_BYTES + 1), Err(AttachmentError::TooLarge(_))));
-        let made: Vec<_> = (0..MAX_FILES + 3).map(|_| put(&handed, &one, 1).unwrap()).collect();
-        assert_eq!(handed.list(&one).len(), MAX_FILES);
-        assert_eq!(handed.list(&one)[0].uri, format!("attachment:{}", made[3].id));
-        put(&handed, &one, MAX_SESSION_BYTES - FILE_BYTES).unwrap();
-        assert_eq!(handed.list(&one).len(), 1);
-        assert_eq!(handed.list(&other).len(), 1, "another's stay");
-        handed.forget(&one);
-        assert!(handed.list(&one).is_empty() && !handed.list(&other).is_empty());
-        assert!(handed.of_call(&Session::default()).is_none(), "nobody could ask for them later");
+        let (attachments, one, other) =
+            (Arc::new(SessionAttachments::default()), Session::fresh(), Session::fresh());
+        put(&attachments, &other, 10).unwrap();
+        assert!(matches!(put(&attachments, &one, MAX_SESSION_BYTES + 1), Err(AttachmentError::TooLarge(_))));
+        let made: Vec<_> = (0..MAX_FILES + 3).map(|_| put(&attachments, &one, 1).unwrap()).collect();
+        assert_eq!(attachments.list(&one).len(), MAX_FILES);
+        assert_eq!(attachments.list(&one)[0].uri, format!("attachment:{}", made[3].id));
+        put(&attachments, &one, MAX_SESSION_BYTES - FILE_BYTES).unwrap();
+        assert_eq!(attachments.list(&one).len(), 1);
+        assert_eq!(attachments.list(&other).len(), 1, "another's stay");
+        attachments.forget(&one);
+        assert!(attachments.list(&one).is_empty() && !attachments.list(&other).is_empty());
+        assert!(attachments.of_call(&Session::default()).is_none(), "nobody could ask for them later");
     }
 
     #[test]
     fn all_sessions_keep_so_much_and_the_largest_pays() {
-        let handed = Arc::new(Handed::default());
+        let attachments = Arc::new(SessionAttachments::default());
         let sessions: Vec<Session> = (0..5).map(|_| Session::fresh()).collect();
-        put(&handed, &sessions[0], 1).unwrap();
+        put(&attachments, &sessions[0], 1).unwrap();
         for session in &sessions[1..] {
-            put(&handed, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
-            put(&handed, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
+            put(&attachments, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
+            put(&attachments, session, MAX_SESSION_BYTES / 2 - FILE_BYTES).unwrap();
         }
-        put(&handed, &sessions[0], 1 << 20).unwrap();
-        assert_eq!(handed.list(&sessions[0]).len(), 2);
-        assert_eq!(sessions[1..].iter().map(|session| handed.list(session).len()).sum::<usize>(), 7);
-        let all = || handed.lock().values().map(|shelf| shelf.bytes).sum::<u64>();
+        put(&attachments, &sessions[0], 1 << 20).unwrap();
+        assert_eq!(attachments.list(&sessions[0]).len(), 2);
+        assert_eq!(sessions[1..].iter().map(|session| attachments.list(session).len()).sum::<usize>(), 7);
+        let all = || attachments.lock().values().map(|list| list.bytes).sum::<u64>();
         assert!(all() <= MAX_BYTES, "{}", all());
     }
 
     /// Who may choose the names of sessions can choose many.
     #[test]
     fn many_sessions_with_empty_files_are_bounded_too() {
-        let handed = Arc::new(Handed::default());
+        let attachments = Arc::new(SessionAttachments::default());
         // As if there were room for a few more.
         let file = |size| Attachment { id: id(), name: String::new(), media_type: String::new(), size };
         let bytes = MAX_BYTES - 5 * FILE_BYTES;
         let large = File { about: file(bytes - FILE_BYTES), data: [].into(), made: Instant::now() };
-        handed.0.lock().unwrap().insert("large".into(), Shelf { bytes, files: [large].into() });
+        attachments.0.lock().unwrap().insert("large".into(), AttachmentList { bytes, files: [large].into() });
         for n in 0..20 {
-            put(&handed, &Session::named(&n.to_string()), 0).unwrap();
+            put(&attachments, &Session::named(&n.to_string()), 0).unwrap();
         }
-        assert!(!handed.lock().contains_key("large"), "the largest paid");
-        assert_eq!(handed.lock().len(), 20);
+        assert!(!attachments.lock().contains_key("large"), "the largest paid");
+        assert_eq!(attachments.lock().len(), 20);
         for n in 0..20 {
-            handed.forget(&Session::named(&n.to_string()));
+            attachments.forget(&Session::named(&n.to_string()));
         }
-        assert!(handed.lock().is_empty());
+        assert!(attachments.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_too_old_is_gone() {
-        let (handed, session) = (Arc::new(Handed::default()), Session::named("client"));
+        let (attachments, session) = (Arc::new(SessionAttachments::default()), Session::named("client"));
         let uri = |made: Attachment| format!("attachment:{}", made.id);
-        let one = uri(put(&handed, &session, 5).unwrap());
+        let one = uri(put(&attachments, &session, 5).unwrap());
         tokio::time::advance(MAX_AGE / 2).await;
-        let two = uri(put(&handed, &session, 6).unwrap());
-        assert!(handed.read(&session, &one).is_some());
+        let two = uri(put(&attachments, &session, 6).unwrap());
+        assert!(attachments.read(&session, &one).is_some());
         tokio::time::advance(MAX_AGE / 2 + Duration::from_secs(1)).await;
-        assert!(handed.read(&session, &one).is_none());
-        assert!(handed.read(&session, &two).is_some());
+        assert!(attachments.read(&session, &one).is_none());
+        assert!(attachments.read(&session, &two).is_some());
         tokio::time::advance(MAX_AGE).await;
-        assert!(handed.lock().is_empty(), "nothing is left of the session");
+        assert!(attachments.lock().is_empty(), "nothing is left of the session");
     }
 
     #[test]
     fn a_call_sees_its_own_files_alone() {
-        let (handed, session) = (Arc::new(Handed::default()), Session::fresh());
-        let other = put(&handed, &session, 3).unwrap();
-        let call = handed.of_call(&session).unwrap();
+        let (attachments, session) = (Arc::new(SessionAttachments::default()), Session::fresh());
+        let other = put(&attachments, &session, 3).unwrap();
+        let call = attachments.of_call(&session).unwrap();
         assert!(call.list().now_or_never().unwrap().is_empty());
         assert_eq!(call.read(&other.id, 9).now_or_never().unwrap(), Err(AttachmentError::NotFound));
         let made = call.create("b", "text/plain", b"words".to_vec()).now_or_never().unwrap().unwrap();

@@ -41,8 +41,8 @@ impl State {
     }
 }
 
-/// Seals states and opens them.
-pub(crate) struct Seals {
+/// RequestStateSigner states and opens them.
+pub(crate) struct RequestStateSigner {
     codec: Option<RequestStateCodec>,
     used: Mutex<Used>,
 }
@@ -53,13 +53,13 @@ struct Used {
     order: VecDeque<String>,
 }
 
-impl fmt::Debug for Seals {
+impl fmt::Debug for RequestStateSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seals").finish_non_exhaustive()
+        f.debug_struct("RequestStateSigner").finish_non_exhaustive()
     }
 }
 
-impl Seals {
+impl RequestStateSigner {
     /// With a key that nobody else has.
     pub(crate) fn new() -> Self {
         let mut key = vec![0; 32];
@@ -74,7 +74,7 @@ impl Seals {
     }
 
     /// Whether there is a key.
-    pub(crate) fn work(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.codec.is_some()
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_state_is_good_once_and_for_its_request() {
-        let seals = Seals::new();
+        let seals = RequestStateSigner::new();
         let sealed = seals.seal("me tools/call t 1", state(), LIFE).unwrap();
         for (context, text, part) in [
             ("you tools/call t 1", sealed.clone(), "not what this server gave"),
@@ -154,13 +154,13 @@ mod tests {
         assert_eq!(seals.open("me tools/call t 1", &sealed).unwrap().approval.as_deref(), Some("a"));
         let error = seals.open("me tools/call t 1", &sealed).unwrap_err();
         assert!(error.message.contains("used before"), "{error:?}");
-        let error = Seals::new().open("me tools/call t 1", &sealed).unwrap_err();
+        let error = RequestStateSigner::new().open("me tools/call t 1", &sealed).unwrap_err();
         assert!(error.message.contains("not what this server gave"), "another process: {error:?}");
     }
 
     #[test]
     fn a_state_ends() {
-        let seals = Seals::new();
+        let seals = RequestStateSigner::new();
         let sealed = seals.seal("c", state(), Duration::from_millis(1)).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         assert!(seals.open("c", &sealed).unwrap_err().message.contains("too old"));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_state_is_bounded_and_so_is_the_memory_of_them() {
-        let seals = Seals::new();
+        let seals = RequestStateSigner::new();
         let large =
             State { answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(), ..state() };
         assert!(seals.seal("c", large, LIFE).unwrap_err().message.contains("bytes"));

@@ -1,19 +1,16 @@
-//! On what a request stands, and until when.
+//! Whether what a request came with still counts: its credential, and the endpoint that it was sent to.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::http::request::Parts;
-use rmcp::RoleServer;
-use rmcp::service::RequestContext;
 use tokio_util::sync::CancellationToken;
 
 /// Longest time between two looks at the clock: it can be set, and stands still while the machine sleeps.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// On what a request stands: what is done for it ends when this is over.
+/// Until when a request may be worked on: what is done for it ends with its credential or its endpoint.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing(Arc<Grounds>);
+pub(crate) struct CredentialValidity(Arc<Grounds>);
 
 #[derive(Debug)]
 struct Grounds {
@@ -22,7 +19,7 @@ struct Grounds {
     expires: Option<SystemTime>,
 }
 
-impl Standing {
+impl CredentialValidity {
     /// `credential` fires when what the caller came with does not count any more, `endpoint` when the endpoint is gone or the
     /// server ends; what the caller came with may expire.
     pub(super) fn new(
@@ -33,11 +30,6 @@ impl Standing {
         Self(Arc::new(Grounds { credential, endpoint, expires }))
     }
 
-    /// That of a request, if it came over HTTP.
-    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
-        context.extensions.get::<Parts>()?.extensions.get::<Self>().cloned()
-    }
-
     /// Whether it was taken away: the token, the key that signed it, the policy under which nobody was asked, or the
     /// endpoint.
     pub(crate) fn is_revoked(&self) -> bool {
@@ -45,7 +37,7 @@ impl Standing {
     }
 
     /// Whether it was taken away or has expired.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_expired(&self) -> bool {
         self.is_revoked() || self.0.expires.is_some_and(|at| at <= SystemTime::now())
     }
 
@@ -58,16 +50,16 @@ impl Standing {
     }
 
     /// Waits until it is taken away or has expired.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn expired(&self) {
         let Some(at) = self.0.expires else { return self.revoked().await };
         tokio::select! {
             () = self.revoked() => {}
-            () = expired(at) => {}
+            () = wait_until(at) => {}
         }
     }
 }
 
-async fn expired(at: SystemTime) {
+async fn wait_until(at: SystemTime) {
     while let Ok(left) = at.duration_since(SystemTime::now()) {
         if left.is_zero() {
             return;
@@ -80,29 +72,29 @@ async fn expired(at: SystemTime) {
 mod tests {
     use super::*;
 
-    fn standing(expires: Option<SystemTime>) -> Standing {
-        Standing::new(CancellationToken::new(), CancellationToken::new(), expires)
+    fn validity(expires: Option<SystemTime>) -> CredentialValidity {
+        CredentialValidity::new(CancellationToken::new(), CancellationToken::new(), expires)
     }
 
     #[tokio::test]
     async fn it_is_over_when_any_of_it_is() {
-        let ended = async |standing: &Standing| {
-            tokio::time::timeout(Duration::from_secs(20), standing.over()).await.expect("it never ends");
+        let ended = async |validity: &CredentialValidity| {
+            tokio::time::timeout(Duration::from_secs(20), validity.expired()).await.expect("it never ends");
         };
-        let lasting = standing(None);
-        assert!(tokio::time::timeout(Duration::from_millis(20), lasting.over()).await.is_err());
+        let lasting = validity(None);
+        assert!(tokio::time::timeout(Duration::from_millis(20), lasting.expired()).await.is_err());
         lasting.0.credential.cancel();
         ended(&lasting).await;
-        let closed = standing(None);
+        let closed = validity(None);
         closed.0.endpoint.cancel();
         ended(&closed).await;
-        assert!(lasting.is_over() && closed.is_over());
+        assert!(lasting.is_expired() && closed.is_expired());
         assert!(lasting.is_revoked() && closed.is_revoked());
 
         let now = SystemTime::now();
-        let short = standing(now.checked_add(Duration::from_millis(50)));
+        let short = validity(now.checked_add(Duration::from_millis(50)));
         ended(&short).await;
         assert!(!short.is_revoked(), "whoever has a new token goes on");
-        ended(&standing(now.checked_sub(Duration::from_secs(1)))).await;
+        ended(&validity(now.checked_sub(Duration::from_secs(1)))).await;
     }
 }

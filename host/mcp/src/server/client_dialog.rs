@@ -3,7 +3,7 @@
 //! | era | how |
 //! |---|---|
 //! | legacy | a request to the client, `elicitation/create` and the like, while the call waits |
-//! | modern | the call ends with `InputRequiredResult`; the client calls again with the answers and the state it was given ([`crate::protocol::seal`]) |
+//! | modern | the call ends with `InputRequiredResult`; the client calls again with the answers and the state it was given ([`crate::protocol::request_state`]) |
 //! | modern, and the call has become a task | the task says what it wants to know, and waits |
 //!
 //! Only what the client said it offers is asked.
@@ -17,12 +17,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    ClientCapabilities, ClientResult, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest,
-    ElicitRequestParams, ErrorData, GetExtensions as _, InputRequest, InputRequests, InputRequiredResult,
-    ListRootsRequest, LoggingLevel, LoggingMessageNotificationParam, RequestId, ServerRequest,
+    ClientCapabilities, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest, ElicitRequestParams,
+    ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest, LoggingLevel, RequestId,
 };
-use rmcp::service::{OriginatingRequestId, PeerRequestOptions, RequestContext, RequestHandle};
-use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::approval::{Answer, Approver, Question};
@@ -30,8 +27,10 @@ use toolbay_core::call::dialog::{Ask, AskKind, Dialog, LogLevel, Unanswered};
 use toolbay_core::tool::canonical;
 use toolbay_policy::text::visible;
 
-use crate::protocol::seal::{Seals, State};
-use crate::server::convert::Era;
+use crate::protocol::lifecycle::Era;
+use crate::protocol::outbound::{Destination, Outbound};
+use crate::protocol::request_state::{RequestStateSigner, State};
+use crate::server::request::RequestContext;
 use crate::server::tasks::Task;
 
 /// The key of the question whether the call may happen; those of tools can not begin so.
@@ -50,21 +49,21 @@ const MAX_LOG_LINES: usize = 1000;
 const MAX_LOG_BYTES: usize = 16 << 10;
 
 /// The client of one call, as far as it can be asked.
-pub(crate) struct Asker {
+pub(crate) struct ClientDialog {
     era: Era,
     /// The request that is the call.
     of: RequestId,
-    peer: Peer<RoleServer>,
+    outbound: Outbound,
     client: ClientCapabilities,
     cancel: CancellationToken,
     /// The least urgent lines it wants to hear.
     hears: Option<LoggingLevel>,
-    round: Mutex<Round>,
+    round: Mutex<InputRound>,
 }
 
 /// What was answered and what is open.
 #[derive(Debug, Default)]
-struct Round {
+struct InputRound {
     given: BTreeMap<String, Value>,
     /// For which question the answer about permission is.
     approved: Option<String>,
@@ -78,32 +77,31 @@ struct Round {
     lines: usize,
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for ClientDialog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").field("era", &self.era).finish_non_exhaustive()
+        f.debug_struct("ClientDialog").field("era", &self.era).finish_non_exhaustive()
     }
 }
 
 /// What a client brings with a call that it repeats.
 #[derive(Debug, Default)]
-pub(crate) struct Brought {
+pub(crate) struct RetryInput {
     pub(crate) responses: Option<BTreeMap<String, Value>>,
     pub(crate) state: Option<String>,
 }
 
-impl Asker {
+impl ClientDialog {
     /// The client of a request, with what it brought. `about` is what its state must have been given for.
     pub(crate) fn new(
-        context: &RequestContext<RoleServer>,
-        era: Era,
+        context: &RequestContext,
         hears: Option<LoggingLevel>,
         cancel: CancellationToken,
     ) -> Self {
         Self {
-            era,
+            era: context.era,
             of: context.id.clone(),
-            peer: context.peer.clone(),
-            client: context.client_capabilities().unwrap_or_default(),
+            outbound: context.outbound.clone(),
+            client: context.capabilities.clone(),
             cancel,
             hears,
             round: Mutex::default(),
@@ -116,19 +114,19 @@ impl Asker {
     /// A state that is not this server's, not for this request, too old or used.
     pub(crate) fn take(
         &self,
-        brought: Brought,
-        seals: &Seals,
+        input: RetryInput,
+        signer: &RequestStateSigner,
         about: impl FnOnce() -> String,
     ) -> Result<(), ErrorData> {
         if self.era == Era::Legacy {
             return Ok(());
         }
-        let state = brought.state.map(|state| seals.open(&about(), &state)).transpose()?.unwrap_or_default();
+        let state = input.state.map(|state| signer.open(&about(), &state)).transpose()?.unwrap_or_default();
         let mut round = self.round();
         let State { approval, answers, .. } = state;
         round.approved = approval;
         round.given = answers;
-        let responses = brought.responses.unwrap_or_default();
+        let responses = input.responses.unwrap_or_default();
         if responses.len() > MAX_GIVEN {
             return Err(ErrorData::invalid_params(format!("more than {MAX_GIVEN} `inputResponses`"), None));
         }
@@ -143,7 +141,7 @@ impl Asker {
 
     /// From now on the call is a task, which `open` makes; unless it has asked something that its client is to answer
     /// first, with which it is about to end.
-    pub(crate) fn becomes(&self, open: impl FnOnce() -> Option<Arc<Task>>) -> Option<Arc<Task>> {
+    pub(crate) fn promote_to_task(&self, open: impl FnOnce() -> Option<Arc<Task>>) -> Option<Arc<Task>> {
         let mut round = self.round();
         if round.open.is_empty() {
             round.task = open();
@@ -165,7 +163,7 @@ impl Asker {
     /// What the client is to answer before the call can go on, if anything.
     pub(crate) fn required(
         &self,
-        seals: &Seals,
+        signer: &RequestStateSigner,
         about: impl FnOnce() -> String,
         life: Duration,
     ) -> Option<Result<InputRequiredResult, ErrorData>> {
@@ -179,7 +177,7 @@ impl Asker {
             answers.remove(APPROVE);
             (open, State::new(round.asked.take(), answers))
         };
-        Some(seals.seal(&about(), state, life).and_then(|state| {
+        Some(signer.seal(&about(), state, life).and_then(|state| {
             let requests = open.into_values().map(|ask| Ok((ask.key.clone(), request(&ask)?)));
             let requests: InputRequests = requests
                 .collect::<Result<_, String>>()
@@ -200,7 +198,7 @@ impl Asker {
         Some(wanted)
     }
 
-    fn round(&self) -> MutexGuard<'_, Round> {
+    fn round(&self) -> MutexGuard<'_, InputRound> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,33 +226,21 @@ impl Asker {
     async fn push(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            let mut request = match request(&ask).map_err(Unanswered::Failed)? {
-                InputRequest::CreateMessage(request) => ServerRequest::CreateMessageRequest(request),
-                InputRequest::Elicitation(request) => ServerRequest::ElicitRequest(request),
-                InputRequest::ListRoots(request) => ServerRequest::ListRootsRequest(request),
-                _ => return Err(Unanswered::Failed("a question of a kind that is not known".to_owned())),
-            };
-            let failed =
-                |error: &dyn fmt::Display| Unanswered::Failed(visible(&error.to_string()).into_owned());
-            // Over HTTP it goes where the answer to the call goes; some clients listen to nothing else.
-            request.extensions_mut().insert(OriginatingRequestId(self.of.clone()));
-            let options = PeerRequestOptions::no_options();
-            let handle = self.peer.send_cancellable_request(request, options).await;
-            let mut waiting = Waiting(Some(handle.map_err(|error| failed(&error))?));
+            let request = request(&ask).map_err(Unanswered::Failed)?;
+            let request = serde_json::to_value(request).unwrap_or_default();
+            let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
+            let none = json!({});
+            let params = request.get("params").unwrap_or(&none);
             let answer = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Unanswered::Failed("the call was cancelled".to_owned())),
-                answer = waiting.answer() => answer,
+                answer = self.outbound.request(method, params, &self.of) => answer,
             };
-            waiting.0 = None;
-            let answer = match answer {
-                Ok(ClientResult::CreateMessageResult(result)) => serde_json::to_value(result),
-                Ok(ClientResult::ListRootsResult(result)) => serde_json::to_value(result),
-                Ok(ClientResult::ElicitResult(result)) => serde_json::to_value(result),
-                Ok(_) => return Err(Unanswered::Failed("it answered something else".to_owned())),
-                Err(problem) => return Err(failed(&problem)),
-            };
-            answers.push(answer.map_err(|error| failed(&error))?);
+            let answer = answer.map_err(|problem| Unanswered::Failed(visible(&problem).into_owned()))?;
+            if !fits(ask.kind, &answer) {
+                return Err(Unanswered::Failed("it answered something else".to_owned()));
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }
@@ -301,31 +287,6 @@ impl Asker {
     }
 }
 
-/// A question on its way; the client is told when nobody waits for its answer any more.
-struct Waiting(Option<RequestHandle<RoleServer>>);
-
-impl Waiting {
-    async fn answer(&mut self) -> Result<ClientResult, String> {
-        let Some(handle) = &mut self.0 else { return Err("nothing was asked".to_owned()) };
-        let answer = (&mut handle.rx).await.map_err(|_| "the connection has closed".to_owned())?;
-        answer.map_err(|error| error.to_string())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
-        // One message, on a connection that may be closed: whether it arrives is nobody's concern.
-        runtime.spawn(async move {
-            if let Err(error) = handle.cancel(Some("the call has ended".to_owned())).await {
-                tracing::debug!(%error, "a question could not be taken back");
-            }
-        });
-    }
-}
-
 /// A question in the words of the library.
 pub(crate) fn request(ask: &Ask) -> Result<InputRequest, String> {
     let read = |error: serde_json::Error| format!("the question `{}` is none of MCP: {error}", ask.key);
@@ -353,7 +314,7 @@ pub(crate) fn fits(kind: AskKind, answer: &Value) -> bool {
     }
 }
 
-impl Dialog for Asker {
+impl Dialog for ClientDialog {
     fn offers(&self, kind: AskKind) -> bool {
         match kind {
             // Without a mode it is the form, as before there were two.
@@ -394,11 +355,11 @@ impl Dialog for Asker {
                     return;
                 }
             }
-            let mut line = LoggingMessageNotificationParam::new(level, data);
-            line.logger = logger;
-            if let Err(error) = self.peer.notify_logging_message(line).await {
-                tracing::debug!(%error, "a line of the log did not reach the client");
+            let mut line = json!({"level": level, "data": data});
+            if let (Some(logger), Some(line)) = (logger, line.as_object_mut()) {
+                line.insert("logger".to_owned(), logger.into());
             }
+            self.outbound.notify("notifications/message", Some(&line), Destination::Session).await;
         })
     }
 }
@@ -416,7 +377,7 @@ const fn urgency(level: LoggingLevel) -> u8 {
     }
 }
 
-impl Approver for Asker {
+impl Approver for ClientDialog {
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             let ask = Ask::new(APPROVE, AskKind::Elicit, form(question));

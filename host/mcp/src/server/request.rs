@@ -1,0 +1,91 @@
+//! One request and what belongs to it.
+
+use std::sync::Arc;
+
+use rmcp::model::{ClientCapabilities, ErrorData, ProtocolVersion, RequestId, RequestMetaObject};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::CredentialValidity;
+use crate::protocol::event_stream::Reply;
+use crate::protocol::incoming::Request;
+use crate::protocol::lifecycle::Era;
+use crate::protocol::message;
+use crate::protocol::outbound::Outbound;
+use crate::protocol::trace;
+use crate::server::outbox::{Outbox, OutboxPermit};
+
+/// The context of one request: who asks, in which era, what the client can do, and what ends it.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) id: RequestId,
+    pub(crate) era: Era,
+    pub(crate) version: Option<ProtocolVersion>,
+    pub(crate) capabilities: ClientCapabilities,
+    /// Whether methods that only clients with a handshake know may be called.
+    pub(crate) has_session: bool,
+    pub(crate) meta: RequestMetaObject,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) outbound: Outbound,
+    pub(crate) origin: RequestOrigin,
+}
+
+/// What the transport knows of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestOrigin {
+    /// Answers that the client has not read.
+    pub(crate) outbox: Arc<Outbox>,
+    /// Whether the credential counts with which it came, if it needed one.
+    pub(crate) validity: Option<CredentialValidity>,
+    /// The trace that its headers name.
+    pub(crate) traceparent: Option<String>,
+}
+
+impl RequestContext {
+    /// The trace that the request is part of: what its `_meta` says, or its headers.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        match self.meta.get_traceparent() {
+            Some(value) => trace::parent(value).map(ToOwned::to_owned),
+            None => self.origin.traceparent.clone(),
+        }
+    }
+}
+
+/// A request with its context; one that names no version that we speak has only an error.
+#[derive(Debug)]
+pub(crate) struct AdmittedRequest {
+    pub(crate) request: Result<Request, ErrorData>,
+    pub(crate) context: RequestContext,
+}
+
+/// The result of a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    result: Box<RawValue>,
+    /// The room that it takes until it is written.
+    room: Option<OutboxPermit>,
+}
+
+impl Answer {
+    /// The reply to the request of this id.
+    pub(crate) fn reply(outcome: Result<Self, ErrorData>, id: &RequestId, outbox: &Outbox) -> Reply {
+        let (line, error, room) = match outcome {
+            Ok(Self { result, room }) => (message::response::<_, _, ()>(Some(id), Ok(&result)), None, room),
+            Err(error) => (message::response::<_, (), _>(Some(id), Err(&error)), Some(error.code), None),
+        };
+        Reply { line: outbox.hold(line, room), error }
+    }
+
+    /// A result, and the room that was taken for it.
+    pub(crate) fn new(result: &impl Serialize, room: Option<OutboxPermit>) -> Result<Self, ErrorData> {
+        let result =
+            to_raw_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        Ok(Self { result, room })
+    }
+
+    /// The result alone.
+    pub(crate) fn into_result(self) -> Box<RawValue> {
+        self.result
+    }
+}
