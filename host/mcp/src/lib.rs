@@ -4,32 +4,19 @@
 //! Both eras of the protocol are served by the same object: the handshake of 2024-11-05 to 2025-11-25 (here:
 //! *legacy*) and the stateless requests of 2026-07-28 (*modern*). Most clients still speak the first.
 //!
-//! The wire types are rmcp's and stay inside this crate; rmcp has had three majors in half a year. What it does not
-//! do, or does otherwise than clients need, is done here: a bound on calls in flight, answers to lines that are too
-//! long, object-shaped output for legacy clients, an answer even after a panic.
+//! The wire types are rmcp's and stay inside this crate. Its service loop and transports are not used: they give no place
+//! to the bounds that this server keeps (docs/decisions/0051).
 //!
-//! | file | question |
+//! | folder | question |
 //! |---|---|
+//! | `protocol` | what messages mean, in both eras and both directions; no I/O |
 //! | [`server`] | what is answered to which request |
-//! | `calls` | how a call goes from its request to its answer |
-//! | `asking` | how the client is asked while its call runs |
-//! | `seal` | what a client brings back with the answers, and that it is what it was given |
-//! | `tasks` | what becomes of calls that take long |
-//! | `changes` | who is told what has changed |
-//! | `convert` | how a tool and a result look on the wire |
-//! | `shelf` | how prompts and resources do |
-//! | `pages` | how long lists are cut |
-//! | `outputs` | how what was cut from results can be read |
-//! | `handed` | how files that tools hand back can be read |
-//! | `legacy` | what older clients get instead of output that is no object |
-//! | `progress` | which progress events go out, and with which numbers |
-//! | [`client`] | how other servers become sources of tools |
-//! | [`stdio`] | how lines come in and go out, and when a connection ends |
-//! | `lines` | how lines are bounded |
-//! | `message` | what a line is, and what is answered to one that is no message |
-//! | [`http`] | how requests come in over HTTP, whose they are and what each may take |
+//! | [`stdio`], [`http`] | how bytes come in and go out, and when a connection ends |
 //! | `auth` | who sent a request, and which profiles are open to them |
-//! | `trace` | which trace a request is part of |
+//! | [`client`] | how other servers become sources of tools |
+//!
+//! A request goes from its framing (a line, a body) to `protocol::incoming`, gets a `RequestContext` from its
+//! `McpConnection`, is answered there, and leaves as one line of JSON, alone or as the last of several events.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,8 +31,7 @@
 //! # }
 //! ```
 //!
-//! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`. Set rmcp's own targets to
-//! `warn` in the subscriber: at `info` it logs notifications, at `debug` whole requests and results.
+//! Nothing here prints: the protocol owns stdout, everything else goes to `tracing`.
 
 mod auth;
 pub mod client;

@@ -114,7 +114,7 @@ struct Shared {
     changes: watch::Sender<u64>,
     state_signer: Arc<RequestStateSigner>,
     tasks: Arc<Tasks>,
-    /// The files that tools handed back.
+    /// The files that tools made for sessions.
     attachments: Arc<SessionAttachments>,
     /// The calls that run, whether or not somebody still waits for their answers.
     calls: TaskTracker,

@@ -51,7 +51,7 @@ pub(super) struct Offered {
     pub(super) problems: Vec<String>,
 }
 
-/// An item of either list; what one does not have is absent.
+/// An item of either list; what one does not have is absent. Also as clients see it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
@@ -69,21 +69,11 @@ struct Item {
     size: Option<u64>,
 }
 
-/// An item that clients may see.
-struct Listed {
-    uri: String,
-    name: String,
-    title: Option<String>,
-    description: Option<String>,
-    mime_type: Option<String>,
-    size: Option<u64>,
-}
-
 /// Takes an item; `None`: the policy leaves it out.
 ///
 /// # Errors
 /// Why it cannot be taken; values of secrets are still to be taken out of it.
-fn take(raw: &RawValue, server: &McpServer, outside: &dyn Outside) -> Result<Option<Listed>, String> {
+fn take(raw: &RawValue, server: &McpServer, outside: &dyn Outside) -> Result<Option<Item>, String> {
     let unread = |why: String| format!("a resource that is left out: {why}");
     bounded::small(raw, MAX_RESOURCE_ITEM).map_err(unread)?;
     let item: Item = message::object(raw).map_err(|error| unread(one_line(&error.to_string(), MAX_HEARD)))?;
@@ -97,9 +87,9 @@ fn take(raw: &RawValue, server: &McpServer, outside: &dyn Outside) -> Result<Opt
         return Err(unread("its address has the value of a secret in it".to_owned()));
     }
     let label = |text: String| wording::label(&text, MAX_LABEL, &redact);
-    Ok(Some(Listed {
+    Ok(Some(Item {
         uri,
-        name: label(item.name.unwrap_or(item.uri)),
+        name: Some(label(item.name.unwrap_or(item.uri))),
         title: item.title.map(label),
         description: item.description.map(|text| wording::text(&text, MAX_DESCRIPTION, &redact)),
         mime_type: item.mime_type.filter(|kind| is_mime(kind)),
@@ -130,13 +120,13 @@ async fn offered(session: &Session, server: &McpServer, outside: &dyn Outside) -
                 (Err(problem), _) => offered.problems.push(problem),
                 (Ok(None), _) => {}
                 (Ok(Some(item)), List::Templates) => {
-                    let mut shown = ResourceTemplate::new(item.uri.clone(), item.name);
+                    let mut shown = ResourceTemplate::new(item.uri.clone(), item.name.unwrap_or_default());
                     (shown.title, shown.description) = (item.title, item.description);
                     shown.mime_type = item.mime_type;
                     offered.templates.insert(item.uri, shown);
                 }
                 (Ok(Some(item)), _) => {
-                    let mut shown = Resource::new(item.uri.clone(), item.name);
+                    let mut shown = Resource::new(item.uri.clone(), item.name.unwrap_or_default());
                     (shown.title, shown.description) = (item.title, item.description);
                     (shown.mime_type, shown.size) = (item.mime_type, item.size);
                     offered.resources.insert(item.uri, shown);

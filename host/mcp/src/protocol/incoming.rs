@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rmcp::model::{ErrorData, RequestId, RequestMetaObject};
+use rmcp::model::{CancelledNotificationParam, ErrorData, RequestId, RequestMetaObject};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -102,6 +102,11 @@ impl InvalidMessage {
     fn new(kind: InvalidKind, error: ErrorData, id: Option<RequestId>) -> Box<Self> {
         Box::new(Self { kind, error, id })
     }
+}
+
+/// The request that a `notifications/cancelled` names.
+pub(crate) fn cancelled(params: Option<&RawValue>) -> Option<RequestId> {
+    message::object::<CancelledNotificationParam>(params?).ok()?.request_id
 }
 
 /// Reads one message.

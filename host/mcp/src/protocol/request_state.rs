@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_state_is_good_once_and_for_its_request() {
-        let seals = RequestStateSigner::new();
-        let sealed = seals.seal("me tools/call t 1", state(), LIFE).unwrap();
+        let signer = RequestStateSigner::new();
+        let sealed = signer.seal("me tools/call t 1", state(), LIFE).unwrap();
         for (context, text, part) in [
             ("you tools/call t 1", sealed.clone(), "not what this server gave"),
             ("me tools/call u 1", sealed.clone(), "not what this server gave"),
@@ -148,11 +148,11 @@ mod tests {
             ("me tools/call t 1", String::new(), "not what this server gave"),
             ("me tools/call t 1", "x".repeat(MAX_STATE + 1), "not what this server gave"),
         ] {
-            let error = seals.open(context, &text).unwrap_err();
+            let error = signer.open(context, &text).unwrap_err();
             assert!(error.message.contains(part), "{error:?}");
         }
-        assert_eq!(seals.open("me tools/call t 1", &sealed).unwrap().approval.as_deref(), Some("a"));
-        let error = seals.open("me tools/call t 1", &sealed).unwrap_err();
+        assert_eq!(signer.open("me tools/call t 1", &sealed).unwrap().approval.as_deref(), Some("a"));
+        let error = signer.open("me tools/call t 1", &sealed).unwrap_err();
         assert!(error.message.contains("used before"), "{error:?}");
         let error = RequestStateSigner::new().open("me tools/call t 1", &sealed).unwrap_err();
         assert!(error.message.contains("not what this server gave"), "another process: {error:?}");
@@ -160,22 +160,22 @@ mod tests {
 
     #[test]
     fn a_state_ends() {
-        let seals = RequestStateSigner::new();
-        let sealed = seals.seal("c", state(), Duration::from_millis(1)).unwrap();
+        let signer = RequestStateSigner::new();
+        let sealed = signer.seal("c", state(), Duration::from_millis(1)).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert!(seals.open("c", &sealed).unwrap_err().message.contains("too old"));
+        assert!(signer.open("c", &sealed).unwrap_err().message.contains("too old"));
     }
 
     #[test]
     fn a_state_is_bounded_and_so_is_the_memory_of_them() {
-        let seals = RequestStateSigner::new();
+        let signer = RequestStateSigner::new();
         let large =
             State { answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(), ..state() };
-        assert!(seals.seal("c", large, LIFE).unwrap_err().message.contains("bytes"));
+        assert!(signer.seal("c", large, LIFE).unwrap_err().message.contains("bytes"));
         for _ in 0..=MAX_USED {
-            let sealed = seals.seal("c", state(), LIFE).unwrap();
-            seals.open("c", &sealed).unwrap();
+            let sealed = signer.seal("c", state(), LIFE).unwrap();
+            signer.open("c", &sealed).unwrap();
         }
-        assert_eq!(seals.used.lock().unwrap().known.len(), MAX_USED);
+        assert_eq!(signer.used.lock().unwrap().known.len(), MAX_USED);
     }
 }

@@ -287,7 +287,7 @@ impl ClientDialog {
     }
 }
 
-/// A question in the words of the library.
+/// A question as the protocol has it.
 pub(crate) fn request(ask: &Ask) -> Result<InputRequest, String> {
     let read = |error: serde_json::Error| format!("the question `{}` is none of MCP: {error}", ask.key);
     let params = ask.params.clone();
@@ -344,7 +344,8 @@ impl Dialog for ClientDialog {
         };
         let logger = logger.map(str::to_owned);
         Box::pin(async move {
-            let heard = self.hears.is_some_and(|least| urgency(level) >= urgency(least));
+            // They are declared from the least urgent to the most.
+            let heard = self.hears.is_some_and(|least| level as u8 >= least as u8);
             if !heard || data.to_string().len() > MAX_LOG_BYTES {
                 return;
             }
@@ -361,19 +362,6 @@ impl Dialog for ClientDialog {
             }
             self.outbound.notify("notifications/message", Some(&line), Destination::Session).await;
         })
-    }
-}
-
-const fn urgency(level: LoggingLevel) -> u8 {
-    match level {
-        LoggingLevel::Debug => 0,
-        LoggingLevel::Info => 1,
-        LoggingLevel::Notice => 2,
-        LoggingLevel::Warning => 3,
-        LoggingLevel::Error => 4,
-        LoggingLevel::Critical => 5,
-        LoggingLevel::Alert => 6,
-        LoggingLevel::Emergency => 7,
     }
 }
 

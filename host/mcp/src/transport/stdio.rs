@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rmcp::model::{CancelledNotificationParam, ErrorData, RequestId};
+use rmcp::model::{ErrorData, RequestId};
 use rmcp::transport::stdio_pipes;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -200,8 +200,7 @@ where
         if method != "notifications/cancelled" {
             return self.connection.notice(method);
         }
-        let cancelled = params.and_then(|params| message::object::<CancelledNotificationParam>(params).ok());
-        if let Some(id) = cancelled.and_then(|cancelled| cancelled.request_id) {
+        if let Some(id) = incoming::cancelled(params) {
             self.open.cancel(&id);
         }
     }

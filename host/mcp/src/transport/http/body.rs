@@ -17,9 +17,6 @@ use toolbay_policy::serve::ServeLimits;
 use super::answer;
 use super::clients::QuotaPermit;
 
-/// Pieces of a response that are sent without a look at whether it is to end: what comes at once is soon over.
-const MAX_AT_ONCE: u32 = 16;
-
 /// The body of a request, and the room it takes.
 #[derive(Debug)]
 pub(super) struct RequestBody {
@@ -96,8 +93,6 @@ fn too_long(limits: &ServeLimits) -> Box<Response<Body>> {
 pub(super) struct HoldingBody<T> {
     inner: Body,
     ends: Option<BoxFuture<'static, ()>>,
-    /// Pieces that came one after the other without a wait.
-    at_once: u32,
     _held: T,
 }
 
@@ -106,7 +101,7 @@ impl<T> HoldingBody<T> {
     pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
         let is_whole = HttpBody::size_hint(&inner).exact().is_some();
         let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
-        Self { inner, ends, at_once: 0, _held: held }
+        Self { inner, ends, _held: held }
     }
 }
 
@@ -118,18 +113,13 @@ impl<T: Unpin> HttpBody for HoldingBody<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let piece = (self.at_once < MAX_AT_ONCE).then(|| Pin::new(&mut self.inner).poll_frame(cx));
-        if let Some(Poll::Ready(piece)) = piece {
-            self.at_once += 1;
+        // What is there goes out first: it may be the reason for the end.
+        if let Poll::Ready(piece) = Pin::new(&mut self.inner).poll_frame(cx) {
             return Poll::Ready(piece);
         }
-        self.at_once = 0;
-        if self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
-            return Poll::Ready(None);
-        }
-        match piece {
-            Some(_) => Poll::Pending,
-            None => Pin::new(&mut self.inner).poll_frame(cx),
+        match &mut self.ends {
+            Some(ends) => ends.as_mut().poll(cx).map(|()| None),
+            None => Poll::Pending,
         }
     }
 

@@ -11,7 +11,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use futures_util::future::BoxFuture;
-use rmcp::model::{CancelledNotificationParam, ErrorCode, ErrorData, ProtocolVersion, RequestId};
+use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion, RequestId};
 use serde_json::value::RawValue;
 
 use super::body::RequestBody;
@@ -26,7 +26,7 @@ use crate::protocol::event_stream::{Event, EventStream, Reply, place};
 use crate::protocol::event_streams::{EventStreams, StreamRefusal};
 use crate::protocol::incoming::{self, ClientMessage, Request};
 use crate::protocol::mirror::HeaderMirror;
-use crate::protocol::{message, trace};
+use crate::protocol::trace;
 use crate::server::connection::McpConnection;
 use crate::server::request::RequestOrigin;
 use crate::server::{Server, SessionOwner, convert};
@@ -358,8 +358,7 @@ impl HttpSession {
         if method != "notifications/cancelled" {
             return self.connection.notice(method);
         }
-        let cancelled = params.and_then(|params| message::object::<CancelledNotificationParam>(params).ok());
-        if let Some(id) = cancelled.and_then(|cancelled| cancelled.request_id) {
+        if let Some(id) = incoming::cancelled(params) {
             self.streams.cancel(&id);
         }
     }
