@@ -86,6 +86,12 @@ impl Request {
         read.map_err(|_| self.invalid_params())
     }
 
+    /// Whether it begins a session of before 2026-07-28. What only has the name of that method is an unknown one.
+    pub(crate) fn is_handshake(&self) -> bool {
+        self.method == "initialize"
+            && (self.meta.protocol_version().is_none() || self.text("protocolVersion").is_some())
+    }
+
     /// A parameter that is a text.
     pub(crate) fn text(&self, key: &str) -> Option<String> {
         let params: BTreeMap<Cow<'_, str>, &RawValue> = message::object(self.params.as_deref()?).ok()?;

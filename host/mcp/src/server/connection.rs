@@ -105,9 +105,9 @@ impl McpConnection {
         origin: RequestOrigin,
         cancel: CancellationToken,
     ) -> AdmittedRequest {
-        let terms = match request.method.as_str() {
-            "initialize" => request.params().map(|params| self.lifecycle().initialize(params)),
-            method => self.lifecycle().admit(method, &request.meta),
+        let terms = match request.is_handshake() {
+            true => request.params().map(|params| self.lifecycle().initialize(params)),
+            false => self.lifecycle().admit(&request.method, &request.meta),
         };
         let (terms, refused) = match terms {
             Ok(terms) => (terms, None),
@@ -172,7 +172,7 @@ impl McpConnection {
         }
         let (era, has_session) = (context.era, context.has_session);
         let result = match request.method.as_str() {
-            "initialize" => ServerResult::InitializeResult(self.initialize(&context)),
+            "initialize" if has_session => ServerResult::InitializeResult(self.initialize(&context)),
             "server/discover" => ServerResult::DiscoverResult(self.discover()),
             "ping" if has_session => ServerResult::empty(()),
             "tools/list" => return self.list_tools(request.params()?, era).await,

@@ -77,7 +77,7 @@ pub(super) fn check(
             return Ok(!is_modern_header);
         }
     };
-    if request.method == "initialize" {
+    if request.is_handshake() {
         check_initialize(headers, request, is_modern_header).map_err(refuse)?;
         // The handshake is of before 2026-07-28, whatever version it names.
         return Ok(true);
