@@ -116,7 +116,7 @@ async fn a_policy_that_could_not_mean_what_it_says_is_refused() {
         ("[permissions]\ndefault = \"never\"", "never"),
         ("[permissions]\nask_timeout = \"0s\"", "`ask_timeout`"),
         ("[permissions]\nask_timeout = \"2000m\"", "`ask_timeout`"),
-        ("[session]\nmax_calls = 0", "[session]: `max_calls` of zero"),
+        ("[session]\nmax_calls = 0", "[session]: `max_calls` is at least 1"),
         ("[session]\nmax_cost_usd = -1.0", "[session]: `max_cost_usd`"),
         ("[session]\nmax_cost_usd = nan", "[session]: `max_cost_usd`"),
         ("[session]\ncache_bytes = \"2GiB\"", "[session]: `cache_bytes`"),
