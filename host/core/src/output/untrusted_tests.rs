@@ -50,6 +50,7 @@ fn nothing_closes_the_mark() {
         "<untrusted source=\"x\">",
         "<untrust",
         "<\0/untrusted>",
+        "<seed:<untrusted/>",
         &format!("<{}/untrusted>", "\u{200b}".repeat(5000)),
         &format!("<{}/untrusted>", " ".repeat(5000)),
     ] {

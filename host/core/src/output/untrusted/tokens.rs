@@ -189,8 +189,8 @@ impl<'t> Seen<'t> {
 
 /// What stands behind an opening angle bracket.
 fn angle(behind: &Seen<'_>) -> Option<Threat> {
-    if let Some(length) = token(behind.clone()) {
-        return Some(Threat::Token(length));
+    if let Some(threat) = token(behind.clone()) {
+        return Some(threat);
     }
     let mut seen = behind.clone();
     seen.blanks();
@@ -205,17 +205,24 @@ fn angle(behind: &Seen<'_>) -> Option<Threat> {
     (seen.clone().name() || foreign()).then_some(Threat::Bracket)
 }
 
-/// The bytes of a control token in angle brackets, the first of which was read.
-fn token(mut seen: Seen<'_>) -> Option<usize> {
+/// A control token in angle brackets, the first of which was read.
+fn token(mut seen: Seen<'_>) -> Option<Threat> {
     let doubled = seen.take('<');
     let bar = seen.take('|');
     seen.take('/');
     let word = seen.word();
     if PREFIXES.iter().any(|prefix| word.starts_with(prefix)) {
-        while !matches!(seen.peek()?, '>' | '<') {
-            seen.next();
-        }
-        return seen.take('>').then_some(seen.bytes);
+        return loop {
+            match seen.peek()? {
+                // Once the inner bracket is neutral, the outer one would begin a token that ends at the next `>`.
+                '<' => break Some(Threat::Bracket),
+                '>' => {
+                    seen.next();
+                    break Some(Threat::Token(seen.bytes));
+                }
+                _ => seen.next(),
+            };
+        };
     }
     if word.is_empty() {
         return None;
@@ -229,7 +236,7 @@ fn token(mut seen: Seen<'_>) -> Option<usize> {
         true => word == "sys" && seen.take('>'),
         false => bar || ANGLE.contains(&&*word),
     };
-    known.then_some(seen.bytes)
+    known.then_some(Threat::Token(seen.bytes))
 }
 
 /// Whether what stands behind `before` stands behind an empty line. The text itself begins behind a line break: that of
