@@ -57,7 +57,7 @@ impl BatchContext {
     /// Runs one call through all stages and records it.
     pub(super) async fn run_call(&self, call: ToolCall) -> CallResult {
         let ToolCall { id, tool, args } = call;
-        let mut guard = AuditGuard::new(self, &id, &tool, args.len());
+        let mut guard = AuditGuard::new(self, &id, tool, args.len());
         let output = {
             let stages = pin!(run_stages(&mut guard, args));
             AssertUnwindSafe(stages).catch_unwind().await

@@ -32,7 +32,7 @@ pub(super) struct AuditGuard<'b> {
     pub(super) batch: &'b BatchContext,
     pub(super) call_id: &'b Arc<str>,
     /// The name that the caller used.
-    pub(super) requested_tool: &'b str,
+    pub(super) requested_tool: String,
     args_bytes: usize,
     start: Instant,
     pub(super) redactor: Redactor,
@@ -74,7 +74,7 @@ impl<'b> AuditGuard<'b> {
     pub(super) fn new(
         batch: &'b BatchContext,
         call_id: &'b Arc<str>,
-        requested_tool: &'b str,
+        requested_tool: String,
         args_bytes: usize,
     ) -> Self {
         Self {
@@ -116,14 +116,16 @@ impl<'b> AuditGuard<'b> {
         let (duration_us, hints) = self.record(&output);
         let ShapedOutput { result, shaping, memory } = output;
         let target = self.target.take();
-        let name = target.as_ref().map(|target| target.ctx.tool.to_string());
-        let forwarded = target.as_ref().is_some_and(|target| target.forwarded);
-        let requested = || self.requested_tool.to_owned();
+        let requested = std::mem::take(&mut self.requested_tool);
+        let (tool, through) = match &target {
+            Some(target) if target.forwarded => (target.ctx.tool.to_string(), Some(requested)),
+            Some(_) | None => (requested, None),
+        };
         let run = self.run.take().unwrap_or_default();
         CallResult {
             call_id: Arc::clone(self.call_id),
-            tool: name.unwrap_or_else(requested),
-            through: forwarded.then(requested),
+            tool,
+            through,
             result,
             shaping,
             usage: run.usage.unwrap_or_default(),
@@ -177,8 +179,8 @@ impl<'b> AuditGuard<'b> {
         AuditRecord {
             call_id: shown(redactor, self.call_id),
             outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
-            tool: ctx.map_or_else(|| redacted(self.requested_tool).into(), |ctx| shown(redactor, &ctx.tool)),
-            through: target.filter(|target| target.forwarded).map(|_| redacted(self.requested_tool)),
+            tool: ctx.map_or_else(|| redacted(&self.requested_tool).into(), |ctx| shown(redactor, &ctx.tool)),
+            through: target.filter(|target| target.forwarded).map(|_| redacted(&self.requested_tool)),
             source: target.and_then(|target| target.source.clone()),
             session_id: identity.session_id.as_deref().map(redacted),
             agent_id: identity.agent_id.as_deref().map(redacted),

@@ -52,7 +52,7 @@ impl<'b> CallTarget<'b> {
     /// Looks up the tool of a call. A tool that only forwards calls is replaced by its target, if the view lets it be called.
     pub(super) fn find(guard: &mut AuditGuard<'b>, mut args: String) -> (Self, String) {
         let batch = guard.batch;
-        let mut found = batch.view.find_tool(guard.requested_tool);
+        let mut found = batch.view.find_tool(&guard.requested_tool);
         let forward =
             |tool: FoundTool<'_>| tool.entry().invoker.forward(&args).filter(|_| tool.is_available());
         let target = found.and_then(forward).map(|Target { tool, args: forwarded }| {
@@ -65,7 +65,7 @@ impl<'b> CallTarget<'b> {
         let name = match (&target, entry) {
             (_, Some(entry)) => Arc::clone(entry.def.name.shared()),
             (Some(target), None) => Arc::clone(target),
-            (None, None) => guard.requested_tool.into(),
+            (None, None) => guard.requested_tool.as_str().into(),
         };
         let profile = found.map_or_else(|| batch.view.profile(), FoundTool::profile_name).cloned();
         let budget = batch.budget_chars(entry.and_then(|entry| entry.call.result_chars));

@@ -1,6 +1,6 @@
 //! Tables of limits: one entry for each limit is all that declares it.
 //!
-//! [`limit_table`] makes the struct that holds the values, the patch that a policy writes, the check of ranges, the rows of
+//! `limit_table` makes the struct that holds the values, the patch that a policy writes, the check of ranges, the rows of
 //! `toolbay explain`, the rows of the documentation and the JSON Schema of one list of entries.
 
 use std::ops::RangeInclusive;
