@@ -260,3 +260,7 @@ mod stage;
 #[cfg(test)]
 #[path = "pipeline/gates_tests.rs"]
 mod gates_tests;
+
+#[cfg(test)]
+#[path = "pipeline/intercept_tests.rs"]
+mod intercept_tests;

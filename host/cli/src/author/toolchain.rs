@@ -7,7 +7,7 @@ use super::{c, javascript, python, rust};
 use crate::Stop;
 
 impl Language {
-    /// Why a name that can be a plugin's id can not name a project in this language.
+    /// Why a valid plugin ID cannot name a project in this language; `None` if it can.
     pub(crate) fn check_name(self, name: &str) -> Result<(), String> {
         match self {
             Self::Rust => rust::check_name(name),

@@ -155,7 +155,7 @@ async fn answer(
         () = ctx.cancel().cancelled() => Err(cancelled()),
         answer = asked => Ok(answer.map_err(|_| {
             tracing::error!(tool = %ctx.tool, "an approver panicked; that is a no");
-            "whoever was asked failed".to_owned()
+            "the approver failed".to_owned()
         })),
         () = tokio::time::sleep(patience) => {
             let waited = quantity::show_duration(patience);

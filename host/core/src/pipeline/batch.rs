@@ -95,8 +95,8 @@ async fn run_tool(
     invoke(guard, tool, call).await
 }
 
-/// Yields to other tasks now and then. Without it, a caller that makes many calls, none of which ever waits, would keep its
-/// thread from all other tasks and the runtime from its timers.
+/// Yields to other tasks now and then. Without it, a caller that makes many calls that never wait would block its
+/// thread for all other tasks and delay the runtime's timers.
 pub(super) async fn consume_call_share() {
     for _ in 0..CALL_SHARE {
         tokio::task::coop::consume_budget().await;

@@ -16,13 +16,11 @@ use crate::audit::call_log::{CallLog, CallQuery};
 use crate::call::approval::{Answer, Approver, Question};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
-use crate::call::{AdmittedCall, CallContext, Identity, Progress, ProgressSink, ToolCall, TurnContext};
-use crate::pipeline::intercept::{Before, Interceptor, Interceptors, Scope};
+use crate::call::{Identity, Progress, ProgressSink, ToolCall, TurnContext};
 use crate::registry::event::Event;
 use crate::registry::view::Entry;
 use crate::session::Session;
 use crate::session::attachment::MemoryAttachments;
-use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 
 fn session() -> Arc<Session> {
     Arc::default()
@@ -182,7 +180,7 @@ async fn whatever_is_no_yes_is_a_no() {
         (None, "there is nobody to ask", None),
         (Some(no(None)), "the answer was no", Some("host")),
         (Some(no(Some("not on Sundays"))), "the answer was no: not on Sundays", Some("host")),
-        (Some(Person::who(None) as _), "whoever was asked failed", Some("host")),
+        (Some(Person::who(None) as _), "the approver failed", Some("host")),
         (
             Some(Arc::new(Silent) as _),
             "nobody answered within 300s (`[permissions] ask_timeout`)",
@@ -313,130 +311,6 @@ async fn a_dry_run_shows_the_refusal_and_asks_nobody() {
     let results = asking.all(calls(1, |_| String::new()), dry()).await;
     assert_eq!(text(&results[0]), "[dry-run] p__t would be called, if it is approved with: {}");
     assert_eq!((asking.ran(), person.count()), (0, 0));
-}
-
-// ---- interceptors ----
-
-/// Does what its text says.
-#[derive(Debug)]
-struct Doing(&'static str, Arc<Mutex<Vec<String>>>);
-
-impl Interceptor for Doing {
-    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
-        self.1.lock().unwrap().push(format!("before {} {}", self.0, call.args()));
-        let what = match self.0 {
-            "panics at once" => panic!("at once"),
-            "changes" => Before::Args(serde_json::json!({"n": 7})),
-            "spoils" => Before::Args(serde_json::json!({"n": "seven"})),
-            "floods" => Before::Args(serde_json::json!({"do": "x".repeat(20_000)})),
-            "answers" => Before::Answer(Ok(ToolOutput::text("instead"))),
-            "refuses" => Before::Answer(Err(ToolError::new(ErrorCode::NotAvailable, "not today"))),
-            _ => Before::Run,
-        };
-        let (name, cancelled) = (self.0, std::future::pending::<()>());
-        Box::pin(async move {
-            match name {
-                "panics later" => panic!("later"),
-                "hangs" => cancelled.await,
-                _ => {}
-            }
-            what
-        })
-    }
-
-    fn after<'a>(
-        &'a self,
-        _: &'a AdmittedCall,
-        _: &'a Arc<CallContext>,
-        result: &'a Result<ToolOutput, Failure>,
-    ) -> BoxFuture<'a, Option<ToolResult>> {
-        self.1.lock().unwrap().push(format!("after {} {}", self.0, outcome(result)));
-        let new = match self.0 {
-            "replaces" => Some(Ok(ToolOutput::text("replaced"))),
-            "rejects" => Some(Err(ToolError::new(ErrorCode::ExecutionFailed, "rejected"))),
-            "panics after" => panic!("after"),
-            _ => None,
-        };
-        Box::pin(std::future::ready(new))
-    }
-}
-
-fn with(stage: Stage, all: &[(Scope, &'static str)]) -> (Stage, Arc<Mutex<Vec<String>>>) {
-    let (mut interceptors, seen) = (Interceptors::default(), Arc::default());
-    for (scope, name) in all {
-        interceptors.push(scope.clone(), Arc::new(Doing(name, Arc::clone(&seen))));
-    }
-    (stage.with(|p| p.with_interceptors(interceptors)), seen)
-}
-
-#[tokio::test(start_paused = true)]
-async fn interceptors_answer_change_and_replace_and_cost_nobody_a_result() {
-    for (name, expect, ran) in [
-        ("watches", "run 1: {}", 1),
-        ("changes", "run 1: {\"n\":7}", 1),
-        ("spoils", "the arguments of `p__t` were not accepted: ", 0),
-        ("floods", "the arguments of `p__t` were not accepted: 20009 bytes", 0),
-        ("answers", "instead", 0),
-        ("refuses", "not today", 0),
-        ("panics at once", "an interceptor panicked", 0),
-        ("panics later", "an interceptor panicked", 0),
-        ("replaces", "replaced", 1),
-        ("rejects", "rejected", 1),
-        ("panics after", "run 1: {}", 1),
-    ] {
-        let (stage, _) = with(stage(Gates::default(), |_| {}), &[(Scope::All, name)]);
-        let delivered = stage.call(&session(), "{}").await;
-        assert!(text(&delivered).starts_with(expect), "{name}: {}", text(&delivered));
-        assert_eq!(stage.ran(), ran, "{name}");
-        let failed = expect.starts_with("an interceptor");
-        assert_eq!(outcome(&delivered.result) == "host_failed", failed, "{name}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_first_interceptor_is_the_outermost_and_each_sees_its_scope() {
-    let (stage, seen) = with(
-        stage(Gates::default(), |entry| Arc::make_mut(&mut entry.def).toolset = Some("set".to_owned())),
-        &[
-            (Scope::Tool("p__*".to_owned()), "a"),
-            (Scope::Tool("q__*".to_owned()), "no"),
-            (Scope::Source("plugin:p".to_owned()), "b"),
-            (Scope::Source("builtin".to_owned()), "no"),
-            (Scope::Toolset("set".to_owned()), "c"),
-            (Scope::Toolset("other".to_owned()), "no"),
-        ],
-    );
-    stage.call(&session(), "{\"do\":\"fail\"}").await;
-    let order = ["before a", "before b", "before c", "after c", "after b", "after a"];
-    for (seen, expect) in seen.lock().unwrap().iter().zip(order) {
-        assert!(seen.starts_with(expect), "{seen}");
-    }
-    assert_eq!(seen.lock().unwrap().len(), 6);
-    let turn = TurnContext { dry_run: true, ..TurnContext::default() };
-    stage.all(calls(1, |_| String::new()), turn).await;
-    assert_eq!(seen.lock().unwrap().len(), 6, "a dry run is not intercepted");
-}
-
-#[tokio::test(start_paused = true)]
-async fn changed_arguments_are_another_question() {
-    let rules = "[[rule]]\nargs = { \"/n\" = \"7\" }\naction = \"deny\"\n[[rule]]\naction = \"allow\"";
-    let (stage, _) = with(stage(ruled(rules), |_| {}), &[(Scope::All, "changes")]);
-    let delivered = stage.call(&session(), "{\"n\":1}").await;
-    assert!(text(&delivered).contains("rule 1 of the policy says `deny`"), "{}", text(&delivered));
-    assert_eq!(stage.ran(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interceptor_that_hangs_ends_with_the_call() {
-    let (stage, _) = with(stage(Gates::default(), |_| {}), &[(Scope::All, "hangs")]);
-    let turn = TurnContext::default();
-    let cancel = turn.cancel.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        cancel.cancel();
-    });
-    let results = stage.all(calls(1, |_| String::new()), turn).await;
-    assert_eq!(fault(&results[0]), FaultKind::Cancelled);
 }
 
 // ---- session budgets ----

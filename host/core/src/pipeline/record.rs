@@ -106,9 +106,11 @@ impl<'b> AuditGuard<'b> {
         });
     }
 
-    /// Notes something about the run of the tool.
+    /// Notes something about the run of the tool. Before `invoke` has begun, there is none.
     pub(super) fn note_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
-        note(self.run.get_or_insert_default());
+        if let Some(run) = &mut self.run {
+            note(run);
+        }
     }
 
     /// Records the call and makes its result.

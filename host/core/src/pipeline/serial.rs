@@ -1,7 +1,7 @@
 //! Serial tools: a serial queue lets one call through at a time, in the order in which the calls came.
 //!
-//! A queue has a name. Tools with the same queue name share it, whoever calls them, also when their plugin is replaced in
-//! between. An empty queue takes no memory.
+//! A queue has a name. Tools with the same queue name share it across all callers, also when their plugin is
+//! replaced. An empty queue takes no memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,23 +64,23 @@ impl Drop for SerialPermit {
 }
 
 impl SerialQueues {
-    /// Queues, in each of which as many calls may wait, and as long, as the host lets calls wait for a place.
+    /// Queues with the host's bounds on waiting: `queued_calls` in each queue, for `queue_timeout`.
     pub(crate) fn new(limits: &HostLimits) -> Self {
         Self { queues: Arc::default(), most: limits.queued_calls, patience: limits.queue_timeout }
     }
 
-    /// Waits until it is its turn in a queue.
+    /// Waits for a place at the head of a queue.
     pub(crate) async fn enter(
         &self,
         name: &Arc<str>,
         cancel: &CancellationToken,
     ) -> Result<SerialPermit, Fault> {
-        let (turn, wake) = self.join(name)?;
-        let Some(wake) = wake else { return Ok(turn) };
+        let (permit, wake) = self.join(name)?;
+        let Some(wake) = wake else { return Ok(permit) };
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran")),
-            () = wake.notified() => Ok(turn),
+            () = wake.notified() => Ok(permit),
             () = tokio::time::sleep(self.patience) => {
                 let waited = quantity::show_duration(self.patience);
                 let why = format!("its turn did not come within {waited}");
@@ -89,13 +89,14 @@ impl SerialQueues {
         }
     }
 
-    /// A place in the queue, and what wakes it if it is not its turn yet.
+    /// A place in the queue, and what wakes it unless it is the first.
     fn join(&self, name: &Arc<str>) -> Result<(SerialPermit, Option<Arc<Notify>>), Fault> {
         let mut queues = lock(&self.queues);
-        let turn = |number| SerialPermit { queues: Arc::clone(&self.queues), name: Arc::clone(name), number };
+        let permit =
+            |number| SerialPermit { queues: Arc::clone(&self.queues), name: Arc::clone(name), number };
         let Some(queue) = queues.get_mut(name) else {
             queues.insert(Arc::clone(name), SerialQueue { next: 1, ..SerialQueue::default() });
-            return Ok((turn(0), None));
+            return Ok((permit(0), None));
         };
         if queue.waiting.len() >= self.most as usize {
             let why = format!("{} calls wait for it", self.most);
@@ -104,7 +105,7 @@ impl SerialQueues {
         let (number, wake) = (queue.next, Arc::new(Notify::new()));
         queue.next += 1;
         queue.waiting.push_back((number, Arc::clone(&wake)));
-        Ok((turn(number), Some(wake)))
+        Ok((permit(number), Some(wake)))
     }
 
     fn busy(&self, queue: &str, why: &str, name: &'static str, value: String) -> Fault {
@@ -118,13 +119,13 @@ impl SerialQueues {
 mod tests {
     use super::*;
 
-    fn queues(most: u32) -> SerialQueues {
+    fn bounded(most: u32) -> SerialQueues {
         SerialQueues::new(&HostLimits { queued_calls: most, ..HostLimits::default() })
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lane_is_first_come_first_served_and_forgotten_when_empty() {
-        let (queues, cancel, seen) = (queues(100), CancellationToken::new(), Arc::new(Mutex::new(vec![])));
+    async fn a_queue_is_first_come_first_served_and_forgotten_when_empty() {
+        let (queues, cancel, seen) = (bounded(100), CancellationToken::new(), Arc::new(Mutex::new(vec![])));
         let name: Arc<str> = "p__t".into();
         let first = queues.enter(&name, &cancel).await.unwrap();
         let other = queues.enter(&"p__other".into(), &cancel).await.unwrap();
@@ -133,11 +134,11 @@ mod tests {
             let (queues, name, seen) = (queues.clone(), Arc::clone(&name), Arc::clone(&seen));
             let cancel = if n == 2 { cancel.clone() } else { CancellationToken::new() };
             tasks.push(tokio::spawn(async move {
-                let turn = queues.enter(&name, &cancel).await?;
+                let permit = queues.enter(&name, &cancel).await?;
                 seen.lock().unwrap().push(n);
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 seen.lock().unwrap().push(n);
-                drop(turn);
+                drop(permit);
                 Ok::<_, Fault>(())
             }));
             tokio::task::yield_now().await;
@@ -153,8 +154,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_lane_and_one_that_does_not_move_are_busy() {
-        let (queues, cancel, name) = (queues(1), CancellationToken::new(), Arc::from("p__t"));
+    async fn a_full_queue_and_one_that_does_not_move_are_busy() {
+        let (queues, cancel, name) = (bounded(1), CancellationToken::new(), Arc::from("p__t"));
         let first = queues.enter(&name, &cancel).await.unwrap();
         let (second, third) = tokio::join!(queues.enter(&name, &cancel), queues.enter(&name, &cancel));
         let (second, third) = (second.unwrap_err(), third.unwrap_err());

@@ -65,7 +65,7 @@ pub struct Entry {
     /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too, or one
     /// without values that are not seen.
     pub unasked: Option<Schema>,
-    /// What becomes of it where its name is taken; `None`: whoever brings it decides.
+    /// What happens if its name is taken; `None`: the registration decides.
     pub on_collision: Option<OnCollision>,
     /// What it can do to the world with its grants; `None`: it has none to go by, since no sandbox holds it.
     pub effects: Option<Effects>,
@@ -73,7 +73,7 @@ pub struct Entry {
     pub offers: Option<Arc<Offers>>,
     /// What shortens its results where nobody registered another reducer for them.
     pub reducer: Option<Arc<ReducerEntry>>,
-    /// What the registry works out by itself.
+    /// What the registry derives.
     pub derived: Derived,
 }
 
@@ -100,7 +100,7 @@ pub struct CallSettings {
     /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
     pub result_bytes: u64,
     /// The serial queue of a tool that must not run beside itself: calls of all tools with the same queue run one after the
-    /// other, whoever makes them. Usually the tool's name.
+    /// other. Usually the tool's name.
     pub serial: Option<Arc<str>>,
     /// For how long a session may reuse a result instead of running the tool again; `None`: never. Only for tools whose
     /// results depend on nothing but their arguments for that long.

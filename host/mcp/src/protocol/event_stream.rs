@@ -1,4 +1,4 @@
-//! The events for one request, or for a session itself, on their way to whoever reads them.
+//! The events for one request or for a session itself, on their way to a reader.
 //!
 //! A message waits until there is room while somebody reads. What comes for a request whose reader has left is kept
 //! ([`EventStream::leave`]), or dropped; of what comes for the session the last few messages are remembered.
@@ -53,7 +53,7 @@ impl Event {
 
 /// Bytes that may be kept for a client that has left.
 pub(crate) trait ResumeBudget: Send + fmt::Debug {
-    /// Takes so many more; returns whether there were as many.
+    /// Takes `bytes` more of the budget; returns whether they were left.
     fn grow(&mut self, bytes: u64) -> bool;
 }
 
@@ -214,7 +214,7 @@ impl EventStream {
             self.room.notify_one();
             return Poll::Ready(Some(event));
         }
-        // Whoever comes back for the answer to a request takes the place of who read it before.
+        // A client that comes back for the answer to a request replaces the earlier reader.
         if events.ended.is_some() || (!is_last && self.is_of_request()) {
             return Poll::Ready(None);
         }
@@ -317,7 +317,7 @@ impl Events {
         self.unread.push_back(event);
     }
 
-    /// Whether the client of a request is gone, and may come back: whoever was told nothing does not know what to.
+    /// Whether the client of a request is gone and may come back. A client that got no event has no id to come back with.
     fn is_left(&self) -> bool {
         let is_over = self.ended.is_some() && self.unread.is_empty();
         self.readers.is_empty() && !is_over && !self.read.is_empty()
@@ -360,7 +360,7 @@ impl Events {
         }
     }
 
-    /// Wakes whoever reads: the last gets what there is, the others may have to end.
+    /// Wakes the readers: the latest gets the events, earlier ones may have to end.
     fn wake(&mut self) {
         self.readers.iter_mut().filter_map(|reader| reader.waker.take()).for_each(Waker::wake);
     }

@@ -18,7 +18,7 @@ pub(crate) struct EventStreams {
     streams: Mutex<Streams>,
     /// What belongs to no request.
     pub(crate) own: Arc<EventStream>,
-    /// How long a client is told to wait before it comes back, if it knows how to.
+    /// How long a client waits before it comes back, if its version knows how to.
     retry: Option<Duration>,
 }
 

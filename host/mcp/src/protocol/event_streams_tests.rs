@@ -1,4 +1,4 @@
-//! What becomes of messages, whoever reads and whoever has left.
+//! What happens to messages when readers leave and come back.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -162,7 +162,7 @@ async fn who_sends_waits_for_who_reads_and_for_nobody_else() {
     sender.await.unwrap();
     assert_eq!(read, (0..40).map(|n| format!("{n}/0")).collect::<Vec<_>>());
 
-    // One that waits for room goes on when its reader leaves: nobody is there to hear it.
+    // A message that waits for room is released when its reader leaves.
     let sending = Arc::clone(&streams);
     let sender = tokio::spawn(async move {
         for _ in 0..100 {
@@ -194,7 +194,7 @@ async fn what_comes_for_who_has_left_is_kept_but_for_how_far_it_is() {
     assert_eq!(drain(&back, reader), (vec!["3/0".into()], true));
     assert_eq!(budget.used(), 0);
 
-    // Whoever was told nothing does not know what to come back to.
+    // A client that got no event has no id to come back with.
     let (stream, reader) = begun(&streams, 2);
     assert!(!stream.leave(reader, || budget.kept()));
     streams.end(&id(2), answer());

@@ -86,7 +86,7 @@ impl Request {
         read.map_err(|_| self.invalid_params())
     }
 
-    /// Whether it begins a session of before 2026-07-28. What only has the name of that method is an unknown one.
+    /// Whether it is the handshake of a version before 2026-07-28. Another request of that name is an unknown method.
     pub(crate) fn is_handshake(&self) -> bool {
         self.method == "initialize"
             && (self.meta.protocol_version().is_none() || self.text("protocolVersion").is_some())

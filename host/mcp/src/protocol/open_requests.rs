@@ -28,7 +28,7 @@ struct Ids {
 }
 
 impl OpenRequests {
-    /// At most so many.
+    /// Most open requests.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, ids: Mutex::default(), answered: Notify::new() }
     }

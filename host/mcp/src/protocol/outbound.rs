@@ -39,7 +39,7 @@ pub(crate) struct Outbound(Arc<Client>);
 struct Client {
     sink: Arc<dyn MessageSink>,
     next: AtomicU64,
-    /// Who waits for which answer.
+    /// The requests that wait for an answer, by id.
     pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
 }
 
@@ -89,7 +89,7 @@ impl Outbound {
         serde_json::from_str(result.get()).map_err(|error| error.to_string())
     }
 
-    /// Hands a response of the client to whoever waits for it.
+    /// Hands a response of the client to the request that waits for it.
     pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
         let waiting = id.and_then(|id| self.pending().remove(&id));
         if waiting.is_none_or(|waiting| waiting.send(result).is_err()) {

@@ -60,7 +60,7 @@ struct CallParams {
     request_state: Option<String>,
 }
 
-/// How a call goes on.
+/// How a call continues.
 enum CallOutcome {
     Complete(Box<CallToolResult>),
     InputRequired(InputRequiredResult),

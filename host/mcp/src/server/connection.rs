@@ -1,4 +1,4 @@
-//! What is answered to which request of a client, whatever the transport.
+//! One client and the handler of each of its requests. Knows no transport.
 
 #![expect(deprecated, reason = "older clients speak it: logging")]
 
@@ -52,7 +52,7 @@ pub(crate) struct McpConnection {
     /// The lists that its client has seen.
     seen: Seen,
     watched: ResourceSubscriptions,
-    /// It lasts for one request: what its client saw before is not known.
+    /// Whether the connection lasts for one request. The server then does not know which lists the client has seen.
     is_of_one_request: bool,
     closed: CancellationToken,
 }
@@ -66,7 +66,7 @@ impl fmt::Debug for McpConnection {
 }
 
 impl McpConnection {
-    /// What is asked is done for `client`, to which messages go by `sink`; `closed` fires when the client has gone.
+    /// A connection of `client`. Messages to the client go to `sink`; `closed` fires when the client has gone.
     pub(crate) fn new(client: ClientContext, sink: Arc<dyn MessageSink>, closed: CancellationToken) -> Self {
         Self {
             client: Arc::new(client),
@@ -136,7 +136,7 @@ impl McpConnection {
             Err(error) => Err(error),
         };
         let outcome = outcome.map_err(|mut error| {
-            // Clients of before know a code of its own for it.
+            // Legacy clients expect the code of its own.
             if era == Era::Modern && error.code == ErrorCode::RESOURCE_NOT_FOUND {
                 error.code = ErrorCode::INVALID_PARAMS;
             }
@@ -161,7 +161,7 @@ impl McpConnection {
         });
     }
 
-    /// Hands a response of the client to whoever asked.
+    /// Hands a response of the client to the request that waits for it.
     pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
         self.outbound.resolve(id, result);
     }
@@ -221,7 +221,7 @@ impl McpConnection {
         finish(result, era, None)
     }
 
-    /// Takes room for an answer of so many bytes.
+    /// Reserves room for an answer of `bytes`.
     async fn make_room(&self, context: &RequestContext, bytes: u64) -> Result<OutboxPermit, ErrorData> {
         let room = context.origin.outbox.acquire(bytes).await;
         room.map_err(|full| ErrorData::internal_error(full.message, None))
@@ -386,7 +386,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes an error of a panic. The work is in a box: else each layer has room for it, and for that of all other requests.
+/// Turns a panic into an error. The work is boxed to keep the futures of all requests small.
 async fn answered<T>(work: BoxFuture<'_, Result<T, ErrorData>>) -> Result<T, ErrorData> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a panic while a request was answered");

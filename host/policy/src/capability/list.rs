@@ -67,7 +67,7 @@ impl<R: Rule> JsonSchema for RuleList<R> {
     }
 }
 
-/// Whole folders and files, of which the kernel keeps programs to.
+/// Whole folders and files; the kernel confines programs to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct FolderList(RuleList<Reach>);

@@ -13,7 +13,7 @@ use super::{age, bytes, duration, show_bytes, show_duration};
 
 /// A day in milliseconds. Times are at most this long, because the system cannot represent much later deadlines.
 pub(crate) const DAY: u64 = 24 * 3600 * 1000;
-/// The range of amounts of which zero would stop everything.
+/// The range of amounts that must not be zero.
 pub(crate) const POSITIVE: RangeInclusive<u64> = 1..=u64::MAX;
 /// The range without bounds.
 pub(crate) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
@@ -342,7 +342,7 @@ impl Unit<Option<f64>> for Dollars {
     }
 }
 
-/// Reads a text of which the error says what it looks like.
+/// Reads a text; the error says which form it has.
 struct Text(&'static str);
 
 impl de::Visitor<'_> for Text {

@@ -298,7 +298,7 @@ fn is_ours(stem: &str, kind: &str) -> bool {
         && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
 }
 
-/// Reads a file of the cache; one that cannot be believed is told.
+/// Reads a file of the cache, and logs one that cannot be trusted.
 fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
     private::read(path, most)
         .inspect_err(|problem| tracing::warn!("a file of the cache is not used: {problem}"))

@@ -168,7 +168,7 @@ impl Directory {
                 false
             }
         };
-        // Whoever wants everything anew wants to know whether it still fails.
+        // A full rescan also retries the files that failed.
         let judged = record.filter(|record| {
             record.again.is_none() && (how != Look::Anew || matches!(file.state.content(), Some(Ok(_))))
         });

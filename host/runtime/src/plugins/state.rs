@@ -109,7 +109,7 @@ impl PluginFile {
         Self { path: Some(path), id, state, record: None }
     }
 
-    /// A plugin that was given to the host by itself.
+    /// A plugin that an embedder gave to the host.
     pub(crate) fn given(path: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Self {
         Self { path, id: Some(plugin.id.clone()), state: PluginState::Compiled(plugin), record: None }
     }

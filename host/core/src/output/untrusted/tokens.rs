@@ -205,7 +205,7 @@ fn angle(behind: &Seen<'_>) -> Option<Threat> {
     (seen.clone().name() || foreign()).then_some(Threat::Bracket)
 }
 
-/// A control token in angle brackets, the first of which was read.
+/// Reads a control token in angle brackets, after its first bracket.
 fn token(mut seen: Seen<'_>) -> Option<Threat> {
     let doubled = seen.take('<');
     let bar = seen.take('|');

@@ -19,9 +19,8 @@ pub(super) struct Reduced {
     pub(super) original: Option<String>,
 }
 
-/// Applies the reducer of a tool. Whatever the reducer does, the result stays at least as good as it was: it never gets
-/// longer, never turns from an error into a success or back, and keeps its structured part, its metadata, its subject and
-/// its cost.
+/// Applies the reducer of a tool. The result never gets longer, never turns from an error into a success or back, and
+/// keeps its structured part, its metadata, its subject and its cost.
 pub(super) async fn reduce(
     entry: &ReducerEntry,
     args: &String,

@@ -248,7 +248,7 @@ impl Dispatch<'_> {
         Ok(response)
     }
 
-    /// A request in a session: it goes on when its reader leaves.
+    /// A request in a session. It continues when its reader leaves.
     fn exchange<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
@@ -269,7 +269,7 @@ impl Dispatch<'_> {
         Ok(Exchange { stream, work, keeper: Some(self.keeper(session)) })
     }
 
-    /// A request without a session: whoever leaves cancels it.
+    /// A request without a session. Its client cancels it by leaving.
     fn lone_exchange<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
@@ -298,7 +298,7 @@ impl Dispatch<'_> {
         self.server.view().get_callable(tool).map(|entry| convert::mirror(entry)).unwrap_or_default()
     }
 
-    /// What the request belongs to, if it does not belong to a session of before 2026-07-28.
+    /// The owner of a request without a legacy session.
     fn session_owner(&self, headers: &HeaderMap) -> Result<SessionOwner, Refusal> {
         let mut name = self.owner.to_string();
         if let Some(label) = headers.get(SESSION) {
@@ -323,7 +323,7 @@ impl Exchange {
         let Self { stream, mut work, keeper } = self;
         let waits = keeper.is_none();
         let reader = EventReader::new(stream, None, keeper);
-        // Most are answered at once; one that has to wait goes on in a task of its own.
+        // Most requests are answered at once; a request that waits continues in its own task.
         if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
             tokio::spawn(work);
         }

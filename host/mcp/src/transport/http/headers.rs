@@ -42,7 +42,7 @@ pub(super) fn version(headers: &HeaderMap) -> Option<&str> {
     headers.get(VERSION).and_then(|version| version.to_str().ok())
 }
 
-/// Whether a request without a message belongs to a session of before 2026-07-28.
+/// Whether a request without a message is legacy: of a version before 2026-07-28.
 ///
 /// # Errors
 /// The version is none that is known.
@@ -51,7 +51,7 @@ pub(super) fn is_legacy(headers: &HeaderMap) -> Result<bool, ErrorData> {
     Ok(version(headers).is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str()))
 }
 
-/// Whether a message belongs to a session of before 2026-07-28.
+/// Whether a message is legacy: of a version before 2026-07-28.
 ///
 /// # Errors
 /// The headers say something else than the message: with that status.
@@ -79,7 +79,7 @@ pub(super) fn check(
     };
     if request.is_handshake() {
         check_initialize(headers, request, is_modern_header).map_err(refuse)?;
-        // The handshake is of before 2026-07-28, whatever version it names.
+        // The handshake is legacy, whatever version it names.
         return Ok(true);
     }
     let named = request.meta.protocol_version();

@@ -68,7 +68,7 @@ impl Drop for EventReader {
             let permit = state.clients.nothing(client, QuotaKind::KeptBytes);
             Some(Box::new(KeptBytes { permit, limits: settings.serve.limits.clone() }) as Box<_>)
         };
-        // Before it is left: whoever comes back at once finds it.
+        // Before the reader leaves, so that a client that comes back at once finds the stream.
         let remembered = !self.stream.is_over() && session.streams.leave(&self.stream);
         let left = self.stream.leave(self.number, budget);
         if !(remembered && left) {

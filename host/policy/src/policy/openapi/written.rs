@@ -89,7 +89,7 @@ pub(in crate::policy) struct Section {
     results: Results,
     /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
-    /// Tools of which more is said, by the tool's name without the service.
+    /// Settings of single tools, by the tool's name without the service.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
     tools: BTreeMap<String, ToolSection>,
