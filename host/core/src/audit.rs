@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use toolbay_policy::audit_policy::AuditPolicy;
 use toolbay_policy::consent::Authority;
@@ -457,35 +458,35 @@ impl MemoryAudit {
     /// Takes out what was recorded of calls so far.
     #[must_use]
     pub fn take(&self) -> Vec<AuditRecord> {
-        std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.calls.lock())
     }
 
     /// Takes out the start lines so far.
     #[must_use]
     pub fn take_starts(&self) -> Vec<CallStart> {
-        std::mem::take(&mut self.starts.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.starts.lock())
     }
 
     /// Takes out what was recorded of refused requests so far.
     #[must_use]
     pub fn take_requests(&self) -> Vec<RequestRecord> {
-        std::mem::take(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.requests.lock())
     }
 
     /// Takes out what was recorded of decisions so far.
     #[must_use]
     pub fn take_decisions(&self) -> Vec<GrantRecord> {
-        std::mem::take(&mut self.decisions.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.decisions.lock())
     }
 }
 
 impl AuditSink for MemoryAudit {
     fn record(&self, record: AuditRecord) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.calls.lock().push(record);
     }
 
     fn decided(&self, record: GrantRecord) {
-        self.decisions.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.decisions.lock().push(record);
     }
 
     fn takes_starts(&self) -> bool {
@@ -493,12 +494,12 @@ impl AuditSink for MemoryAudit {
     }
 
     fn started(&self, start: CallStart) -> Result<(), String> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).push(start);
+        self.starts.lock().push(start);
         Ok(())
     }
 
     fn refused(&self, request: RequestRecord) {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+        self.requests.lock().push(request);
     }
 }
 

@@ -8,9 +8,10 @@ pub mod outside;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -280,13 +281,13 @@ impl CallContext {
 
     /// Notes what the call has used so far: what is known of it if its caller goes away before it ends.
     pub fn spend(&self, note: impl FnOnce(&mut Usage)) {
-        note(&mut self.spent.lock().unwrap_or_else(PoisonError::into_inner));
+        note(&mut self.spent.lock());
     }
 
     /// What was noted.
     #[must_use]
     pub fn spent(&self) -> Usage {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.spent.lock()
     }
 
     /// What takes the values of secrets out of the texts of this call.
@@ -298,7 +299,7 @@ impl CallContext {
     /// Keeps a use for the audit, once for each that differs.
     pub fn note(&self, key: &'static str, what: &str, allowed: bool) {
         let what = &*self.redactor.text(what);
-        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uses = self.uses.lock();
         let known = |one: &Use| one.key == key && one.allowed == allowed && one.what == what;
         if uses.kept.iter().any(known) {
             return;
@@ -314,7 +315,7 @@ impl CallContext {
     /// a line of a policy is none.
     pub fn advise(&self, hint: impl Into<String>) {
         let hint = self.redactor.owned(hint.into());
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let fits = refused.hints.len() < MAX_HINTS && hint.len() <= MAX_HINT_BYTES;
         if fits && !refused.hints.contains(&hint) {
             refused.hints.push(hint);
@@ -324,7 +325,7 @@ impl CallContext {
     /// Whether to make one more hint. To make one costs time, which a guest that is refused in a loop does not pay for.
     #[must_use]
     pub fn takes_hints(&self) -> bool {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         refused.asked = refused.asked.saturating_add(1);
         refused.asked <= MAX_ASKED && refused.hints.len() < MAX_HINTS
     }
@@ -332,14 +333,14 @@ impl CallContext {
     /// What the operator is told so far.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).hints.clone()
+        self.refused.lock().hints.clone()
     }
 
     /// Notes a refusal that the interface had no words for: its text, which a model reads, is appended to the result of
     /// the call. With `of_failure` it is appended to an error only.
     pub fn unheard(&self, text: &str, of_failure: bool) {
         let text = self.redactor.text(text);
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let unheard = &mut refused.unheard;
         if let Some(known) = unheard.iter_mut().find(|known| known.text == text) {
             known.of_failure &= of_failure;
@@ -350,7 +351,7 @@ impl CallContext {
 
     /// The refusals to append to a result of this kind.
     pub(crate) fn to_append(&self, failed: bool) -> Vec<String> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused.lock();
         let due = refused.unheard.iter().filter(|one| failed || !one.of_failure);
         due.map(|one| one.text.clone()).collect()
     }
@@ -358,13 +359,13 @@ impl CallContext {
     /// What was used and refused so far.
     #[must_use]
     pub fn uses(&self) -> Vec<Use> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner).kept.clone()
+        self.uses.lock().kept.clone()
     }
 
     /// How often something was noted for which there was no room.
     #[must_use]
     pub fn uses_not_kept(&self) -> u32 {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner).more
+        self.uses.lock().more
     }
 
     /// Passes a progress event on; what is not seen in its message is spelt out, and it is cut to [`MAX_PROGRESS`] characters. Whoever runs a tool bounds how many

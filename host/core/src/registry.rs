@@ -22,7 +22,7 @@ pub mod view;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use self::availability::CheckFn;
 pub use self::availability::{ANSWER_AGE, ANSWER_WAIT, Check};
@@ -38,6 +38,7 @@ pub use self::switch::{Tags, Unknown};
 pub use self::update::{Choice, Placed, Profiles, Step};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use toolbay_policy::name::PluginId;
 
 use self::availability::Schedule;
@@ -235,13 +236,13 @@ impl Registry {
     /// switches the tool off, for that reason; it can be enabled afterwards. All hooks are asked, the last reason
     /// counts, and one that panics is logged and has said nothing.
     pub fn add_hook(&self, hook: impl Fn(&Entry) -> Option<String> + Send + Sync + 'static) {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
+        self.hooks.lock().push(Arc::new(hook));
     }
 
     /// Asks those who are asked before tools come in: hooks, and checks that answer at once. With no lock held: they
     /// may read the registry, or change it.
     fn ask_hooks(&self, bundle: &mut Bundle) {
-        let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hooks = self.hooks.lock().clone();
         for entry in &mut bundle.tools {
             let mut wanted = None;
             for hook in &hooks {
@@ -277,7 +278,7 @@ impl Registry {
 
     /// A new state, of which nothing is told yet.
     fn swap<T, E>(&self, edit: impl FnOnce(&mut Draft) -> Result<T, E>) -> Result<T, E> {
-        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let writing = self.writing.lock();
         let mut draft = Draft::of(&self.current.load());
         let value = edit(&mut draft)?;
         draft.catalog.revision += u64::from(draft.changed);

@@ -10,12 +10,13 @@ pub mod kv;
 pub mod spool;
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use approval::Approval;
 pub(crate) use budget::TurnCount;
 pub(crate) use cache::ResultKey;
 
+use parking_lot::Mutex;
 use toolbay_policy::session::SessionLimits;
 
 use crate::call::approval::Approver;
@@ -84,10 +85,6 @@ impl Session {
     pub(crate) fn approver(&self) -> Option<&Arc<dyn Approver>> {
         self.approver.as_ref()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ fn answers_for_good_are_for_one_tool_and_one_rule() {
     for n in 0..1000 {
         session.approve(Approval::new(&plugin_tool("p", &format!("t{n}")).def, None, None));
     }
-    assert!(lock(&session.approvals).len() <= 256);
+    assert!(session.approvals.lock().len() <= 256);
 }
 
 proptest! {

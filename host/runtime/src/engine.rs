@@ -20,9 +20,10 @@ pub(crate) mod turn;
 pub(crate) mod warm;
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
@@ -251,14 +252,14 @@ impl Ticker {
     }
 
     fn tick_for(&self, engine: &wasmtime::Engine) {
-        self.engines.lock().unwrap_or_else(PoisonError::into_inner).push(engine.weak());
+        self.engines.lock().push(engine.weak());
     }
 }
 
 /// Advances the epochs, until nobody has the ticker.
 fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, turns: &Turns) {
     while let Some(engines) = engines.upgrade() {
-        for engine in engines.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for engine in engines.lock().iter() {
             if let Some(engine) = engine.upgrade() {
                 engine.increment_epoch();
             }

@@ -12,10 +12,10 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use toolbay::{RecordedHttp, RecordedRequest, RecordedResponse};
 
@@ -100,11 +100,7 @@ impl Cassette {
 
     /// What went wrong since it was asked last.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.state().problem.take()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().problem.take()
     }
 
     fn write(&self, exchanges: &VecDeque<Exchange>) -> Result<(), String> {
@@ -135,7 +131,7 @@ impl RecordedHttp for Cassette {
         if self.records {
             return Ok(None);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let found = state.exchanges.iter().position(|one| one.is_of(request));
         if let Some(exchange) = found.and_then(|place| state.exchanges.remove(place)) {
             return exchange.response.replayed().map(Some);
@@ -146,7 +142,7 @@ impl RecordedHttp for Cassette {
     }
 
     fn received(&self, request: &RecordedRequest, response: &RecordedResponse) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.exchanges.push_back(Exchange::new(request, response));
         if let Err(problem) = self.write(&state.exchanges) {
             state.problem.get_or_insert(problem);

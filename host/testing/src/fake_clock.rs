@@ -1,8 +1,9 @@
 //! A clock that stands where the test puts it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use toolbay::Clock;
 use toolbay::core::audit::timestamp;
 
@@ -40,23 +41,19 @@ impl FakeClock {
     /// Lets the clock go on by so much each time somebody looks, so that two times differ.
     #[must_use]
     pub fn with_step(self, step: Duration) -> Self {
-        self.state().step = step;
+        self.0.lock().step = step;
         self
     }
 
     /// Lets so much time pass.
     pub fn advance(&self, by: Duration) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.wall = state.wall.saturating_add(by);
         state.monotonic = state.monotonic.saturating_add(by);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn look(&self, which: impl Fn(&State) -> Duration) -> Duration {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let (now, step) = (which(&state), state.step);
         state.wall = state.wall.saturating_add(step);
         state.monotonic = state.monotonic.saturating_add(step);

@@ -3,8 +3,9 @@
 mod http;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -148,7 +149,7 @@ impl News {
         if !self.loaded.is_cancelled() {
             return;
         }
-        let mut before = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.policy.lock();
         let is_another = !Arc::ptr_eq(&before, &host.policy());
         match event {
             // Every plugin is joined with its grants again when the policy is another: that is told once.

@@ -1,8 +1,8 @@
 //! What an operator is told of a load: once for each change, and several things of a kind as one line.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use toolbay::{Host, LoadProblem, OpenApiInfo, PluginId};
 use toolbay_policy::name;
 
@@ -30,7 +30,7 @@ impl Told {
             one.findings.iter().map(|finding| format!("{} {}", finding.table, finding.message)).collect()
         };
         let now: BTreeSet<String> = all.iter().flat_map(said).collect();
-        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.0.lock();
         let lines: Vec<String> = (all.iter())
             .flat_map(|one| said(one).into_iter().zip(one.lines()))
             .filter(|(said, _)| !before.contains(said))

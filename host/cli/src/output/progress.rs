@@ -2,9 +2,10 @@
 //! log otherwise. It happens once for each component and machine, and Python's takes its time.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use toolbay::{LoadEvent, LoadListener};
 
 use crate::output;
@@ -32,7 +33,7 @@ pub(crate) fn listener() -> LoadListener {
             }
         }
         LoadEvent::Compiled { plugin, elapsed } => {
-            going.lock().unwrap_or_else(PoisonError::into_inner).remove(plugin.as_str());
+            going.lock().remove(plugin.as_str());
             let seconds = elapsed.as_secs_f32();
             if !to_a_person {
                 tracing::info!(%plugin, seconds, "compiled");
@@ -45,12 +46,12 @@ pub(crate) fn listener() -> LoadListener {
 
 /// Tells from time to time that it goes on, for as long as it does. The thread ends with it, or with the program.
 fn remind(going: &Going, plugin: String) {
-    going.lock().unwrap_or_else(PoisonError::into_inner).insert(plugin.clone());
+    going.lock().insert(plugin.clone());
     let (going, start) = (Arc::clone(going), Instant::now());
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(AGAIN);
-            if !going.lock().unwrap_or_else(PoisonError::into_inner).contains(&plugin) {
+            if !going.lock().contains(&plugin) {
                 return;
             }
             output::note(&format!("still compiling {plugin}, {} s", start.elapsed().as_secs()));

@@ -10,9 +10,10 @@
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -155,7 +156,7 @@ impl StderrQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Queues a line if at most so many bytes wait then. An empty queue takes a line of any length.
@@ -188,7 +189,7 @@ impl StderrQueue {
             if !state.waiting.is_empty() {
                 return Some((std::mem::take(&mut state.waiting), dropped));
             }
-            state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.queued.wait(&mut state);
         }
     }
 
@@ -235,9 +236,7 @@ impl StderrQueue {
             && Instant::now() < end
         {
             let before = state.bytes_done;
-            let waited = self.written.wait_timeout(state, PATIENCE);
-            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = next;
+            let timeout = self.written.wait_for(&mut state, PATIENCE);
             if timeout.timed_out() && state.bytes_done == before {
                 state.stalled_at = Some(before);
             }

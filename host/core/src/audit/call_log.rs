@@ -1,10 +1,11 @@
 //! The last calls of a host, in memory: for a dashboard, a status line, a test. The audit is for keeps; this is a ring.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::tool::ToolSource;
@@ -175,7 +176,7 @@ impl CallLog {
 }
 
 fn lock(place: &Mutex<Option<CallEntry>>) -> MutexGuard<'_, Option<CallEntry>> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+    place.lock()
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
@@ -57,7 +58,7 @@ type ResultSlots = Arc<[Mutex<Option<CallResult>>]>;
 impl ResultSink for ResultSlots {
     async fn put(&self, index: usize, result: CallResult) -> bool {
         if let Some(slot) = self.get(index) {
-            *lock(slot) = Some(result);
+            *slot.lock() = Some(result);
         }
         true
     }
@@ -70,10 +71,6 @@ impl ResultSink for mpsc::Sender<(usize, CallResult)> {
     }
 }
 
-fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl BatchScheduler {
     /// Runs the calls of a turn; returns their results in the order of the calls. Dropping the future ends every call.
     pub(super) async fn run(context: BatchContext, groups: Vec<CallGroup>) -> Vec<CallResult> {
@@ -82,7 +79,7 @@ impl BatchScheduler {
         let results: ResultSlots = (0..calls).map(|_| Mutex::default()).collect();
         let batch = Self::new(context, groups, BATCH_TASKS);
         let _end = GiveUp(&batch);
-        lock(&batch.workers).count = 1;
+        batch.workers.lock().count = 1;
         (1..at_once).for_each(|_| batch.start_worker(&results));
         // A thread keeps the task that it made last to itself, and will be busy with this batch: one more task makes the
         // worker one that other threads may take.
@@ -93,7 +90,7 @@ impl BatchScheduler {
         if !batch.is_done_soon() {
             batch.done.notified().await;
         }
-        results.iter().filter_map(|result| lock(result).take()).collect()
+        results.iter().filter_map(|result| result.lock().take()).collect()
     }
 
     /// Runs calls that a call makes, at most `at_once` at the same time, and hands over each result as it comes. At most one
@@ -128,7 +125,7 @@ impl BatchScheduler {
 
     /// Starts one more worker, if there is something to do for it.
     fn start_worker(self: &Arc<Self>, results: &impl ResultSink) {
-        let mut workers = lock(&self.workers);
+        let mut workers = self.workers.lock();
         let nothing = self.next.load(Ordering::Relaxed) >= self.groups.len();
         if nothing || workers.given_up || workers.count >= self.most_workers {
             return;
@@ -168,7 +165,7 @@ impl BatchScheduler {
     fn take(&self) -> Option<CallGroup> {
         loop {
             let slot = self.groups.get(self.next.fetch_add(1, Ordering::Relaxed))?;
-            if let Some(group) = lock(slot).take() {
+            if let Some(group) = slot.lock().take() {
                 return Some(group);
             }
         }
@@ -207,11 +204,11 @@ impl Drop for GiveUp<'_> {
         if self.0.is_done() {
             return;
         }
-        let mut workers = lock(&self.0.workers);
+        let mut workers = self.0.workers.lock();
         workers.given_up = true;
         let handles = std::mem::take(&mut workers.handles);
         drop(workers);
         handles.iter().for_each(AbortHandle::abort);
-        self.0.groups.iter().for_each(|group| drop(lock(group).take()));
+        self.0.groups.iter().for_each(|group| drop(group.lock().take()));
     }
 }

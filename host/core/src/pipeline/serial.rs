@@ -4,9 +4,10 @@
 //! replaced. An empty queue takes no memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::limits::HostLimits;
@@ -42,15 +43,9 @@ pub(crate) struct SerialPermit {
     number: u64,
 }
 
-type Map = HashMap<Arc<str>, SerialQueue>;
-
-fn lock(queues: &Mutex<Map>) -> MutexGuard<'_, Map> {
-    queues.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for SerialPermit {
     fn drop(&mut self) {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         let Some(queue) = queues.get_mut(&self.name) else { return };
         if queue.running != self.number {
             queue.waiting.retain(|(number, _)| *number != self.number);
@@ -91,7 +86,7 @@ impl SerialQueues {
 
     /// A place in the queue, and what wakes it unless it is the first.
     fn join(&self, name: &Arc<str>) -> Result<(SerialPermit, Option<Arc<Notify>>), Fault> {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         let permit =
             |number| SerialPermit { queues: Arc::clone(&self.queues), name: Arc::clone(name), number };
         let Some(queue) = queues.get_mut(name) else {
@@ -135,9 +130,9 @@ mod tests {
             let cancel = if n == 2 { cancel.clone() } else { CancellationToken::new() };
             tasks.push(tokio::spawn(async move {
                 let permit = queues.enter(&name, &cancel).await?;
-                seen.lock().unwrap().push(n);
+                seen.lock().push(n);
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                seen.lock().unwrap().push(n);
+                seen.lock().push(n);
                 drop(permit);
                 Ok::<_, Fault>(())
             }));
@@ -149,8 +144,8 @@ mod tests {
             let ended = task.await.unwrap().map_err(|fault| fault.kind);
             assert_eq!(ended, if n == 2 { Err(FaultKind::Cancelled) } else { Ok(()) });
         }
-        assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1, 3, 3, 4, 4]);
-        assert!(lock(&queues.queues).is_empty());
+        assert_eq!(*seen.lock(), [0, 0, 1, 1, 3, 3, 4, 4]);
+        assert!(queues.queues.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -165,6 +160,6 @@ mod tests {
         assert!(!third.message.contains("[host]"), "{third}");
         drop(first);
         queues.enter(&name, &cancel).await.unwrap();
-        assert!(lock(&queues.queues).is_empty());
+        assert!(queues.queues.lock().is_empty());
     }
 }

@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use toolbay_policy::Profile;
 
 use super::entry::{Bundle, Entry, ReducerEntry};
@@ -139,14 +140,14 @@ impl Catalog {
         }
         // Not under the lock: two callers at once both do the work, and neither waits for the other.
         let value = Arc::new(make(self));
-        lock(&self.found.derived).push(Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
+        self.found.derived.lock().push(Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
         value
     }
 
     /// The value of this type that [`Catalog::derive`] made, if it did.
     #[must_use]
     pub fn derived<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        lock(&self.found.derived).iter().find_map(|value| Arc::clone(value).downcast().ok())
+        self.found.derived.lock().iter().find_map(|value| Arc::clone(value).downcast().ok())
     }
 
     /// Whether a tool is left out of first lists.
@@ -167,7 +168,7 @@ impl Catalog {
         list: impl FnOnce() -> Listing,
     ) -> Listing {
         let is_its = |key: &Key| std::ptr::addr_eq(Arc::as_ptr(key), Arc::as_ptr(filter));
-        let kept = || lock(&self.listings.0);
+        let kept = || self.listings.0.lock();
         if let Some((_, listing)) = kept().iter().find(|(key, _)| is_its(key)) {
             return Arc::clone(listing);
         }
@@ -178,8 +179,4 @@ impl Catalog {
         kept.push_front((Arc::clone(filter) as Key, Arc::clone(&listing)));
         listing
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

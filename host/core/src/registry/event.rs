@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -158,7 +159,7 @@ impl Events {
     /// Calls `callback` with each event from now on. It runs where the event happens, so it must be quick; one that
     /// panics is logged and disturbs no other.
     pub fn listen(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Listener {
-        let mut callbacks = self.0.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callbacks = self.0.callbacks.lock();
         callbacks.0 += 1;
         let listener = Listener(callbacks.0);
         callbacks.1.push((listener, Arc::new(callback)));
@@ -167,7 +168,7 @@ impl Events {
 
     /// Takes a callback back; returns whether it was there.
     pub fn unlisten(&self, listener: Listener) -> bool {
-        let mut callbacks = self.0.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callbacks = self.0.callbacks.lock();
         let before = callbacks.1.len();
         callbacks.1.retain(|(one, _)| *one != listener);
         callbacks.1.len() < before
@@ -181,7 +182,7 @@ impl Events {
 
     /// Tells all who listen. No lock may be held that a callback could want.
     pub fn tell(&self, event: Event) {
-        let callbacks = self.0.callbacks.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let callbacks = self.0.callbacks.lock().1.clone();
         for (_, callback) in callbacks {
             if catch_unwind(AssertUnwindSafe(|| callback(&event))).is_err() {
                 tracing::error!("a callback for events panicked");
@@ -205,7 +206,7 @@ mod tests {
         let (events, heard) = (Events::default(), Arc::new(Mutex::new(Vec::new())));
         let hear = |who: &'static str| {
             let heard = Arc::clone(&heard);
-            move |event: &Event| heard.lock().unwrap().push((who, event.clone()))
+            move |event: &Event| heard.lock().push((who, event.clone()))
         };
         let first = events.listen(hear("first"));
         let bad = events.listen(|_| panic!("boom"));
@@ -215,7 +216,7 @@ mod tests {
         assert!(events.unlisten(first) && !events.unlisten(first) && events.unlisten(bad));
         events.tell(event("b"));
         let expected = vec![("first", event("a")), ("last", event("a")), ("last", event("b"))];
-        assert_eq!(*heard.lock().unwrap(), expected);
+        assert_eq!(*heard.lock(), expected);
         assert_eq!((stream.recv().await, stream.recv().await), (Ok(event("a")), Ok(event("b"))));
     }
 

@@ -2,7 +2,8 @@
 //! that whoever hears one may change the registry.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::registry::event::{Event, Events};
 
@@ -45,8 +46,8 @@ impl Outbox {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Waiting> {
+        self.waiting.lock()
     }
 }
 

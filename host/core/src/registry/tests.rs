@@ -96,12 +96,12 @@ fn pair(name: &str, reason: &str) -> (String, String) {
 fn told(registry: &Registry) -> Arc<Mutex<Vec<Event>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&heard);
-    registry.events().listen(move |event| into.lock().unwrap().push(event.clone()));
+    registry.events().listen(move |event| into.lock().push(event.clone()));
     heard
 }
 
 fn take(heard: &Mutex<Vec<Event>>) -> Vec<Event> {
-    std::mem::take(&mut heard.lock().unwrap())
+    std::mem::take(&mut heard.lock())
 }
 
 #[test]
@@ -358,14 +358,14 @@ fn hooks_switch_off_what_comes_in() {
     registry.add_hook(|entry| panic!("a hook that knows not {}", entry.def.name));
     registry.add_hook(|entry| (entry.def.name.bare() == "bad").then(|| "last".to_owned()));
     registry.add_hook(move |entry| {
-        into.lock().unwrap().push(entry.def.name.to_string());
+        into.lock().push(entry.def.name.to_string());
         Some("  ".to_owned())
     });
     let bundle =
         || Bundle::from(vec![plugin_tool("p", "fine"), plugin_tool("p", "bad"), plugin_tool("p", "so_so")]);
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!(off(&registry), [pair("p__bad", "last"), pair("p__so_so", "first")]);
-    assert_eq!(asked.lock().unwrap().len(), 3, "a panic skips nobody");
+    assert_eq!(asked.lock().len(), 3, "a panic skips nobody");
     assert_eq!(registry.enable("p__bad").unwrap(), None);
     assert_eq!(off(&registry), [pair("p__so_so", "first")]);
     install(&registry, &id("p"), bundle()).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolbay_policy::permission::Rule;
 
-use super::{Session, lock};
+use super::Session;
 use crate::tool::{ToolDef, ToolSource};
 
 /// Most answers that are kept; a later one counts once.
@@ -34,7 +34,7 @@ impl Approval {
 impl Session {
     /// Whether the question was answered for good before.
     pub(crate) fn approved(&self, approval: &Approval) -> bool {
-        lock(&self.approvals).contains(approval)
+        self.approvals.lock().contains(approval)
     }
 
     /// Waits until nobody else asks: one thing at a time, or an answer for all would come too late for most.
@@ -44,7 +44,7 @@ impl Session {
 
     /// Keeps an answer for good.
     pub(crate) fn approve(&self, approval: Approval) {
-        let mut kept = lock(&self.approvals);
+        let mut kept = self.approvals.lock();
         if kept.len() < MAX_APPROVALS && !kept.contains(&approval) {
             kept.push(approval);
         }

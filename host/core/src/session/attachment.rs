@@ -1,9 +1,10 @@
 //! Files that come with a turn, and files to hand back: the port to them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use toolbay_policy::text::is_hidden;
 
 /// Most bytes of an attachment's name: what file systems take.
@@ -111,20 +112,20 @@ impl MemoryAttachments {
 
     /// Adds a file that comes with the turn; returns what tools will see of it.
     pub fn add(&self, name: &str, media_type: &str, data: impl Into<Arc<[u8]>>) -> Attachment {
-        let mut all = self.all();
+        let mut all = self.kept.lock();
         keep(&mut all, name, media_type, data.into(), false)
     }
 
     /// What tools made so far, in their order, with the bytes.
     #[must_use]
     pub fn created(&self) -> Vec<(Attachment, Arc<[u8]>)> {
-        let all = self.all();
+        let all = self.kept.lock();
         let made = all.iter().filter(|kept| kept.made_by_a_tool);
         made.map(|kept| (kept.about.clone(), Arc::clone(&kept.data))).collect()
     }
 
     fn make(&self, name: &str, media_type: &str, data: Vec<u8>) -> Result<Attachment, AttachmentError> {
-        let mut all = self.all();
+        let mut all = self.kept.lock();
         let made = all.iter().filter(|kept| kept.made_by_a_tool);
         let (count, bytes) =
             made.fold((0, 0_u64), |(n, sum), kept| (n + 1, sum.saturating_add(kept.about.size)));
@@ -138,12 +139,8 @@ impl MemoryAttachments {
         Ok(keep(&mut all, name, media_type, data.into(), true))
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn look(&self, id: &str, most: u64) -> Result<Vec<u8>, AttachmentError> {
-        let all = self.all();
+        let all = self.kept.lock();
         let kept = all.iter().find(|kept| kept.about.id == id).ok_or(AttachmentError::NotFound)?;
         let data = Arc::clone(&kept.data);
         drop(all);
@@ -174,7 +171,7 @@ fn keep(
 impl Attachments for MemoryAttachments {
     fn list(&self) -> BoxFuture<'_, Vec<Attachment>> {
         Box::pin(async {
-            let all = self.all();
+            let all = self.kept.lock();
             all.iter().map(|kept| kept.about.clone()).collect()
         })
     }

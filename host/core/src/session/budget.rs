@@ -1,13 +1,14 @@
 //! What a session may use up: calls, calls that are all the same, dollars.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use toolbay_policy::refusal;
 use toolbay_policy::session::SessionLimits;
 
-use super::{Session, lock};
+use super::Session;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ErrorCode, ToolError};
 
@@ -114,13 +115,13 @@ impl Session {
     /// US dollars that the tools said their calls cost, the failed ones included.
     #[must_use]
     pub fn cost_usd(&self) -> f64 {
-        *lock(&self.spent.cost_usd)
+        *self.spent.cost_usd.lock()
     }
 
     /// Adds what a call cost. What is no amount costs nothing.
     pub(crate) fn spend(&self, cost_usd: f64) {
         if cost_usd.is_finite() && cost_usd > 0.0 {
-            *lock(&self.spent.cost_usd) += cost_usd;
+            *self.spent.cost_usd.lock() += cost_usd;
         }
     }
 
@@ -131,7 +132,7 @@ impl Session {
             |limits: &SessionLimits| limits.max_calls_per_turn.or(limits.max_identical_calls_per_turn);
         bounds(policy).or(bounds(&self.limits))?;
         let Some(number) = number else { return Some(Arc::default()) };
-        let mut turns = lock(&self.spent.turns);
+        let mut turns = self.spent.turns.lock();
         if turns.len() >= MAX_TURNS && !turns.contains_key(&number) {
             turns.pop_first();
         }
@@ -183,8 +184,8 @@ impl Session {
         less(&self.spent.calls);
         turn.iter().for_each(|turn| less(&turn.calls));
         if let Some(call) = call {
-            lock(&self.spent.same).take_back(call);
-            turn.iter().for_each(|turn| lock(&turn.same).take_back(call));
+            self.spent.same.lock().take_back(call);
+            turn.iter().for_each(|turn| turn.same.lock().take_back(call));
         }
     }
 
@@ -209,7 +210,7 @@ impl Session {
         let of_turn = turn.and_then(|turn| Some(("turn", &turn.same, of_turn?)));
         let of_session = of_session.map(|bound| ("session", &self.spent.same, bound));
         for (span, tally, bound) in of_turn.into_iter().chain(of_session) {
-            if !lock(tally).count(call, bound.most) {
+            if !tally.lock().count(call, bound.most) {
                 let why = format!("{tool} called {} times in one {span} (likely loop)", bound.most);
                 return Err(bound.stopped(&why));
             }

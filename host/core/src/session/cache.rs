@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolbay_policy::session::SessionLimits;
 
-use super::{Session, lock};
+use super::Session;
 use crate::tool::ToolDef;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{BlockBody, ResourceBody, ToolOutput};
@@ -66,7 +66,7 @@ impl Session {
         tool: &Arc<ToolDef>,
         keep: Duration,
     ) -> Option<(ToolOutput, Duration)> {
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         let kept = cache.kept.get(key)?;
         let age = kept.since.elapsed();
         if age >= keep || !std::ptr::eq(kept.tool.as_ptr(), Arc::as_ptr(tool)) {
@@ -91,13 +91,13 @@ impl Session {
         let bytes = size_of(output) + 2 * key.caller.len() as u64 + OVERHEAD;
         if bytes > most || entries == 0 {
             // What was kept before is not the last answer any more.
-            lock(&self.cache).remove(&key);
+            self.cache.lock().remove(&key);
             return;
         }
         // It answers from now on, but costs nothing again.
         let output = Arc::new(ToolOutput { cost_usd: None, ..output.clone() });
         let kept = Kept { tool: Arc::downgrade(tool), output, bytes, since: Instant::now() };
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         cache.remove(&key);
         while cache.order.len() >= entries || cache.bytes + bytes > most {
             if cache.pop().is_none() {
@@ -114,7 +114,7 @@ impl Session {
 impl Session {
     /// Entries and bytes that are kept.
     pub(super) fn cache_size(&self) -> (usize, u64) {
-        let cache = lock(&self.cache);
+        let cache = self.cache.lock();
         (cache.order.len(), cache.kept.values().map(|kept| kept.bytes).sum())
     }
 }

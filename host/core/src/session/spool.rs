@@ -5,9 +5,10 @@ pub mod question;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use toolbay_policy::limits::HostLimits;
 
@@ -177,7 +178,7 @@ impl MemorySpool {
         let most = self.quota.check(&text)?;
         let (id, weight) = (SpoolId::of(&text), text.weight());
         let key: Key = (session.into(), id.clone());
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.forget(&key);
         kept.expire(self.quota.age);
         while kept.session(session).0 + weight > most || kept.session(session).1 >= MAX_TEXTS {
@@ -197,13 +198,13 @@ impl MemorySpool {
     }
 
     fn get_now(&self, session: &str, id: &SpoolId) -> Option<SpooledText> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.expire(self.quota.age);
         kept.texts.get(&(session.into(), id.clone())).map(|(text, _)| text.clone())
     }
 
     fn list_now(&self, session: &str) -> Vec<Spooled> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.expire(self.quota.age);
         let of_session = kept.order.iter().filter(|key| &*key.0 == session);
         let listed = of_session.filter_map(|key| {
@@ -313,7 +314,7 @@ mod tests {
         }
         assert!(spool.list("a").await.is_empty(), "the quota of all");
         {
-            let kept = spool.kept.lock().unwrap();
+            let kept = spool.kept.lock();
             assert_eq!(
                 (kept.bytes, kept.order.len(), kept.texts.len(), kept.sessions.len()),
                 (weight(4), 4, 4, 4)
@@ -334,6 +335,6 @@ mod tests {
         let id = short.put("a", text("x", "t")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert_eq!(short.get("a", &id).await, None, "its time is over");
-        assert_eq!(short.kept.lock().unwrap().bytes, 0);
+        assert_eq!(short.kept.lock().bytes, 0);
     }
 }

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolbay_policy::serve::ServeLimits;
 
@@ -28,7 +28,7 @@ impl Failures {
     pub(crate) fn count(&self, address: IpAddr, limits: &ServeLimits) -> Result<(), Duration> {
         let now = Instant::now();
         let most = usize::try_from(limits.clients).unwrap_or(usize::MAX);
-        let mut all = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.next.lock();
         if all.len() >= most && !all.contains_key(&address) {
             all.retain(|_, next| *next > now);
             // Whoever has the least to wait for loses the least by being forgotten.
@@ -76,7 +76,7 @@ mod tests {
         let failures = Failures::default();
         let limits = ServeLimits { clients: 10, auth_failures_per_minute: 1, ..ServeLimits::default() };
         let guess = |last: u8| failures.count(address(last), &limits);
-        let remembered = || failures.next.lock().unwrap().len();
+        let remembered = || failures.next.lock().len();
         // One that is told to wait stays, whatever crowd comes after it.
         assert!(guess(0).is_ok() && guess(0).is_err());
         tokio::time::advance(Duration::from_millis(1)).await;

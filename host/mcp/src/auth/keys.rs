@@ -5,13 +5,14 @@
 //! needs the keys meanwhile waits for its end. So a client that leaves ends no reading, and begins no other.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
@@ -232,7 +233,7 @@ impl Drop for UnderWay {
 
 impl Source {
     fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        self.next.lock()
     }
 
     /// Reads them again; returns whether that could be done.

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -49,7 +50,7 @@ impl Drop for Running {
 
 impl fmt::Debug for Bridge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bridge").field("servers", &self.held().keys()).finish_non_exhaustive()
+        f.debug_struct("Bridge").field("servers", &self.running.lock().keys()).finish_non_exhaustive()
     }
 }
 
@@ -85,10 +86,6 @@ impl Bridge {
         self
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes what runs that which a policy says. Returns at once: servers are started in the background, and their tools
     /// appear when they come. Must be called inside a tokio runtime.
     pub fn apply(&self, policy: &Policy) {
@@ -98,7 +95,7 @@ impl Bridge {
     /// As [`Bridge::apply`], for the servers that are `wanted` and no others.
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
         let asks_reason = policy.asks_reason(None);
-        let mut running = self.held();
+        let mut running = self.running.lock();
         let mut before = std::mem::take(&mut *running);
         let mut gone = Vec::new();
         for server in policy.mcp_servers().filter(|server| wanted(server)) {
@@ -156,12 +153,12 @@ impl Bridge {
     }
 
     fn supervisors(&self) -> Vec<Arc<Supervisor>> {
-        self.held().values().map(|one| Arc::clone(&one.supervisor)).collect()
+        self.running.lock().values().map(|one| Arc::clone(&one.supervisor)).collect()
     }
 
     /// Whether each server was tried once.
     pub(crate) fn is_tried(&self) -> bool {
-        self.held().values().all(|one| one.supervisor.is_tried())
+        self.running.lock().values().all(|one| one.supervisor.is_tried())
     }
 
     /// Waits until the tools of each server are there, be it as they were last known, or could not be had.
@@ -178,7 +175,7 @@ impl Bridge {
     /// started.
     pub(crate) fn coming(&self, tool: &str) -> Option<impl Future<Output = ()> + use<>> {
         let (name, _) = tool.strip_prefix(MCP)?.split_once("__")?;
-        let supervisor = Arc::clone(&self.held().get(name)?.supervisor);
+        let supervisor = Arc::clone(&self.running.lock().get(name)?.supervisor);
         supervisor.is_coming().then_some(async move {
             tokio::select! {
                 () = supervisor.settled() => {}
@@ -242,7 +239,7 @@ impl Bridge {
     /// What is known of each server, in the order of their names.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.held().values().map(|one| one.supervisor.status()).collect()
+        self.running.lock().values().map(|one| one.supervisor.status()).collect()
     }
 
     /// Whether all servers are ready.
@@ -253,7 +250,7 @@ impl Bridge {
 
     /// Ends all servers, each with a moment to end by itself. Their tools go.
     pub async fn close(&self) {
-        let all: Vec<Running> = std::mem::take(&mut *self.held()).into_values().collect();
+        let all: Vec<Running> = std::mem::take(&mut *self.running.lock()).into_values().collect();
         all.iter().for_each(|one| one.supervisor.end());
         drop(tokio::time::timeout(END_WAIT, ended(all)).await);
     }

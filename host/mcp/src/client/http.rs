@@ -1,10 +1,11 @@
 //! A server behind a URL: Streamable HTTP, both eras. Each request is a POST of its own; its answer is the body, or an
 //! event of a stream, which is fetched again where it breaks off and the server said how (revision 2025-11-25).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -78,18 +79,18 @@ impl Web {
     }
 
     fn known(&self) -> Known {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.lock().clone()
     }
 
     /// From now on every request says this version.
     pub(super) fn settle(&self, version: &str, modern: bool) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         (known.version, known.modern) = (Some(version.to_owned()), modern);
     }
 
     /// Nothing is settled yet.
     pub(super) fn unsettle(&self) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
+        *self.known.lock() = Known::default();
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -98,11 +99,11 @@ impl Web {
 
     pub(super) async fn over(&self) -> String {
         self.over.cancelled().await;
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.why.lock().clone()
     }
 
     fn end(&self, why: &str) {
-        let mut reason = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reason = self.why.lock();
         if reason.is_empty() {
             why.clone_into(&mut reason);
         }
@@ -181,8 +182,7 @@ impl Web {
             let session = response.header(SESSION).filter(|id| {
                 !id.is_empty() && id.len() <= MAX_SESSION && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
             });
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).session =
-                session.map(ToOwned::to_owned);
+            self.known.lock().session = session.map(ToOwned::to_owned);
         }
         let answer = self.answer(id, response).await;
         open.done = true;
@@ -342,14 +342,14 @@ impl Web {
     pub(super) async fn listen(&self) {
         let asked = tokio::time::timeout(FAREWELL, self.send("GET", Vec::new(), Vec::new())).await;
         if let Ok(Ok(response)) = asked {
-            *self.ear.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+            *self.ear.lock() = Some(response);
         }
     }
 
     /// Hears what the server says by itself, as revisions with a handshake have it: a GET that stays open. Returns when
     /// the stream ends; an error: there is none.
     pub(super) async fn hear(self: &Arc<Self>) -> Result<Duration, LinkError> {
-        let opened = self.ear.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let opened = self.ear.lock().take();
         let first = opened.is_some();
         let response = match opened {
             Some(response) => response,

@@ -2,10 +2,11 @@
 //! no message of a server makes a task or waits in a queue.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ impl Inbox {
     /// Passes progress of a request on to a call, until the handle is dropped.
     pub(super) fn follow(self: &Arc<Self>, id: u64, ctx: &Arc<CallContext>) -> Following {
         let progress = Progress { ctx: Arc::clone(ctx), passed: 0, last: None };
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).insert(id, progress);
+        self.calls.lock().insert(id, progress);
         Following { inbox: Arc::clone(self), id }
     }
 
@@ -145,7 +146,7 @@ impl Inbox {
     }
 
     fn count(&self, count: u32, bytes: usize) -> Result<(), Flood> {
-        let mut flood = self.flood.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flood = self.flood.lock();
         let (count, bytes) = flood.count(FLOOD_WINDOW, count, bytes);
         if count > MAX_UNASKED {
             return Err(Flood("it sends more notifications than may be".to_owned()));
@@ -205,7 +206,7 @@ impl Inbox {
         let Some(told) = params.and_then(|p| message::object::<ProgressParams>(p).ok()) else {
             return;
         };
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(&told.progress_token) else { return };
         let soon = call.last.is_some_and(|last| last.elapsed() < PROGRESS_PAUSE);
         if call.passed >= MAX_PROGRESS_EVENTS || soon {
@@ -253,7 +254,7 @@ impl Inbox {
     /// Writes a line of a server into the log, as long as there are not too many.
     pub(super) fn log(&self, what: &str, line: &str) {
         let minute = std::time::Duration::from_secs(60);
-        let (count, _) = self.log.lock().unwrap_or_else(PoisonError::into_inner).count(minute, 1, 0);
+        let (count, _) = self.log.lock().count(minute, 1, 0);
         match count.cmp(&MAX_LOG_LINES) {
             std::cmp::Ordering::Less => {
                 // A line may have megabytes; what is kept of it ends far before this cut.
@@ -312,7 +313,7 @@ pub(super) struct Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.inbox.calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.inbox.calls.lock().remove(&self.id);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tools of one server in the registry: read, put in place of those before, taken out.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use toolbay_core::registry::{Bundle, Entry, ReducerEntry};
 use toolbay_core::tool::json;
@@ -73,7 +73,7 @@ impl Supervisor {
         let wanted = bundle.tools.len();
         // A supervisor that was stopped meanwhile must not bring its tools back, nor a conversation that is over those of
         // before.
-        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut placed = self.placed.lock();
         if self.stop.is_cancelled() || is_over() {
             return;
         }
@@ -143,7 +143,7 @@ impl Supervisor {
     /// Ends it, and takes its tools out.
     pub(super) fn end(&self) {
         // Under the lock under which tools are put in: none come after.
-        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut placed = self.placed.lock();
         self.stop.cancel();
         if std::mem::take(&mut *placed) {
             self.ports.registry.replace_source(&self.label(), Bundle::default());

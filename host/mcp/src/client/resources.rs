@@ -2,7 +2,7 @@
 //! is wrong with one resource costs that one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -272,7 +272,7 @@ impl Supervisor {
         if self.stop.is_cancelled() || session.link.is_over() {
             return;
         }
-        let mut now = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.offered.lock();
         if offered.problems != now.problems {
             for problem in &offered.problems {
                 tracing::warn!(server = self.name(), "{problem}");
@@ -288,7 +288,7 @@ impl Supervisor {
 
     /// What the server offers beside tools, as it was last known.
     pub(super) fn offered(&self) -> Arc<Offered> {
-        Arc::clone(&self.offered.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.offered.lock())
     }
 
     /// Reads one of its resources.

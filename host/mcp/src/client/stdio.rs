@@ -4,9 +4,10 @@
 //! is written waits in a short queue, so that a server that does not read holds up its own calls and nothing else.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -58,16 +59,12 @@ impl Shared {
         // Set before the token fires: who hears it reads the reason.
         drop(self.why.set(why));
         self.over.cancel();
-        self.pending().clear();
-    }
-
-    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<RpcResult>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().clear();
     }
 
     fn reason(&self) -> String {
         let mut why = self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned());
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.last_words.lock();
         if !words.0.is_empty() {
             why.push_str("; its last words: ");
             why.push_str(&words.told());
@@ -160,7 +157,7 @@ impl Pipe {
 
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
         let (sender, answer) = oneshot::channel();
-        self.shared.pending().insert(ask.id, sender);
+        self.shared.pending.lock().insert(ask.id, sender);
         let mut open = Open {
             pipe: self,
             id: ask.id,
@@ -185,9 +182,9 @@ impl Pipe {
 
     /// Closes stdin, gives the program a moment to end by itself, and kills what is left.
     pub(super) async fn close(&self) -> Option<String> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.tasks.lock().abort_all();
         self.shared.end("the host ended it".to_owned());
-        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let mut life = self.life.lock().take()?;
         // That it does not end in time is what killing is for.
         tokio::time::timeout(END_GRACE, life.ended()).await.ok()
     }
@@ -206,7 +203,7 @@ impl Drop for Open<'_> {
         if self.done {
             return;
         }
-        self.pipe.shared.pending().remove(&self.id);
+        self.pipe.shared.pending.lock().remove(&self.id);
         if self.tells && !self.pipe.is_over() {
             let params = json!({"requestId": self.id, "reason": "the caller gave up"});
             // A queue that is full is one of a server that does not read.
@@ -276,7 +273,7 @@ fn take(line: &[u8], shared: &Arc<Shared>, answers: &mpsc::WeakSender<Vec<u8>>) 
     for message in messages {
         match message {
             Message::Response { id, result } => {
-                let waiting = id.and_then(|id| shared.pending().remove(&id));
+                let waiting = id.and_then(|id| shared.pending.lock().remove(&id));
                 if waiting.is_some_and(|waiting| waiting.send(result).is_ok()) {
                     inbox.hear();
                     asked = true;
@@ -344,7 +341,7 @@ fn say(line: &mut Vec<u8>, shared: &Arc<Shared>) {
     }
     shared.inbox.log("stderr", &text);
     let clean = toolbay_policy::text::one_line(&shared.inbox.outside.redacted(&text), MAX_LOG_LINE);
-    shared.last_words.lock().unwrap_or_else(PoisonError::into_inner).take(clean);
+    shared.last_words.lock().take(clean);
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //! gone, later each time, until it is left alone for a while.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
@@ -125,7 +126,7 @@ impl Supervisor {
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, ServerStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     /// What a server said, or made us say, as it can be told: one line, without values of secrets, and then cut.
@@ -173,7 +174,9 @@ impl Supervisor {
                     (ServerState::Failed, _) if std::mem::replace(&mut tried, true) => {
                         return Err(self.absent());
                     }
-                    (ServerState::Failed, _) => self.wanted.notify_one(),
+                    (ServerState::Failed, _) => {
+                        self.wanted.notify_one();
+                    }
                     (ServerState::Connecting | ServerState::Ready, _) => {}
                 }
                 tokio::select! {
@@ -197,7 +200,7 @@ impl Supervisor {
     }
 
     fn suspended(&self) -> Failure {
-        let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = *self.again.lock();
         let left = again.saturating_duration_since(Instant::now());
         let limit = LimitHit {
             name: "mcp_failures",
@@ -264,7 +267,7 @@ impl Supervisor {
         let pause = if broken { BREAK_PAUSE } else { doubled.min(MAX_RETRY_PAUSE) };
         // So that servers that went together do not come together.
         let pause = pause.mul_f64(1.0 + 0.2 * spread(self.name(), failures));
-        *self.again.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
+        *self.again.lock() = Instant::now() + pause;
         self.held().reason = Some(why);
         let suspended = failures >= BREAK_AFTER;
         self.put(if suspended { ServerState::Suspended } else { ServerState::Failed }, None);
@@ -326,7 +329,7 @@ impl Supervisor {
             return;
         };
         let mark = Some(mark_of(&bytes));
-        let before = std::mem::replace(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner), mark);
+        let before = std::mem::replace(&mut *self.kept.lock(), mark);
         if before != mark {
             self.ports.outside.remember(&self.server.name, bytes).await;
         }

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -122,7 +122,7 @@ impl EventStream {
     ) -> Self {
         let stream = Self::new(Owner::Request(number, id), cancel);
         if let Some(retry) = retry {
-            let mut events = stream.events();
+            let mut events = stream.events.lock();
             let id = events.id(&stream.owner);
             events.unread.push_back(Event::invitation(id, retry));
         }
@@ -150,16 +150,12 @@ impl EventStream {
         !matches!(self.owner, Owner::Session)
     }
 
-    fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a message as soon as there is room for it. One that matters only to a client that listens is `transient`.
     pub(crate) async fn push(&self, line: Bytes, transient: bool) {
         let mut message = Some(Reply { line, error: None });
         loop {
             let room = self.room.notified();
-            if self.events().take_in(&self.owner, &mut message, transient, false) {
+            if self.events.lock().take_in(&self.owner, &mut message, transient, false) {
                 return;
             }
             room.await;
@@ -168,7 +164,7 @@ impl EventStream {
 
     /// Sends the last message; there is always room for it.
     pub(crate) fn end(&self, mut last: Option<Reply>) {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         events.take_in(&self.owner, &mut last, false, true);
         events.ended.get_or_insert_with(Instant::now);
         events.wake();
@@ -178,18 +174,18 @@ impl EventStream {
 
     /// Whether somebody reads it.
     pub(crate) fn is_read(&self) -> bool {
-        !self.events().readers.is_empty()
+        !self.events.lock().readers.is_empty()
     }
 
     /// Whether its answer has waited for long enough.
     pub(crate) fn is_stale(&self) -> bool {
-        let events = self.events();
+        let events = self.events.lock();
         events.readers.is_empty() && events.ended.is_some_and(|at| at.elapsed() >= KEPT_FOR)
     }
 
     /// One more reader, who gets what comes from now on; after the event at `after` once more what others have read.
     pub(crate) fn read(&self, after: Option<u64>) -> u64 {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         let number = events.begun;
         events.begun = number.wrapping_add(1);
         if let Some(after) = after {
@@ -207,7 +203,7 @@ impl EventStream {
 
     /// The next event for this reader.
     pub(crate) fn poll(&self, reader: u64, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         let is_last = events.readers.last().is_some_and(|last| last.number == reader);
         if is_last && let Some(event) = events.next() {
             drop(events);
@@ -224,7 +220,7 @@ impl EventStream {
 
     /// Waits until there is something to read, or nothing more to wait for.
     pub(crate) fn poll_begun(&self, reader: u64, context: &mut Context<'_>) -> Poll<()> {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         if events.ended.is_some() || !events.unread.is_empty() {
             return Poll::Ready(());
         }
@@ -234,7 +230,7 @@ impl EventStream {
 
     /// The last message, if no other waits to be read and none will come; it is read then.
     pub(crate) fn only(&self) -> Option<Reply> {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         events.ended?;
         let mut messages = events.unread.iter().filter_map(|event| event.message.as_ref());
         let only = messages.next().filter(|_| messages.next().is_none()).cloned()?;
@@ -244,14 +240,14 @@ impl EventStream {
 
     /// Whether all has been read that will come.
     pub(crate) fn is_over(&self) -> bool {
-        let events = self.events();
+        let events = self.events.lock();
         events.ended.is_some() && events.unread.is_empty()
     }
 
     /// The reader has left. What its client may come back for is kept, if there is room; returns whether somebody still
     /// reads, or may. That of a session remembers the last of what comes without taking more.
     pub(crate) fn leave(&self, reader: u64, budget: impl FnOnce() -> Option<Box<dyn ResumeBudget>>) -> bool {
-        let mut events = self.events();
+        let mut events = self.events.lock();
         events.readers.retain(|one| one.number != reader);
         events.wake();
         let is_left = self.number().is_some() && events.is_left();

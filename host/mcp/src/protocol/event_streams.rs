@@ -1,10 +1,11 @@
 //! The streams of one session, and which of them a message of the server goes to.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rmcp::model::RequestId;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -46,17 +47,13 @@ impl EventStreams {
         Self { streams: Mutex::default(), own: Arc::new(EventStream::of_session()), retry }
     }
 
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins that of a request.
     pub(crate) fn begin(
         &self,
         id: &RequestId,
         cancel: CancellationToken,
     ) -> Result<Arc<EventStream>, StreamRefusal> {
-        let mut streams = self.streams();
+        let mut streams = self.streams.lock();
         if streams.is_over {
             return Err(StreamRefusal::Over);
         }
@@ -71,7 +68,7 @@ impl EventStreams {
 
     /// The request has ended: with this answer, if it has one.
     pub(crate) fn end(&self, id: &RequestId, answer: Option<Reply>) {
-        let stream = self.streams().open.remove(id);
+        let stream = self.streams.lock().open.remove(id);
         if let Some(stream) = stream {
             stream.end(answer);
         }
@@ -79,7 +76,7 @@ impl EventStreams {
 
     /// The client does not want the answer any more. Its id is free when the request has ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let stream = self.streams().open.get(id).cloned();
+        let stream = self.streams.lock().open.get(id).cloned();
         if let Some(stream) = stream {
             stream.cancel.cancel();
             stream.end(None);
@@ -88,7 +85,7 @@ impl EventStreams {
 
     /// Where a message belongs; `None`: nobody waits for it.
     fn stream_for(&self, to: Destination<'_>) -> Option<Arc<EventStream>> {
-        let open = |id| self.streams().open.get(id).cloned();
+        let open = |id| self.streams.lock().open.get(id).cloned();
         match to {
             Destination::Progress(id) => open(id),
             Destination::Question(id) | Destination::Withdrawal(id) => {
@@ -100,7 +97,7 @@ impl EventStreams {
 
     /// Remembers one whose client has left; `false`: the session is over.
     pub(crate) fn leave(&self, stream: &Arc<EventStream>) -> bool {
-        let mut streams = self.streams();
+        let mut streams = self.streams.lock();
         if let Some(number) = stream.number().filter(|_| !streams.is_over) {
             streams.left.insert(number, Arc::clone(stream));
         }
@@ -110,31 +107,31 @@ impl EventStreams {
     /// Forgets one that was left, and was read to its end.
     pub(crate) fn forget(&self, stream: &EventStream) {
         if let Some(number) = stream.number() {
-            self.streams().left.remove(&number);
+            self.streams.lock().left.remove(&number);
         }
     }
 
     /// That of this number, if its request has not ended or its client has left it.
     pub(crate) fn numbered(&self, number: u64) -> Option<Arc<EventStream>> {
-        let streams = self.streams();
+        let streams = self.streams.lock();
         let open = || streams.open.values().find(|stream| stream.number() == Some(number));
         streams.left.get(&number).or_else(open).cloned()
     }
 
     /// Whether no request runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.streams().open.is_empty()
+        self.streams.lock().open.is_empty()
     }
 
     /// Forgets what waited for its client for too long.
     pub(crate) fn sweep(&self) {
-        self.streams().left.retain(|_, stream| !stream.is_stale());
+        self.streams.lock().left.retain(|_, stream| !stream.is_stale());
     }
 
     /// Ends all; what was sent before is still read.
     pub(crate) fn close(&self) {
         let (open, left) = {
-            let mut streams = self.streams();
+            let mut streams = self.streams.lock();
             streams.is_over = true;
             let open: Vec<_> = streams.open.values().cloned().collect();
             (open, std::mem::take(&mut streams.left))
@@ -149,7 +146,7 @@ impl MessageSink for EventStreams {
             if let Some(stream) = self.stream_for(to) {
                 stream.push(line, !matches!(to, Destination::Question(_))).await;
             }
-            !self.streams().is_over
+            !self.streams.lock().is_over
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The requests of a pipe that are not answered yet.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rmcp::model::RequestId;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -33,20 +33,16 @@ impl OpenRequests {
         Self { limit, ids: Mutex::default(), answered: Notify::new() }
     }
 
-    fn ids(&self) -> MutexGuard<'_, Ids> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until there is room for one more.
     pub(crate) async fn room(&self) {
-        while self.ids().open.len() >= self.limit {
+        while self.ids.lock().open.len() >= self.limit {
             self.answered.notified().await;
         }
     }
 
     /// Takes one more in, which `cancel` ends; returns whether its id was free.
     pub(crate) fn begin(&self, id: &RequestId, cancel: CancellationToken) -> bool {
-        let mut ids = self.ids();
+        let mut ids = self.ids.lock();
         if ids.cancelled.contains(id) || ids.open.contains_key(id) {
             return false;
         }
@@ -56,19 +52,19 @@ impl OpenRequests {
 
     /// Whether the client still wants the answer.
     pub(crate) fn is_open(&self, id: &RequestId) -> bool {
-        self.ids().open.contains_key(id)
+        self.ids.lock().open.contains_key(id)
     }
 
     /// The request was answered.
     pub(crate) fn end(&self, id: &RequestId) {
-        if self.ids().open.remove(id).is_some() {
+        if self.ids.lock().open.remove(id).is_some() {
             self.answered.notify_one();
         }
     }
 
     /// The client does not want the answer any more.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let mut ids = self.ids();
+        let mut ids = self.ids.lock();
         if let Some(cancel) = ids.open.remove(id) {
             cancel.cancel();
             ids.cancelled.push_back(id.clone());

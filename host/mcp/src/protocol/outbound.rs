@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rmcp::model::RequestId;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -54,10 +55,6 @@ impl Outbound {
         Self(Arc::new(Client { sink, next: AtomicU64::new(0), pending: Mutex::default() }))
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<RpcResult>>> {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a notification; returns `false` when the client is gone.
     pub(crate) async fn notify(&self, method: &str, params: Option<&Value>, to: Destination<'_>) -> bool {
         self.0.sink.send(message::notification(method, params).into(), to).await
@@ -75,7 +72,7 @@ impl Outbound {
     ) -> Result<Value, String> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        self.pending().insert(id, sender);
+        self.0.pending.lock().insert(id, sender);
         let mut open = OpenQuestion { outbound: self.clone(), id, of: Some(of.clone()) };
         let line = message::request(id, method, params).into();
         if !self.0.sink.send(line, Destination::Question(of)).await {
@@ -91,7 +88,7 @@ impl Outbound {
 
     /// Hands a response of the client to the request that waits for it.
     pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
-        let waiting = id.and_then(|id| self.pending().remove(&id));
+        let waiting = id.and_then(|id| self.0.pending.lock().remove(&id));
         if waiting.is_none_or(|waiting| waiting.send(result).is_err()) {
             tracing::debug!("a client answered what nobody asked");
         }
@@ -108,7 +105,7 @@ struct OpenQuestion {
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        self.outbound.pending().remove(&self.id);
+        self.outbound.0.pending.lock().remove(&self.id);
         let (Some(of), Ok(runtime)) = (self.of.take(), tokio::runtime::Handle::try_current()) else { return };
         let (outbound, id) = (self.outbound.clone(), self.id);
         // One message, on a connection that may be closed: whether it arrives is nobody's concern.
@@ -130,7 +127,7 @@ mod tests {
 
     impl MessageSink for Recorder {
         fn send<'a>(&'a self, line: Bytes, _: Destination<'a>) -> BoxFuture<'a, bool> {
-            self.0.lock().unwrap().push(serde_json::from_slice(&line).unwrap());
+            self.0.lock().push(serde_json::from_slice(&line).unwrap());
             Box::pin(std::future::ready(true))
         }
     }
@@ -151,12 +148,12 @@ mod tests {
         assert_eq!(two.await.unwrap(), 3);
         drop(one);
         tokio::task::yield_now().await;
-        let sent = recorder.0.lock().unwrap().clone();
+        let sent = recorder.0.lock().clone();
         assert_eq!(sent.len(), 3);
         assert_eq!(
             (&sent[2]["method"], &sent[2]["params"]["requestId"]),
             (&json!("notifications/cancelled"), &json!(0))
         );
-        assert!(outbound.pending().is_empty());
+        assert!(outbound.0.pending.lock().is_empty());
     }
 }

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestStateCodec, RequestStateError, SealOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -106,7 +106,7 @@ impl RequestStateSigner {
             RequestStateError::Expired => refuse("`requestState` is too old; call again without it"),
             _ => refuse(FORGED),
         })?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if !used.known.insert(state.nonce.clone()) {
             return Err(refuse("`requestState` was used before; call again without it"));
         }
@@ -176,6 +176,6 @@ mod tests {
             let sealed = signer.seal("c", state(), LIFE).unwrap();
             signer.open("c", &sealed).unwrap();
         }
-        assert_eq!(signer.used.lock().unwrap().known.len(), MAX_USED);
+        assert_eq!(signer.used.lock().known.len(), MAX_USED);
     }
 }

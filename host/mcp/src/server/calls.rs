@@ -3,9 +3,10 @@
 #![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{CreateTaskResult, ErrorData, InputRequiredResult, LoggingLevel};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -158,7 +159,7 @@ impl ClientContext {
     pub(crate) fn dialog(&self, context: &RequestContext, cancel: CancellationToken) -> Arc<ClientDialog> {
         let level = match context.era {
             _ if !self.server.options().logging => None,
-            Era::Legacy => *self.log_level.lock().unwrap_or_else(PoisonError::into_inner),
+            Era::Legacy => *self.log_level.lock(),
             Era::Modern => context.meta.log_level(),
         };
         Arc::new(ClientDialog::new(context, level, cancel))
@@ -166,7 +167,7 @@ impl ClientContext {
 
     /// From now on the client wants to hear lines of the log that are as urgent as that.
     pub(crate) fn set_log_level(&self, level: LoggingLevel) {
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+        *self.log_level.lock() = Some(level);
     }
 
     /// For what a state is good that a client brings back with a call.

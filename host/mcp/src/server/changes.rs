@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::Hasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestId, SubscriptionFilter};
 use serde_json::json;
 use tokio::sync::watch;
@@ -106,14 +106,10 @@ impl Default for Seen {
 }
 
 impl Seen {
-    fn looks(&self) -> MutexGuard<'_, [Option<Look>; KINDS.len()]> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that the client is given a list. `since` was taken before the list was made: what changed meanwhile was
     /// compared with an older look.
     pub(crate) fn note(&self, kind: Kind, number: u64, since: &watch::Receiver<u64>) {
-        if let Some(look) = self.looks().get_mut(kind as usize) {
+        if let Some(look) = self.looks.lock().get_mut(kind as usize) {
             let count = look.map_or(0, |look| look.count) + 1;
             *look = Some(Look { count, number });
         }
@@ -147,7 +143,7 @@ struct Told([Option<(Look, u64)>; KINDS.len()]);
 impl Told {
     /// The lists that are not as the client saw them, and of which it was not told.
     fn changes(&mut self, server: &Server, view: &View, seen: &Seen) -> Vec<Change> {
-        let looks = *seen.looks();
+        let looks = *seen.looks.lock();
         let mut changes = Vec::new();
         for ((kind, look), told) in KINDS.into_iter().zip(looks).zip(&mut self.0) {
             let Some(look) = look else { continue };
@@ -177,10 +173,6 @@ impl Told {
 pub(crate) struct ResourceSubscriptions(Mutex<BTreeMap<String, u64>>);
 
 impl ResourceSubscriptions {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for these, as they are now.
     fn new(view: &View, addresses: &[String]) -> Self {
         let watched = addresses.iter().take(MAX_WATCHED).map(|uri| (uri.clone(), contents(view, uri)));
@@ -189,7 +181,7 @@ impl ResourceSubscriptions {
 
     /// Waits for one more.
     pub(crate) fn add(&self, view: &View, uri: String) -> Result<(), ErrorData> {
-        let mut watched = self.all();
+        let mut watched = self.0.lock();
         if uri.len() > MAX_ADDRESS || (watched.len() >= MAX_WATCHED && !watched.contains_key(&uri)) {
             let text = format!("at most {MAX_WATCHED} resources can be waited for; give one up first");
             return Err(ErrorData::invalid_request(text, None));
@@ -201,12 +193,12 @@ impl ResourceSubscriptions {
 
     /// Waits for one less.
     pub(crate) fn remove(&self, uri: &str) {
-        self.all().remove(uri);
+        self.0.lock().remove(uri);
     }
 
     /// Those that are others now. From here on the client knows of them.
     fn changes(&self, view: &View) -> Vec<Change> {
-        let mut watched = self.all();
+        let mut watched = self.0.lock();
         let other = watched.iter_mut().filter_map(|(uri, then)| {
             let now = contents(view, uri);
             (std::mem::replace(then, now) != now).then(|| Change::Resource(uri.clone()))
@@ -365,7 +357,7 @@ mod tests {
             let told = Arc::new(Mutex::new(Vec::new()));
             let heard = Arc::clone(&told);
             let tell = move |change| {
-                heard.lock().unwrap().push(change);
+                heard.lock().push(change);
                 std::future::ready(true)
             };
             Self { told, work: Box::pin(announce(server, seen, watched, tell)) }
@@ -374,7 +366,7 @@ mod tests {
         /// What it tells before it waits again.
         async fn tells(&mut self) -> Vec<Change> {
             assert!(futures_util::poll!(&mut self.work).is_pending());
-            std::mem::take(&mut *self.told.lock().unwrap())
+            std::mem::take(&mut *self.told.lock())
         }
     }
 

@@ -12,10 +12,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rmcp::model::{
     ClientCapabilities, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest, ElicitRequestParams,
     ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest, LoggingLevel, RequestId,
@@ -122,7 +123,7 @@ impl ClientDialog {
             return Ok(());
         }
         let state = input.state.map(|state| signer.open(&about(), &state)).transpose()?.unwrap_or_default();
-        let mut round = self.round();
+        let mut round = self.round.lock();
         let State { approval, answers, .. } = state;
         round.approved = approval;
         round.given = answers;
@@ -142,7 +143,7 @@ impl ClientDialog {
     /// From now on the call is a task, which `open` makes; unless it has asked something that its client is to answer
     /// first, with which it is about to end.
     pub(crate) fn promote_to_task(&self, open: impl FnOnce() -> Option<Arc<Task>>) -> Option<Arc<Task>> {
-        let mut round = self.round();
+        let mut round = self.round.lock();
         if round.open.is_empty() {
             round.task = open();
         }
@@ -157,7 +158,7 @@ impl ClientDialog {
 
     /// The task that the call has become.
     pub(crate) fn task(&self) -> Option<Arc<Task>> {
-        self.round().task.clone()
+        self.round.lock().task.clone()
     }
 
     /// What the client is to answer before the call can go on, if anything.
@@ -168,7 +169,7 @@ impl ClientDialog {
         life: Duration,
     ) -> Option<Result<InputRequiredResult, ErrorData>> {
         let (open, state) = {
-            let mut round = self.round();
+            let mut round = self.round.lock();
             if round.open.is_empty() {
                 return None;
             }
@@ -188,7 +189,7 @@ impl ClientDialog {
 
     /// What the client should have offered: 2026-07-28 wants that as an error of its own.
     pub(crate) fn missing(&self) -> Option<ClientCapabilities> {
-        let kind = self.round().missing.filter(|_| self.era == Era::Modern)?;
+        let kind = self.round.lock().missing.filter(|_| self.era == Era::Modern)?;
         let mut wanted = ClientCapabilities::default();
         match kind {
             AskKind::Elicit => wanted.elicitation = Some(Default::default()),
@@ -198,17 +199,13 @@ impl ClientDialog {
         Some(wanted)
     }
 
-    fn round(&self) -> MutexGuard<'_, InputRound> {
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn answers(&self, asks: Vec<Ask>, proof: Option<String>) -> Result<Vec<Value>, Unanswered> {
         if asks.len() > MAX_ASKS {
             return Err(Unanswered::Failed(format!("more than {MAX_ASKS} questions at once")));
         }
         for ask in &asks {
             if !self.offers(ask.kind) {
-                self.round().missing = Some(ask.kind);
+                self.round.lock().missing = Some(ask.kind);
                 return Err(Unanswered::NotOffered(ask.kind));
             }
             if ask.params.to_string().len() > MAX_PARAMS {
@@ -248,7 +245,7 @@ impl ClientDialog {
     /// The answers that the client brought, or the wish for them.
     async fn look_up(&self, asks: Vec<Ask>, proof: Option<String>) -> Result<Vec<Value>, Unanswered> {
         let (task, found) = {
-            let mut round = self.round();
+            let mut round = self.round.lock();
             let proven = proof.is_none() || round.approved == proof;
             let given = |ask: &Ask| {
                 let answer = round.given.get(&ask.key).filter(|_| proven)?;
@@ -350,7 +347,7 @@ impl Dialog for ClientDialog {
                 return;
             }
             {
-                let mut round = self.round();
+                let mut round = self.round.lock();
                 round.lines += 1;
                 if round.lines > MAX_LOG_LINES {
                     return;

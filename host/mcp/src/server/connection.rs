@@ -4,12 +4,13 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rmcp::model::{
     CancelTaskParams, ClientCapabilities, CompleteRequestParams, CompleteResult, CompletionInfo,
     DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
@@ -86,10 +87,6 @@ impl McpConnection {
         Self { is_of_one_request: true, ..self }
     }
 
-    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn options(&self) -> &Options {
         self.client.server.options()
     }
@@ -106,8 +103,8 @@ impl McpConnection {
         cancel: CancellationToken,
     ) -> AdmittedRequest {
         let terms = match request.is_handshake() {
-            true => request.params().map(|params| self.lifecycle().initialize(params)),
-            false => self.lifecycle().admit(&request.method, &request.meta),
+            true => request.params().map(|params| self.lifecycle.lock().initialize(params)),
+            false => self.lifecycle.lock().admit(&request.method, &request.meta),
         };
         let (terms, refused) = match terms {
             Ok(terms) => (terms, None),
@@ -149,7 +146,7 @@ impl McpConnection {
     pub(crate) fn notice(self: &Arc<Self>, method: &str) {
         // Without a handshake, changes are told to those who listen.
         if method != "notifications/initialized"
-            || !self.lifecycle().is_handshake()
+            || !self.lifecycle.lock().is_handshake()
             || self.announcing.swap(true, Ordering::Relaxed)
         {
             return;

@@ -4,9 +4,9 @@
 //! earlier answers are unread: a client that does not read has a bounded number of results made for it. The room is held
 //! until the answer is written. A client may use as much as is left for all others, and `outbox_bytes` at most.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::bytes::Bytes;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::pipeline::Pipeline;
@@ -124,7 +124,7 @@ impl Outbox {
 
     fn try_acquire(&self, bytes: u64) -> Option<OutboxPermit> {
         let Self { settings, held, .. } = self;
-        let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.taking.lock();
         let used = held.used();
         let most = settings.limit.min(settings.results.free());
         if used > 0 && used.saturating_add(bytes) > most {

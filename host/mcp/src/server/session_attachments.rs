@@ -5,11 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{ContentBlock, ReadResourceResult, Resource, ResourceContents};
 use tokio::time::Instant;
 use toolbay_core::call::invoke::BoxFuture;
@@ -68,7 +69,7 @@ impl AttachmentList {
 impl SessionAttachments {
     /// The shelves, without what is too old.
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, AttachmentList>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, list| {
             while list.files.front().is_some_and(|file| file.made.elapsed() > MAX_AGE) {
                 list.drop_oldest();
@@ -195,12 +196,8 @@ struct OfCall {
 }
 
 impl OfCall {
-    fn made(&self) -> MutexGuard<'_, Vec<Attachment>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn look(&self, id: &str, most: u64) -> Result<Vec<u8>, AttachmentError> {
-        if !self.made().iter().any(|one| one.id == id) {
+        if !self.made.lock().iter().any(|one| one.id == id) {
             return Err(AttachmentError::NotFound);
         }
         let all = self.attachments.lock();
@@ -214,7 +211,7 @@ impl OfCall {
 
 impl Attachments for OfCall {
     fn list(&self) -> BoxFuture<'_, Vec<Attachment>> {
-        let made = self.made().clone();
+        let made = self.made.lock().clone();
         Box::pin(async { made })
     }
 
@@ -230,7 +227,7 @@ impl Attachments for OfCall {
     ) -> BoxFuture<'a, Result<Attachment, AttachmentError>> {
         Box::pin(async move {
             let made = self.attachments.put(&self.session, name, media_type, data)?;
-            self.made().push(made.clone());
+            self.made.lock().push(made.clone());
             Ok(made)
         })
     }
@@ -292,7 +289,7 @@ mod tests {
         let file = |size| Attachment { id: id(), name: String::new(), media_type: String::new(), size };
         let bytes = MAX_BYTES - 5 * FILE_BYTES;
         let large = File { about: file(bytes - FILE_BYTES), data: [].into(), made: Instant::now() };
-        attachments.0.lock().unwrap().insert("large".into(), AttachmentList { bytes, files: [large].into() });
+        attachments.0.lock().insert("large".into(), AttachmentList { bytes, files: [large].into() });
         for n in 0..20 {
             put(&attachments, &Session::named(&n.to_string()), 0).unwrap();
         }

@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use rmcp::model::{
     CreateTaskResult, ErrorData, InputRequests, MetaObject, ResultType, Task as TaskHead, TaskStatus,
 };
@@ -80,10 +81,6 @@ impl fmt::Debug for Task {
 }
 
 impl Task {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// When it goes, whatever has become of it.
     pub(crate) fn ends(&self) -> Instant {
         self.ends
@@ -91,7 +88,7 @@ impl Task {
 
     /// What the call says of how far it is.
     pub(crate) fn say(&self, message: &str) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.message = Some(message.chars().take(MAX_MESSAGE).collect());
         inner.updated = SystemTime::now();
     }
@@ -100,7 +97,7 @@ impl Task {
     pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
         let mut answers = Vec::with_capacity(asks.len());
         {
-            let mut inner = self.inner();
+            let mut inner = self.inner.lock();
             let mut open = match std::mem::replace(&mut inner.stage, Stage::Working) {
                 Stage::Working => BTreeMap::new(),
                 Stage::Asking(open) => open,
@@ -129,7 +126,7 @@ impl Task {
 
     /// Takes answers; those to nothing that is open, or of another form, are left.
     fn answer(&self, responses: BTreeMap<String, Value>) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let Stage::Asking(open) = &mut inner.stage else { return };
         for (key, value) in responses {
             if open.get(&key).is_some_and(|open| fits(open.ask.kind, &value))
@@ -147,7 +144,7 @@ impl Task {
 
     /// The answer to `tasks/get`.
     fn view(&self) -> TaskView {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         let mut view = TaskView {
             result_type: ResultType::COMPLETE,
             task: self.head(&inner),
@@ -190,7 +187,7 @@ impl Task {
 
     /// The answer to the request that became this task.
     pub(crate) fn created(&self) -> CreateTaskResult {
-        CreateTaskResult::new(self.head(&self.inner()))
+        CreateTaskResult::new(self.head(&self.inner.lock()))
     }
 }
 
@@ -227,10 +224,6 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    fn tasks(&self) -> MutexGuard<'_, HashMap<String, Arc<Task>>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A new task for a call that `cancel` ends; `None`: there is no room for one more.
     pub(crate) fn open(
         &self,
@@ -238,10 +231,10 @@ impl Tasks {
         cancel: CancellationToken,
         life: Duration,
     ) -> Option<Arc<Task>> {
-        let mut tasks = self.tasks();
+        let mut tasks = self.tasks.lock();
         let of_owner = || tasks.values().filter(|task| task.owner == *owner);
-        let bytes: usize = of_owner().map(|task| task.inner().bytes).sum();
-        let all: usize = tasks.values().map(|task| task.inner().bytes).sum();
+        let bytes: usize = of_owner().map(|task| task.inner.lock().bytes).sum();
+        let all: usize = tasks.values().map(|task| task.inner.lock().bytes).sum();
         if all >= MAX_ALL_TASK_BYTES {
             return None;
         }
@@ -266,13 +259,13 @@ impl Tasks {
     /// Keeps how a call ended.
     pub(crate) fn end(&self, task: &Task, result: Result<Box<RawValue>, ErrorData>) {
         let bytes = result.as_ref().map_or(0, |result| result.get().len());
-        let tasks = self.tasks();
+        let tasks = self.tasks.lock();
         let count = |of: &dyn Fn(&Task) -> bool| {
-            tasks.values().filter(|one| of(one)).map(|one| one.inner().bytes).sum::<usize>()
+            tasks.values().filter(|one| of(one)).map(|one| one.inner.lock().bytes).sum::<usize>()
         };
         let (others, all) = (count(&|one| one.owner == task.owner), count(&|_| true));
         // With the lock on all: two that end at once see each other.
-        let mut inner = task.inner();
+        let mut inner = task.inner.lock();
         inner.stage = match result {
             _ if task.cancel.is_cancelled() => Stage::Cancelled,
             Ok(result) if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES => {
@@ -294,12 +287,12 @@ impl Tasks {
     /// Forgets a task, and ends its call if it runs.
     pub(crate) fn forget(&self, task: &Task) {
         task.cancel.cancel();
-        self.tasks().remove(&task.name);
+        self.tasks.lock().remove(&task.name);
     }
 
     /// Bytes of a task's result; 0 where there is none.
     pub(crate) fn bytes(&self, owner: &str, name: &str) -> u64 {
-        self.find(owner, name).map_or(0, |task| task.inner().bytes as u64)
+        self.find(owner, name).map_or(0, |task| task.inner.lock().bytes as u64)
     }
 
     /// Where a task is.
@@ -320,7 +313,7 @@ impl Tasks {
     /// Ends a task's call; one that has ended stays as it is.
     pub(crate) fn cancel(&self, owner: &str, name: &str) -> Result<(), ErrorData> {
         let task = self.find(owner, name)?;
-        let mut inner = task.inner();
+        let mut inner = task.inner.lock();
         if matches!(inner.stage, Stage::Working | Stage::Asking(_)) {
             inner.stage = Stage::Cancelled;
             inner.updated = SystemTime::now();
@@ -331,7 +324,7 @@ impl Tasks {
 
     /// A task of another client is none.
     fn find(&self, owner: &str, name: &str) -> Result<Arc<Task>, ErrorData> {
-        let task = self.tasks().get(name).filter(|task| *task.owner == *owner).cloned();
+        let task = self.tasks.lock().get(name).filter(|task| *task.owner == *owner).cloned();
         task.filter(|task| task.ends > Instant::now()).ok_or_else(|| {
             ErrorData::invalid_params(
                 "there is no task of this name; it may have been there for too long",

@@ -32,11 +32,12 @@ mod socket;
 mod stateless;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use crate::auth::MAX_KEYS_BYTES;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::Serve;
@@ -162,7 +163,7 @@ impl Http {
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
-        self.state.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.files.lock()
     }
 
     /// Does what the policy wants, one at a time.

@@ -12,9 +12,9 @@
 //! | probing | refused at once | the probe's success closes it, its fault opens it for twice the time |
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::limits::LimitHit;
@@ -67,23 +67,19 @@ impl Breaker {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Refuses what would be refused now, so that it need not wait for a place.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if !self.tripped.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.refused(&self.open()).map_or(Ok(()), Err)
+        self.refused(&self.open.lock()).map_or(Ok(()), Err)
     }
 
     /// Lets a call through, or refuses it.
     pub(crate) fn pass(&self) -> Result<Pass<'_>, Fault> {
         let mut probe = false;
         if self.tripped.load(Ordering::Acquire) {
-            let mut open = self.open();
+            let mut open = self.open.lock();
             if let Some(fault) = self.refused(&open) {
                 return Err(fault);
             }
@@ -121,7 +117,7 @@ impl Breaker {
         if self.most == 0 || (!probe && count < self.most) {
             return;
         }
-        let mut open = self.open();
+        let mut open = self.open.lock();
         // Calls that were under way when it opened do not prolong the pause.
         if open.until.is_some() && !probe {
             return;
@@ -140,7 +136,7 @@ impl Breaker {
     fn went_well(&self, probe: bool) {
         // First, whatever was counted: calls that end while it opens count, too.
         if probe {
-            *self.open() = Open::default();
+            *self.open.lock() = Open::default();
             self.faults.store(0, Ordering::Release);
             self.tripped.store(false, Ordering::Release);
         }
@@ -177,7 +173,7 @@ impl Drop for Pass<'_> {
     /// A probe that never came to an end says nothing: the next call is the probe.
     fn drop(&mut self) {
         if self.probe && !self.told {
-            self.breaker.open().probing = false;
+            self.breaker.open.lock().probing = false;
         }
     }
 }
@@ -195,7 +191,7 @@ mod tests {
 
     /// Lets the pause pass.
     fn wait(breaker: &Breaker) {
-        let mut open = breaker.open();
+        let mut open = breaker.open.lock();
         assert!(open.until.is_some(), "it is open");
         open.until = Some(Instant::now());
     }

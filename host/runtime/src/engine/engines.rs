@@ -6,8 +6,9 @@
 //! no more of them run.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
@@ -84,7 +85,7 @@ impl Engines {
         if let Some(linked) = place.get() {
             return Ok(linked);
         }
-        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.making.lock();
         match place.get() {
             Some(linked) => Ok(linked),
             None => {

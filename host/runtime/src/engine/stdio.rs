@@ -6,10 +6,11 @@
 //! write stream do not apply).
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
@@ -40,7 +41,7 @@ impl Sink {
     }
 
     fn take(&self, bytes: &[u8]) {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.0.lock();
         let room = buffer.most.saturating_sub(buffer.kept.len());
         let (kept, dropped) = bytes.split_at(room.min(bytes.len()));
         buffer.kept.extend_from_slice(kept);
@@ -53,13 +54,13 @@ impl Sink {
 
     /// What was kept, as text, and how many bytes were not.
     pub(crate) fn read(&self) -> (String, u64) {
-        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = self.0.lock();
         (String::from_utf8_lossy(&buffer.kept).into_owned(), buffer.dropped)
     }
 
     /// At most so many characters at the end of all that was written.
     pub(crate) fn tail(&self, characters: usize) -> String {
-        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = self.0.lock();
         let kept = buffer.kept.split_at(buffer.kept.len().saturating_sub(TAIL)).1;
         let all = [kept, &buffer.tail].concat();
         let text = String::from_utf8_lossy(&all);

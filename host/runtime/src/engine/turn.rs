@@ -8,9 +8,10 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of one engine.
@@ -80,19 +81,15 @@ impl Turn {
         Arc::new(Self { all: all.clone(), held: Mutex::default() })
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Between two slices: lets the runtime look for other work, then waits for the next turn.
     pub(crate) async fn rest(self: Arc<Self>) {
         // With the turn still held: whoever gets it next would run before the runtime looks for input.
-        self.held().yielding = true;
+        self.held.lock().yielding = true;
         tokio::task::yield_now().await;
-        *self.held() = Held::default();
+        *self.held.lock() = Held::default();
         // The semaphore is never closed; without a permit the guest would go on, and give way at the next tick.
         let permit = Arc::clone(&self.all.0.free).acquire_owned().await.ok();
-        self.held().permit = permit;
+        self.held.lock().permit = permit;
     }
 
     /// Runs a guest, and gives its turn back whenever it waits for something.
@@ -102,7 +99,7 @@ impl Turn {
             let polled = guest.as_mut().poll(cx);
             drop(computing);
             if polled.is_pending() {
-                let mut held = self.held();
+                let mut held = self.held.lock();
                 if !held.yielding {
                     held.permit = None;
                 }

@@ -7,9 +7,10 @@
 //! can get the instance any more, and it goes. What waits holds nothing of the call before: neither its context nor a
 //! handle of the host, which an instance that is kept must have given back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use toolbay_core::call::CallContext;
 use toolbay_core::session::Session;
 use toolbay_policy::limits::HostLimits;
@@ -114,12 +115,12 @@ impl WarmInstances {
 
     /// How many wait.
     pub(crate) fn count(&self) -> usize {
-        self.inner().waiting.len()
+        self.inner.lock().waiting.len()
     }
 
     /// The instance that its owner used last.
     pub(crate) fn take(&self, owner: &Owner) -> Option<Box<Used>> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let gone = inner.outdated(self.idle);
         let at = inner.waiting.iter().rposition(|one| one.owner.is(owner));
         let taken = at.map(|at| inner.waiting.remove(at).used);
@@ -131,7 +132,7 @@ impl WarmInstances {
 
     /// Lets an instance wait; the one that waits longest goes if there are too many, of its plugin or of all.
     pub(crate) fn put(self: &Arc<Self>, owner: Owner, used: Box<Used>) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let mut gone = inner.outdated(self.idle);
         let of_plugin = |one: &Waiting| one.owner.plugin == owner.plugin;
         if inner.waiting.iter().filter(|one| of_plugin(one)).count() >= OF_ONE_PLUGIN
@@ -154,7 +155,7 @@ impl WarmInstances {
 
     /// Ends the one that waits longest; returns whether there was one.
     pub(crate) fn end_oldest(&self) -> bool {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let oldest = (!inner.waiting.is_empty()).then(|| inner.waiting.remove(0));
         drop(inner);
         oldest.is_some()
@@ -162,12 +163,8 @@ impl WarmInstances {
 
     /// Ends those whose owner is gone, and those that have waited too long.
     pub(crate) fn sweep(&self) {
-        let gone = self.inner().outdated(self.idle);
+        let gone = self.inner.lock().outdated(self.idle);
         drop(gone);
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,7 +184,7 @@ async fn sweep_until_empty(all: Weak<WarmInstances>, idle: Duration) {
         tokio::time::sleep(pause).await;
         let Some(all) = all.upgrade() else { return };
         all.sweep();
-        let mut inner = all.inner();
+        let mut inner = all.inner.lock();
         if inner.waiting.is_empty() {
             inner.swept = false;
             return;

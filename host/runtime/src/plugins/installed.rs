@@ -12,10 +12,11 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use toolbay_core::registry::Registry;
 use toolbay_core::registry::event::Event;
@@ -148,14 +149,14 @@ impl InstalledPlugins {
 
     /// Adds a directory, unless it is there. The next pass looks at it.
     pub(crate) fn add_directory(&self, dir: &Path) {
-        let mut files = self.files();
+        let mut files = self.files.lock();
         if !files.directories.iter().any(|known| known.path == dir) {
             files.directories.push(Directory::new(dir.to_path_buf()));
         }
     }
 
     pub(crate) fn directory_paths(&self) -> Vec<PathBuf> {
-        self.files().directories.iter().map(|one| one.path.clone()).collect()
+        self.files.lock().directories.iter().map(|one| one.path.clone()).collect()
     }
 
     /// Looks at all directories, and puts what is known of their files in order if it is not what it was. Blocks on
@@ -166,14 +167,14 @@ impl InstalledPlugins {
             _ => self.loader(),
         };
         let directories =
-            self.files().directories.iter().map(|one| (one.path.clone(), one.is_new())).collect();
+            self.files.lock().directories.iter().map(|one| (one.path.clone(), one.is_new())).collect();
         let directories: Vec<(PathBuf, bool)> = directories;
         let is_first = directories.iter().all(|(_, is_new)| *is_new);
         let listed = directories.iter().map(|(path, is_new)| list(path, *is_new, &loader, how));
         let listed: Vec<_> = listed.collect();
         let mut result = PassResult { is_first, ..PassResult::default() };
         let mut changed = why.judges();
-        let mut files = self.files();
+        let mut files = self.files.lock();
         if matches!(why, ReplanReason::Policy(_)) {
             files.all_mut().for_each(PluginFile::forget_pin);
         }
@@ -216,7 +217,7 @@ impl InstalledPlugins {
         };
         let listed: Vec<_> = by_directory.keys().map(again).collect();
         let mut stood_still = true;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         for ((index, read), listed) in by_directory.into_iter().zip(listed) {
             let Some(directory) = files.directories.get_mut(index) else { continue };
             stood_still &= directory.learn(read);
@@ -245,7 +246,7 @@ impl InstalledPlugins {
     /// The indexes of directories in which files were read since the last ones.
     pub(crate) fn indexes(&self) -> Vec<(PathBuf, Index)> {
         let index = |one: &mut Directory| Some((one.path.clone(), one.index()?));
-        self.files().directories.iter_mut().filter_map(index).collect()
+        self.files.lock().directories.iter_mut().filter_map(index).collect()
     }
 
     /// Puts one plugin in, in place of what its id had before. Blocks on folders and consents.
@@ -258,7 +259,7 @@ impl InstalledPlugins {
         plugin: &Arc<Plugin>,
     ) -> Result<Vec<LoadWarning>, LoadError> {
         let id = &plugin.id;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let at = files.given.iter().position(|file| file.id.as_ref() == Some(id));
         let before = at.map(|at| (at, files.given.remove(at)));
         files.given.push(PluginFile::given(path, Arc::clone(plugin)));
@@ -289,7 +290,7 @@ impl InstalledPlugins {
 
     /// Takes a plugin out; returns whether it was there.
     pub(crate) fn take_out(&self, id: &PluginId) -> bool {
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let Some(active) = self.snapshot().plugins.get(id).cloned() else { return false };
         files.given.retain(|file| file.id.as_ref() != Some(id));
         for file in files.all_mut().filter(|file| file.id.as_ref() == Some(id)) {
@@ -301,7 +302,7 @@ impl InstalledPlugins {
 
     /// The ids of all plugins that there are, loaded or not. `None`: no directory was looked at, and no plugin given.
     pub(crate) fn offered(&self) -> Option<BTreeSet<PluginId>> {
-        let files = self.files();
+        let files = self.files.lock();
         let looked = !files.given.is_empty() || files.directories.iter().any(|one| one.is_listed);
         looked.then(|| files.all().filter_map(|file| file.id.clone()).collect())
     }
@@ -313,11 +314,7 @@ impl InstalledPlugins {
 
     /// Lets plugins in again that were taken out by hand.
     pub(crate) fn readmit(&self) {
-        self.files().all_mut().for_each(PluginFile::readmitted);
-    }
-
-    fn files(&self) -> MutexGuard<'_, PluginFiles> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().all_mut().for_each(PluginFile::readmitted);
     }
 
     fn order(&self, mut files: MutexGuard<'_, PluginFiles>, why: &ReplanReason) -> LoadReport {

@@ -4,10 +4,11 @@ mod candidates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use candidates::{Candidate, candidates, check_listing};
 
+use parking_lot::Mutex;
 use toolbay_core::registry::{Bundle, CallSettings, Entry, Flags, ReducerEntry, ToolAvailability};
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::portable;
@@ -117,7 +118,7 @@ impl Loader {
         let (digest, metering) = (&origin.digest, self.metering(&origin.id));
         let Some(cache) = &self.shared.engine(metering)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
-        let mut answers = answers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = answers.0.lock();
         let descriptor = answers.entry((digest.clone(), metering)).or_insert_with(read).clone();
         drop(answers);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);

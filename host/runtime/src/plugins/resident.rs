@@ -11,10 +11,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
 
 use crate::plugins::code::Code;
 
@@ -81,13 +82,9 @@ impl Resident {
     }
 
     pub(crate) fn loaded(&self) -> LoadedCode {
-        let plugins = self.slots().iter().filter(|slot| slot.strong_count() > 0).count();
+        let plugins = self.slots.lock().iter().filter(|slot| slot.strong_count() > 0).count();
         let (bytes, dropped) = (self.bytes.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed));
         LoadedCode { plugins, bytes, most: self.most, dropped }
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Vec<Weak<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes out what was used longest ago until the rest is within the budget; of two, the one that was mapped first.
@@ -134,7 +131,7 @@ impl Slot {
             // The name is made of the digest: it is the same each time.
             self.cached.set(file).ok();
         }
-        let mut slots = self.all.slots();
+        let mut slots = self.all.slots.lock();
         let before = self.replace(Some(code));
         if before.is_none() {
             if slots.len() == slots.capacity() {

@@ -192,7 +192,9 @@ impl AuditSink for FileAudit {
             Refusal::Listed => {
                 drop(self.shared.append(&mut state, &Line::Request(&request).to_json(&now()), 1));
             }
-            Refusal::Counted => self.shared.changed.notify_all(),
+            Refusal::Counted => {
+                self.shared.changed.notify_all();
+            }
         }
     }
 
@@ -223,7 +225,7 @@ impl Drop for FileAudit {
         let mut state = self.shared.state();
         state.closing = true;
         self.shared.changed.notify_all();
-        drop(self.shared.changed.wait_timeout_while(state, LAST_SYNC, |state| !state.synced));
+        self.shared.changed.wait_while_for(&mut state, |state| !state.synced, LAST_SYNC);
     }
 }
 

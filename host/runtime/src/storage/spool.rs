@@ -11,9 +11,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::spool::{
@@ -128,7 +129,7 @@ impl Store {
         if header.len() as u64 > MAX_HEADER {
             return Err(NotKept::Failed("its tool's name is too long".to_owned()));
         }
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.lock();
         private::make_dir(&self.root).and_then(|()| private::make_dir(&folder)).map_err(NotKept::Failed)?;
         self.make_room(&mut since, &folder, most, text.weight());
         let parts = [header.as_bytes(), text.text.as_bytes()];

@@ -4,10 +4,11 @@
 //! all together, so that none takes what is there for all.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use toolbay_policy::serve::ServeLimits;
 
@@ -131,7 +132,7 @@ impl Clients {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Client>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// The client of this name; `None`: there are too many, and all are at work.
@@ -139,14 +140,14 @@ impl Clients {
         let mut all = self.lock();
         let now = Instant::now();
         if let Some(client) = all.get(name) {
-            client.pace_now().used = now;
+            client.pace.lock().used = now;
             return Some(Arc::clone(client));
         }
         if all.len() >= usize::try_from(limits.clients).unwrap_or(usize::MAX) {
             let idle = all.values().filter(|client| client.is_idle());
             // One that has a session would begin to count anew.
             let oldest =
-                idle.min_by_key(|one| (one.takes.count(QuotaKind::Session) > 0, one.pace_now().used))?;
+                idle.min_by_key(|one| (one.takes.count(QuotaKind::Session) > 0, one.pace.lock().used))?;
             let oldest = Arc::clone(&oldest.name);
             all.remove(&oldest);
         }
@@ -189,10 +190,6 @@ impl Clients {
 }
 
 impl Client {
-    fn pace_now(&self) -> MutexGuard<'_, RequestRate> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_idle(&self) -> bool {
         self.takes.count(QuotaKind::Request) == 0 && self.takes.count(QuotaKind::Stream) == 0
     }
@@ -204,7 +201,7 @@ impl Client {
     pub(super) fn pace(&self, limits: &ServeLimits) -> Result<(), Duration> {
         const BURST: Duration = Duration::from_secs(1);
         let now = Instant::now();
-        let mut pace = self.pace_now();
+        let mut pace = self.pace.lock();
         let next = pace.next.max(now);
         let ahead = next.saturating_duration_since(now);
         if ahead >= BURST {

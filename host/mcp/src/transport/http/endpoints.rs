@@ -1,8 +1,8 @@
 //! The endpoints that there are: one without a profile, and one for each profile of the policy.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
@@ -27,17 +27,13 @@ impl Endpoints {
         Self { stop, profiles: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, CancellationToken>> {
-        self.profiles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The endpoint of a profile, if the policy has it.
     pub(super) fn get(&self, server: &Server, profile: Option<&str>) -> Option<Endpoint> {
         let Some(name) = profile else {
             return Some(Endpoint { server: server.clone(), gone: self.stop.clone() });
         };
         // Looked for while nobody can end those that are gone: what is found here is told when it goes.
-        let mut profiles = self.lock();
+        let mut profiles = self.profiles.lock();
         let server = server.with_profile(profile)?;
         let gone = match profiles.get(name) {
             Some(gone) => gone.clone(),
@@ -48,7 +44,7 @@ impl Endpoints {
 
     /// Ends those that the policy does not have any more.
     pub(super) fn end_those_gone(&self, server: &Server) {
-        self.lock().retain(|profile, gone| {
+        self.profiles.lock().retain(|profile, gone| {
             let is_there = server.with_profile(Some(profile)).is_some();
             if !is_there {
                 gone.cancel();

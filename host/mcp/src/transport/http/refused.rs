@@ -1,11 +1,11 @@
 //! Requests that were refused: each is told to the audit and, up to a rate, to the log; above the rate the log has counts.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::http::header::HOST;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use parking_lot::Mutex;
 use toolbay_core::audit::refusals::{Refusal, RefusalCounter};
 use toolbay_core::audit::{self, AuditSink, RefusedRecord, RequestRecord};
 use toolbay_policy::text;
@@ -75,7 +75,7 @@ impl RefusedRequests {
 
     fn log(&self, record: &RequestRecord) {
         let now = Instant::now();
-        let mut counter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counter = self.0.lock();
         let counts = counter.due(now);
         let refusal = counter.add(now, &record.client, record.reason, &record.path);
         drop(counter);
@@ -91,7 +91,7 @@ impl RefusedRequests {
 
     /// Logs the counts that are due.
     pub(super) fn log_due(&self) {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
+        let counts = self.0.lock().due(Instant::now());
         counts.into_iter().for_each(tell);
     }
 }
@@ -157,7 +157,7 @@ mod tests {
             host: None,
         };
         (0..1000).for_each(|n| requests.log(&record(n)));
-        let counts = requests.0.lock().unwrap().take(Instant::now());
+        let counts = requests.0.lock().take(Instant::now());
         assert_eq!(counts[0].count, 1000 - u64::from(LISTED_PER_CLIENT));
     }
 }

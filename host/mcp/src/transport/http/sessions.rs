@@ -2,9 +2,10 @@
 //! ([`Stateless`]). They are counted together. An id that belongs to another client is as unknown as one that nobody has.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::session::Session;
@@ -59,10 +60,6 @@ struct SessionEntry {
 }
 
 impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, SessionEntry>> {
-        self.with_id.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes in a session that has begun; returns its id, which nobody can guess.
     pub(super) fn begin(
         &self,
@@ -72,31 +69,31 @@ impl Sessions {
     ) -> Arc<str> {
         let (id, now): (Arc<str>, _) = (uuid::Uuid::new_v4().to_string().into(), Instant::now());
         let entry = SessionEntry { session, scope, begun: now, used: now, _permit: permit };
-        self.lock().insert(Arc::clone(&id), entry);
+        self.with_id.lock().insert(Arc::clone(&id), entry);
         id
     }
 
     /// Ends the session of this id.
     pub(super) fn end(&self, id: &str) {
-        let ended = self.lock().remove(id);
+        let ended = self.with_id.lock().remove(id);
         drop(ended);
     }
 
     /// How many have an id.
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        self.with_id.lock().len()
     }
 
     /// Ends those that nobody can use any more, whatever their clients came with.
     pub(super) fn end_revoked(&self) {
-        self.lock().retain(|_, entry| !entry.scope.validity.is_revoked());
+        self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked());
     }
 
     /// Ends those that are too old, and those that nobody can use any more; forgets what was kept in others for too long.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
         self.stateless.sweep(limits);
-        self.lock().retain(|_, entry| !entry.scope.validity.is_revoked() && entry.is_fresh(limits));
-        let sessions: Vec<_> = self.lock().values().map(|entry| Arc::clone(&entry.session)).collect();
+        self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked() && entry.is_fresh(limits));
+        let sessions: Vec<_> = self.with_id.lock().values().map(|entry| Arc::clone(&entry.session)).collect();
         sessions.iter().for_each(|session| session.streams.sweep());
     }
 
@@ -108,7 +105,7 @@ impl Sessions {
         validity: &CredentialValidity,
         limits: &ServeLimits,
     ) -> Option<Arc<HttpSession>> {
-        let mut sessions = self.lock();
+        let mut sessions = self.with_id.lock();
         let entry = sessions.get_mut(id).filter(|entry| *entry.scope.owner == *owner)?;
         if !entry.is_fresh(limits) {
             sessions.remove(id);
@@ -157,7 +154,7 @@ impl Sessions {
     /// Ends the session with an id that a client has not used for longest. Only one's own: nobody ends another's by
     /// beginning many.
     fn end_oldest(&self, client: &Arc<str>) -> bool {
-        let mut sessions = self.lock();
+        let mut sessions = self.with_id.lock();
         let silent = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_silent());
         let oldest = silent.min_by_key(|(_, entry)| entry.used).map(|(id, _)| Arc::clone(id));
         oldest.and_then(|id| sessions.remove(&id)).is_some()

@@ -6,8 +6,9 @@
 //! are as many as may be, that one goes which was used longest ago.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolbay_core::session::Session;
 use toolbay_policy::serve::ServeLimits;
@@ -39,18 +40,14 @@ impl Kept {
 }
 
 impl Stateless {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// The session of this name, if there is one that is not too old.
     pub(super) fn get(&self, name: &str, limits: &ServeLimits) -> Option<Arc<Session>> {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         match all.get_mut(name) {
             Some(kept) if kept.is_fresh(limits) => {
                 kept.used = Instant::now();
@@ -75,12 +72,12 @@ impl Stateless {
             used: now,
             _share: share,
         };
-        Arc::clone(&self.lock().entry(Arc::clone(name)).or_insert_with(kept).session)
+        Arc::clone(&self.0.lock().entry(Arc::clone(name)).or_insert_with(kept).session)
     }
 
     /// Drops the one that was used longest ago, of one client or of all; returns whether there was one.
     pub(super) fn drop_oldest(&self, of: Option<&str>) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let resting =
             all.iter().filter(|(_, kept)| of.is_none_or(|client| *kept.client == *client) && kept.rests());
         let oldest = resting.min_by_key(|(_, kept)| kept.used).map(|(name, _)| Arc::clone(name));
@@ -89,7 +86,7 @@ impl Stateless {
 
     /// Drops those that are too old.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
-        self.lock().retain(|_, kept| kept.is_fresh(limits));
+        self.0.lock().retain(|_, kept| kept.is_fresh(limits));
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use toolbay_policy::capability::floor::{Floor, Keep};
@@ -94,7 +95,7 @@ impl Root {
     /// it is asked which one that is.
     pub(super) fn turns(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<Turns>> {
         let device = rustix::fs::fstat(folder)?.st_dev;
-        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.turns.lock();
         Ok(Arc::clone(all.entry(device).or_default()))
     }
 }
@@ -113,7 +114,7 @@ impl Turns {
     pub(super) fn of(&self, file: &Path) -> MutexGuard<'_, ()> {
         let (first, rest) = (&self.locks[0], &self.locks);
         let at = usize::try_from(self.hash.hash_one(file) % rest.len() as u64).unwrap_or(0);
-        rest.get(at).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
+        rest.get(at).unwrap_or(first).lock()
     }
 }
 
@@ -132,7 +133,7 @@ pub(crate) struct Kept(Arc<RwLock<Floor>>);
 
 impl Kept {
     fn read(&self) -> RwLockReadGuard<'_, Floor> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     /// The place that a folder or file is, lies in or holds, by its name or behind links. What is below and not there is
@@ -159,7 +160,7 @@ impl Folders {
 
     /// Keeps a place from whoever is granted files from now on.
     pub(crate) fn keep(&self, place: &Path, from: Keep) {
-        let mut floor = self.floor.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut floor = self.floor.0.write();
         for name in std::path::absolute(place).ok().into_iter().chain(real(place)) {
             floor.keep(name, from);
         }
@@ -167,7 +168,7 @@ impl Folders {
 
     /// Closes the folders that no plugin was granted any more.
     pub(crate) fn release_unused(&self) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         open.retain(|_, root| Arc::strong_count(root) > 1);
     }
 
@@ -199,7 +200,7 @@ impl Folders {
     }
 
     fn open_folder(&self, folder: &Path, workspace: &Path) -> std::io::Result<Arc<Root>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         // A folder of the workspace is found from the workspace, and by no link: what is in the workspace others may
         // have written, and a link could lead out of it, or to what the same list excludes under its own name.
         let dir = match folder.strip_prefix(workspace) {

@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Most sessions that are remembered; the ones that read or wrote longest ago are forgotten, half of them at once.
 const MAX_SESSIONS: usize = 256;
@@ -81,9 +83,9 @@ impl Reader {
     /// Whether `version` (`None`: there is no file) is the one that was seen last, or none was.
     pub(crate) fn is_fresh(&self, path: &Path, version: Option<&str>) -> bool {
         let key = self.log.hash.hash_one(path);
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        let own = self.own.lock().get(key).copied();
         let seen = own.or_else(|| {
-            let sessions = self.log.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let sessions = self.log.sessions.lock();
             sessions.get(self.session?)?.get(key).copied()
         });
         seen.is_none_or(|seen| seen == self.version(version))
@@ -92,9 +94,9 @@ impl Reader {
     /// Remembers a version; `None`: that there is no file.
     pub(crate) fn saw(&self, path: &Path, version: Option<&str>) {
         let (key, version) = (self.log.hash.hash_one(path), self.version(version));
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner).touch(key, || version) = version;
+        *self.own.lock().touch(key, || version) = version;
         if let Some(session) = self.session {
-            let mut sessions = self.log.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sessions = self.log.sessions.lock();
             *sessions.touch(session, || Recent::new(MAX_FILES)).touch(key, || version) = version;
         }
     }
@@ -151,7 +153,7 @@ mod tests {
         assert!(!reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "no other session pays");
         assert!(!reader(Some("flood")).is_fresh(Path::new(&format!("/{}", 3 * MAX_FILES - 1)), Some("3")));
         let count = |log: &ReadLog| {
-            let sessions = log.sessions.lock().unwrap();
+            let sessions = log.sessions.lock();
             (sessions.things.len(), sessions.things.values().map(|(_, s)| s.things.len()).max().unwrap())
         };
         assert!(count(&log).1 <= MAX_FILES);

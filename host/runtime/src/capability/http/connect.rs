@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper::rt::Executor;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -105,7 +106,7 @@ struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
     fn add(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.0.lock();
         while tasks.try_join_next().is_some() {}
         drop(tasks.spawn(task));
     }
@@ -121,7 +122,7 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.tasks.0.lock().abort_all();
     }
 }
 
@@ -290,7 +291,7 @@ struct Idle {
 impl Pool {
     /// One that may be used for `key`.
     pub(super) fn take(&self, key: &Key) -> Option<Connection> {
-        let mut idle = self.idle();
+        let mut idle = self.0.lock();
         idle.sweep();
         let at = idle.connections.iter().rposition(|(of, ..)| of == key)?;
         Some(idle.connections.remove(at).1)
@@ -300,7 +301,7 @@ impl Pool {
     pub(super) fn put(self: &Arc<Self>, key: Key, connection: Connection) {
         // Outside of a runtime there is nobody who would drive it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut idle = self.idle();
+        let mut idle = self.0.lock();
         idle.sweep();
         if connection.place.is_wanted() {
             return;
@@ -323,16 +324,12 @@ impl Pool {
 
     /// Closes them all, for who needs their places.
     pub(super) fn clear(&self) {
-        self.idle().connections.clear();
+        self.0.lock().connections.clear();
     }
 
     /// Closes those of one user.
     pub(super) fn clear_of(&self, user: &User) {
-        self.idle().connections.retain(|(key, ..)| key.user != *user);
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().connections.retain(|(key, ..)| key.user != *user);
     }
 }
 
@@ -348,7 +345,7 @@ struct Sweeper(std::sync::Weak<Pool>);
 impl Drop for Sweeper {
     fn drop(&mut self) {
         if let Some(pool) = self.0.upgrade() {
-            pool.idle().swept = false;
+            pool.0.lock().swept = false;
         }
     }
 }
@@ -358,7 +355,7 @@ async fn sweep(sweeper: Sweeper) {
     loop {
         tokio::time::sleep(IDLE / 3).await;
         let Some(pool) = sweeper.0.upgrade() else { return };
-        let mut idle = pool.idle();
+        let mut idle = pool.0.lock();
         idle.sweep();
         if idle.connections.is_empty() {
             return;
@@ -439,7 +436,7 @@ mod tests {
         std::thread::spawn(move || {
             let _entered = handle.enter();
             pool.put(key, connection);
-            tell.send(pool.idle().swept).unwrap();
+            tell.send(pool.0.lock().swept).unwrap();
         });
         let swept = told.recv_timeout(Duration::from_secs(30)).expect("it waits for itself");
         assert!(!swept, "the next one begins a sweeper");

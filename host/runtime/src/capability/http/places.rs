@@ -10,9 +10,10 @@
 use std::collections::HashMap;
 use std::future::ready;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use toolbay_policy::limits::HostLimits;
@@ -170,7 +171,7 @@ impl Places {
 
     /// The share of a user. It is there for as long as anybody holds a place of it or waits for one.
     fn of(&self, user: &User) -> Arc<Share> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         if let Some(share) = users.get(user).and_then(Weak::upgrade) {
             return share;
         }
@@ -325,7 +326,7 @@ mod tests {
         for n in 0..100 {
             places.try_take(&user(&format!("p{n}")), &pool).unwrap();
         }
-        assert!(places.users.lock().unwrap().len() <= 2);
+        assert!(places.users.lock().len() <= 2);
         drop(kept);
     }
 }

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use toolbay_core::call::CallContext;
 use toolbay_core::output::redact::Redactor;
 use toolbay_policy::Key;
@@ -388,7 +389,7 @@ impl Session {
         let found = self.client().resolver.addresses(&self.plugin, target.host(), 0);
         let found = tokio::time::timeout(self.time(None), found).await.map_err(|_| NetError::Timeout)??;
         self.check(&target, allowed, &found)?;
-        let mut raw = self.raw();
+        let mut raw = self.spent.raw.lock();
         for address in &found {
             if raw.names.len() < MOST || raw.names.contains_key(&address.ip()) {
                 raw.names.entry(address.ip()).or_default().insert(target.host().to_owned());
@@ -400,14 +401,14 @@ impl Session {
     /// Whether a raw connection to an address may be made: the address is granted itself, or it is what a granted
     /// name was found to mean in this call.
     pub(crate) fn may_connect(&self, scheme: net::Scheme, peer: SocketAddr) -> bool {
-        if self.raw().peers.contains(&peer) && scheme == net::Scheme::Udp {
+        if self.spent.raw.lock().peers.contains(&peer) && scheme == net::Scheme::Udp {
             return true;
         }
         let literal = match peer.ip() {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("[{v6}]"),
         };
-        let names = self.raw().names.get(&peer.ip()).cloned().unwrap_or_default();
+        let names = self.spent.raw.lock().names.get(&peer.ip()).cloned().unwrap_or_default();
         let granted = names.into_iter().chain([literal]).filter_map(|host| {
             let target = Target::raw(scheme, &host, peer.port()).ok()?;
             let allowed = net::judge(&self.granted.grants.net, &target).ok()?;
@@ -426,7 +427,7 @@ impl Session {
         let (Ok(lease), Some(place)) = (self.lease(), self.client().try_place(&self.user())) else {
             return false;
         };
-        let mut raw = self.raw();
+        let mut raw = self.spent.raw.lock();
         raw.leases.push((lease, place));
         if scheme == net::Scheme::Udp {
             raw.peers.insert(peer);
@@ -436,10 +437,6 @@ impl Session {
 
     /// Whether datagrams of a peer may be received: those with whom the guest speaks.
     pub(crate) fn is_peer(&self, peer: SocketAddr) -> bool {
-        self.raw().peers.contains(&peer)
-    }
-
-    fn raw(&self) -> std::sync::MutexGuard<'_, Raw> {
-        self.spent.raw.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spent.raw.lock().peers.contains(&peer)
     }
 }

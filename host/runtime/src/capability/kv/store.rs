@@ -3,10 +3,11 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use redb::{Error, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
 use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
@@ -127,7 +128,7 @@ impl RedbStore {
     }
 
     fn queue(&self) -> Result<mpsc::Sender<Job>, KvError> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_closed()) {
             return Ok(queue.clone());
         }

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::RwLock;
 use redb::{Durability, Error, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 use toolbay_core::session::kv::KvError;
@@ -58,12 +59,12 @@ impl Shared {
 
     /// The store, if it is open.
     pub(super) fn open(&self) -> Option<Arc<Open>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.open.read().clone()
     }
 
     fn set(&self, open: Option<Arc<Open>>) {
         // Dropped outside the lock: closing takes a while.
-        let old = std::mem::replace(&mut *self.open.write().unwrap_or_else(PoisonError::into_inner), open);
+        let old = std::mem::replace(&mut *self.open.write(), open);
         drop(old);
     }
 

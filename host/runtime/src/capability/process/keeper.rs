@@ -15,8 +15,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
 use toolbay_policy::capability::program::Sandbox;
@@ -85,20 +86,16 @@ enum Stage {
 }
 
 impl Group {
-    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a signal to a group that is there.
     fn signal(&self, signal: Signal) {
-        if let Stage::Alive(group) = *self.stage() {
+        if let Stage::Alive(group) = *self.0.lock() {
             // Nobody left is nobody to tell.
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
 
     fn kill(&self) {
-        let mut stage = self.stage();
+        let mut stage = self.0.lock();
         match *stage {
             Stage::Alive(group) => kill(group),
             Stage::NotYet => *stage = Stage::Over,
@@ -199,7 +196,7 @@ fn keep(plan: &Plan, group: &Group, started: Started, ended: oneshot::Sender<io:
         }
     };
     let status = counted(plan, group, id, || wait(child));
-    let mut stage = group.stage();
+    let mut stage = group.0.lock();
     kill(id);
     *stage = Stage::Over;
     drop(stage);
@@ -279,7 +276,7 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     let (ours, theirs) = pipes::open()?;
     let first = first_member(plan)?;
     if let Some(first) = first {
-        let mut stage = group.stage();
+        let mut stage = group.0.lock();
         if matches!(*stage, Stage::NotYet) {
             *stage = Stage::Alive(first);
         }
@@ -288,7 +285,7 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
         Ok(done) => done,
         Err(error) => {
             if let Some(first) = first {
-                *group.stage() = Stage::Over;
+                *group.0.lock() = Stage::Over;
                 kill(first);
                 reap(first);
             }
@@ -299,7 +296,7 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     bound(plan, child);
     process_limit::bound(child, plan.processes.0);
     let guard = plan.guard.as_deref().and_then(|program| guard::start(program, id));
-    let mut stage = group.stage();
+    let mut stage = group.0.lock();
     if matches!(*stage, Stage::Over) {
         kill(id);
     }

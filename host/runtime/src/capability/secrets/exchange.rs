@@ -5,12 +5,13 @@
 //! A token is 128 random bits, made for one secret in one call. To anybody outside the call it means nothing.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::net::Target;
@@ -57,22 +58,22 @@ impl Tokens {
         let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = format!("{PREFIX}{digits}");
         let token = Token { text: text.as_str().into(), held: Arc::clone(held) };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+        self.0.lock().push(token);
         Ok(text)
     }
 
     fn issued(&self) -> Vec<Token> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Whether there is any.
     pub(crate) fn any(&self) -> bool {
-        !self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.0.lock().is_empty()
     }
 
     /// The most bytes that one of the values takes in any form that is searched for; 0 without a token.
     pub(crate) fn reach(&self) -> usize {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let longest = all.iter().map(|token| token.held.value.expose_secret().len()).max();
         longest.map_or(0, redact::reach)
     }

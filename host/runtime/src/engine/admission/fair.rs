@@ -9,10 +9,11 @@
 //! When the queues are full, the longest one pays: its newest waiter is refused, not the only one of a quiet plugin.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use toolbay_policy::name::PluginId;
 
@@ -147,7 +148,7 @@ impl FairSemaphore {
 }
 
 pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 pub(super) fn release(state: &Mutex<State>, plugin: &PluginId) {

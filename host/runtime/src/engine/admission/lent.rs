@@ -1,7 +1,8 @@
 //! Places that are lent: a call that waits for calls of its own needs none meanwhile.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use toolbay_policy::name::PluginId;
 
 use super::fair::{FairPermit, State, Verdict, Waiter, lock, release};
@@ -22,18 +23,14 @@ impl Lent {
 
     /// Gives the place to whoever is next.
     pub(crate) fn give(&self) {
-        drop(self.held().take());
+        drop(self.place.lock().take());
     }
 
     /// Waits for the next place that becomes free and is not reserved for plugins with fewer, before everybody who has not
     /// begun yet and without an end of its own: it is its call's. Dropping the future gives up.
     pub(crate) async fn take_back(&self) {
         let place = Return::begin(&self.state, &self.plugin).place().await;
-        *self.held() = Some(place);
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<FairPermit>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.place.lock() = Some(place);
     }
 }
 

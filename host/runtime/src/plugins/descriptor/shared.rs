@@ -1,7 +1,9 @@
 //! What components say of themselves, each held once however many plugins are this component.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::Descriptor;
 use crate::plugins::digest::Digest;
@@ -13,7 +15,7 @@ pub(crate) struct Descriptors(Mutex<HashMap<Digest, Weak<Descriptor>>>);
 impl Descriptors {
     /// The descriptor that other plugins of this digest have, or else this one. The same bytes say the same.
     pub(crate) fn share(&self, digest: &Digest, descriptor: Descriptor) -> Arc<Descriptor> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if let Some(shared) = all.get(digest).and_then(Weak::upgrade) {
             return shared;
         }

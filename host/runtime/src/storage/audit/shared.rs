@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use toolbay_core::audit::refusals::RefusalCounter;
 use toolbay_core::audit::{Line, RefusedRecord};
 
@@ -156,7 +157,7 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Writes one line, after what tells of lines that are missing; counts `records` as lost if it can not.
@@ -183,7 +184,7 @@ impl Shared {
 
     /// Counts records that were not written.
     fn lose(&self, state: &mut State, error: &io::Error, records: u64) {
-        self.gap().add(records);
+        self.gap.lock().add(records);
         state.has_gap = true;
         state.lost = state.lost.saturating_add(records);
         state.looked = None;
@@ -195,12 +196,8 @@ impl Shared {
 
     /// Records that could not be written: by this process, or by one before it, as long as no line tells of them.
     pub(super) fn missing(&self, state: &State) -> u64 {
-        let pending = if state.has_gap { self.gap().pending() } else { 0 };
+        let pending = if state.has_gap { self.gap.lock().pending() } else { 0 };
         state.lost.max(pending)
-    }
-
-    fn gap(&self) -> MutexGuard<'_, GapCounter> {
-        self.gap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes how many records are missing, if some are.
@@ -208,7 +205,7 @@ impl Shared {
         if !state.has_gap {
             return Ok(());
         }
-        let mut gap = self.gap();
+        let mut gap = self.gap.lock();
         gap.take(|lost| self.write(state, &Line::Gap { lost }.to_json(&now())))?;
         state.has_gap = gap.pending() > 0;
         Ok(())
@@ -295,14 +292,12 @@ impl Shared {
         let mut state = self.state();
         loop {
             let idle = |state: &mut State| !state.has_work();
-            let waited = self.changed.wait_timeout_while(state, LOOK_FOR_OLD_EVERY, idle);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            let waited = self.changed.wait_timeout_while(state, SYNC_EVERY, |state| !state.closing);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_while_for(&mut state, idle, LOOK_FOR_OLD_EVERY);
+            self.changed.wait_while_for(&mut state, |state| !state.closing, SYNC_EVERY);
             let closing = state.closing;
             self.write_counts(&mut state, closing);
             // Also what another process could not write before it ended.
-            state.has_gap |= self.gap().pending() > 0;
+            state.has_gap |= self.gap.lock().pending() > 0;
             let written = self.write_gap(&mut state);
             if state.problem.is_some() && written.and_then(|()| self.probe(&mut state)).is_ok() {
                 self.is_written(&mut state);
