@@ -9,7 +9,7 @@ pub mod refusals;
 pub mod timestamp;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -320,9 +320,7 @@ fn escape(mut line: String) -> String {
         let mut out = String::with_capacity(line.len() + 64);
         for c in line.chars() {
             if text::is_hidden(c) {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    _ = write!(out, "\\u{unit:04x}");
-                }
+                text::escape_json(c, &mut out);
             } else {
                 out.push(c);
             }

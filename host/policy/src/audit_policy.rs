@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::quantity::unit::{Age, Bytes, Unit};
 
@@ -40,13 +40,9 @@ pub struct AuditPolicy {
     #[schemars(schema_with = "bytes_schema")]
     pub bytes: u64,
     /// How old a line may become; `None`: as old as there is room for.
-    #[serde(deserialize_with = "read_age")]
+    #[serde(deserialize_with = "Age::read_some")]
     #[schemars(schema_with = "age_schema")]
     pub age: Option<Duration>,
-}
-
-fn read_age<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
-    Age::read(input).map(Some)
 }
 
 fn bytes_schema(_: &mut SchemaGenerator) -> Schema {

@@ -12,6 +12,7 @@ use crate::capability::program::Program;
 use crate::name::PluginId;
 use crate::output::Delivery;
 use crate::permission::{Action, Rule};
+use crate::quantity::unit::{Bytes, Set, Timeout, Unit as _};
 use crate::wildcard::text_matches;
 
 /// Longest name of a server, in characters: what is left of the 64 of a qualified name must hold a tool's.
@@ -108,18 +109,25 @@ pub enum Protocol {
     Modern,
 }
 
-/// What the operator says of tools of a server; `None`: nothing, the wider level decides.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What is said of one tool of a server; what is absent is as in the server's table.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ServerToolSection")]
 pub struct ToolRules {
-    /// What becomes of calls; only makes the policy's rules stricter.
+    /// What becomes of its calls, where the rules are less strict.
     pub permission: Option<Action>,
     /// How long one call may take.
+    #[serde(default, deserialize_with = "Timeout::read_some")]
+    #[schemars(with = "Set<Duration, Timeout>")]
     pub timeout: Option<Duration>,
     /// Characters of text that a result may have.
     pub max_result_chars: Option<u64>,
-    /// Bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    /// Bytes of a result beside its text.
+    #[serde(default, deserialize_with = "Bytes::read_some")]
+    #[schemars(with = "Set<u64, Bytes>")]
     pub max_result_bytes: Option<u64>,
-    /// How results are given out.
+    /// How its results are given out.
+    #[serde(default)]
     pub results: Delivery,
     /// The built-in reducer for its results.
     pub reduce: Option<String>,

@@ -70,7 +70,7 @@ pub struct Rule {
 }
 
 /// A rule: everything it names must fit, and what it does not name fits always.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Rule")]
 #[schemars(extend("oneOf" = [

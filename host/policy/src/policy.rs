@@ -30,6 +30,7 @@ pub use rules::Grants;
 pub use warnings::{Known, KnownPlugin, PathKind};
 
 use check::Source;
+use file::{PluginSection, ToolSection};
 use problem::Problem;
 use rules::Rules;
 
@@ -58,7 +59,7 @@ pub const MAX_REUSE: u32 = 10_000;
 const MAX_SHOWN: usize = 100;
 
 /// The operator's policy, read and checked. Cheap look-ups, no I/O.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Policy {
     workspace: PathBuf,
     host: HostLimits,
@@ -97,17 +98,10 @@ impl std::fmt::Display for Reduction {
     }
 }
 
+/// A plugin's section, and what became of its lists.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
-    file: Option<String>,
-    sha256: Option<String>,
-    always_include: bool,
-    config: BTreeMap<String, serde_json::Value>,
-    limits: LimitsPatch,
-    serial: bool,
-    reuse: u32,
-    results: Delivery,
-    toolcall_reason: Option<bool>,
+    section: PluginSection,
     rules: Rules,
     reduce: Vec<Reduction>,
     tools: BTreeMap<ToolName, ToolPolicy>,
@@ -115,12 +109,8 @@ struct PluginPolicy {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct ToolPolicy {
+    section: ToolSection,
     rules: Rules,
-    limits: LimitsPatch,
-    serial: Option<bool>,
-    cache: Option<Duration>,
-    results: Delivery,
-    toolcall_reason: Option<bool>,
 }
 
 /// A profile: who sees which tools, and how far they reach for them. Only a policy makes one, so that what is seen
@@ -163,24 +153,7 @@ impl Policy {
     /// The policy of a host without a policy file: everything at its default, nothing granted.
     #[must_use]
     pub fn deny_all(workspace: &Path) -> Self {
-        Self {
-            workspace: workspace.to_path_buf(),
-            host: HostLimits::default(),
-            limits: LimitsPatch::default(),
-            permissions: Permissions::default(),
-            session: SessionLimits::default(),
-            results: Delivery::default(),
-            toolcall_reason: None,
-            serve: Serve::default(),
-            audit: AuditPolicy::default(),
-            programs: BTreeMap::new(),
-            secrets: BTreeMap::new(),
-            profiles: BTreeMap::new(),
-            plugins: BTreeMap::new(),
-            servers: BTreeMap::new(),
-            openapi: BTreeMap::new(),
-            source: Source::default(),
-        }
+        Self { workspace: workspace.to_path_buf(), ..Self::default() }
     }
 
     /// Reads a policy. `base` is the absolute folder that a relative `workspace` is meant against; `workspace`
@@ -198,10 +171,11 @@ impl Policy {
     /// A policy that grants nothing, under which plugin files get the same ids: to look at what there is.
     #[must_use]
     pub fn of_names(&self) -> Self {
-        let named = self.plugins.iter().filter(|(_, plugin)| plugin.file.is_some());
-        let only_file =
-            |plugin: &PluginPolicy| PluginPolicy { file: plugin.file.clone(), ..Default::default() };
-        let plugins = named.map(|(id, plugin)| (id.clone(), only_file(plugin))).collect();
+        let named = self.plugins().filter_map(|(id, file)| {
+            let section = PluginSection { file: Some(file?.to_owned()), ..Default::default() };
+            Some((id.clone(), PluginPolicy { section, ..Default::default() }))
+        });
+        let plugins = named.collect();
         Self { plugins, ..Self::deny_all(&self.workspace) }
     }
 
@@ -256,9 +230,9 @@ impl Policy {
     /// The lane of a tool whose calls run one after the other: its own, or its plugin's; `None`: it has none.
     #[must_use]
     pub fn lane(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
-        let section = self.plugins.get(plugin)?;
-        match section.tools.get(tool).and_then(|tool| tool.serial) {
-            None if section.serial => Some(plugin.as_str().into()),
+        let own = self.plugins.get(plugin)?;
+        match own.tools.get(tool).and_then(|tool| tool.section.serial) {
+            None if own.section.serial => Some(plugin.as_str().into()),
             Some(true) => Some(format!("{plugin}{}{tool}", name::SEAM).into()),
             None | Some(false) => None,
         }
@@ -267,7 +241,7 @@ impl Policy {
     /// For how long a session may look a tool's results up instead of running it.
     #[must_use]
     pub fn cache(&self, plugin: &PluginId, tool: &ToolName) -> Option<Duration> {
-        self.plugins.get(plugin)?.tools.get(tool)?.cache
+        self.plugins.get(plugin)?.tools.get(tool)?.section.cache.0
     }
 
     /// A program by the name under which plugins know it.
@@ -313,7 +287,7 @@ impl Policy {
 
     /// The plugins that have a section, with the file each names.
     pub fn plugins(&self) -> impl Iterator<Item = (&PluginId, Option<&str>)> {
-        self.plugins.iter().map(|(id, plugin)| (id, plugin.file.as_deref()))
+        self.plugins.iter().map(|(id, plugin)| (id, plugin.section.file.as_deref()))
     }
 
     /// The tools of a plugin that have a section.
@@ -324,26 +298,26 @@ impl Policy {
     /// The SHA-256 to which the operator pinned a plugin, in lower-case hex.
     #[must_use]
     pub fn pinned_sha256(&self, plugin: &PluginId) -> Option<&str> {
-        self.plugins.get(plugin)?.sha256.as_deref()
+        self.plugins.get(plugin)?.section.sha256.as_deref()
     }
 
     /// Whether tools of a plugin that ask for it pass the lists of toolsets.
     #[must_use]
     pub fn always_include(&self, plugin: &PluginId) -> bool {
-        self.plugins.get(plugin).is_some_and(|plugin| plugin.always_include)
+        self.plugins.get(plugin).is_some_and(|plugin| plugin.section.always_include)
     }
 
     /// How many calls an instance of a plugin may answer, if the plugin declares that safe: the next one of the same session
     /// to the same tool gets it as the last call left it. 0 and 1: each call has an instance of its own.
     #[must_use]
     pub fn reuse(&self, plugin: &PluginId) -> u32 {
-        self.plugins.get(plugin).map_or(0, |plugin| plugin.reuse)
+        self.plugins.get(plugin).map_or(0, |plugin| plugin.section.reuse)
     }
 
     /// The operator's settings for a plugin.
     #[must_use]
     pub fn config(&self, plugin: &PluginId) -> Option<&BTreeMap<String, serde_json::Value>> {
-        self.plugins.get(plugin).map(|p| &p.config)
+        self.plugins.get(plugin).map(|p| &p.section.config)
     }
 
     /// The line of the policy, from 1, on which one of these settings stands.
@@ -357,10 +331,10 @@ impl Policy {
     #[must_use]
     pub fn limits(&self, plugin: &PluginId, tool: Option<&ToolName>) -> Limits {
         let limits = self.limits.apply(Limits::default());
-        let Some(section) = self.plugins.get(plugin) else { return limits };
-        let limits = section.limits.apply(limits);
-        match tool.and_then(|tool| section.tools.get_key_value(tool)) {
-            Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
+        let Some(own) = self.plugins.get(plugin) else { return limits };
+        let limits = own.section.limits.apply(limits);
+        match tool.and_then(|tool| own.tools.get_key_value(tool)) {
+            Some((name, tool)) => tool.section.limits.apply_to_tool(limits, name),
             None => limits,
         }
     }
@@ -376,10 +350,10 @@ impl Policy {
     pub fn largest_args_bytes(&self) -> u64 {
         let all = self.limits.apply(Limits::default());
         let sections = self.plugins.values().flat_map(|plugin| {
-            let of_plugin = plugin.limits.apply(all.clone());
+            let of_plugin = plugin.section.limits.apply(all.clone());
             let of_tools = plugin.tools.values().map({
                 let of_plugin = of_plugin.clone();
-                move |tool| tool.limits.apply(of_plugin.clone()).args_bytes
+                move |tool| tool.section.limits.apply(of_plugin.clone()).args_bytes
             });
             of_tools.chain([of_plugin.args_bytes]).collect::<Vec<_>>()
         });
@@ -395,9 +369,9 @@ impl Policy {
     /// How the results of one tool are given out: what its section says, and its plugin's where that says nothing.
     #[must_use]
     pub fn results_of(&self, plugin: &PluginId, tool: &ToolName) -> Delivery {
-        let Some(section) = self.plugins.get(plugin) else { return Delivery::default() };
-        let narrow = section.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
-        narrow.or(section.results)
+        let Some(own) = self.plugins.get(plugin) else { return Delivery::default() };
+        let narrow = own.tools.get(tool).map(|tool| tool.section.results).unwrap_or_default();
+        narrow.or(own.section.results)
     }
 
     /// Whether the callers of a tool are asked for their reason; of a native one without a plugin.
@@ -405,7 +379,8 @@ impl Policy {
     pub fn asks_reason(&self, tool: Option<(&PluginId, &ToolName)>) -> bool {
         let section = tool.and_then(|(plugin, tool)| Some((self.plugins.get(plugin)?, tool)));
         let own = section.and_then(|(plugin, tool)| {
-            plugin.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(plugin.toolcall_reason)
+            let of_tool = plugin.tools.get(tool).and_then(|tool| tool.section.toolcall_reason);
+            of_tool.or(plugin.section.toolcall_reason)
         });
         own.or(self.toolcall_reason).unwrap_or(false)
     }

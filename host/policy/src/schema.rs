@@ -1,9 +1,27 @@
 //! Parts of the JSON Schema of a policy that no type of the parser has: names that are keys of tables, and texts with a form
 //! of their own.
 
-use std::borrow::Cow;
+use schemars::json_schema;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+/// Writes the [`JsonSchema`] of types whose schema stands in place, without a definition of its own.
+macro_rules! inline_schema {
+    ($([$($generics:tt)*] $Type:ty, $name:expr => $schema:expr;)*) => {$(
+        impl<$($generics)*> ::schemars::JsonSchema for $Type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                $schema
+            }
+        }
+    )*};
+}
+pub(crate) use inline_schema;
 
 /// Texts of a form.
 macro_rules! texts {
@@ -12,25 +30,17 @@ macro_rules! texts {
         #[derive(Debug)]
         pub(crate) enum $name {}
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({"type": "string", "pattern": $pattern})
-            }
-        }
+        inline_schema! { [] $name, stringify!($name) => json_schema!({"type": "string", "pattern": $pattern}); }
     )*};
 }
 
 texts! {
     /// The name of a tool inside its source.
     ToolKey: "^[A-Za-z0-9_-]{1,48}$";
+    /// The id of a plugin.
+    PluginKey: "^[A-Za-z0-9](_?[A-Za-z0-9-]){0,60}$";
+    /// The name of an MCP server.
+    ServerName: "^[A-Za-z0-9](_?[A-Za-z0-9-]){0,31}$";
     /// The name of a program.
     ProgramName: "^[A-Za-z0-9_+][A-Za-z0-9._+-]*$";
     /// The name of a secret.
@@ -43,45 +53,17 @@ texts! {
     AbsolutePath: "^/";
 }
 
-/// The id of a plugin or the name of a server, of at most `MOST` characters.
-#[derive(Debug)]
-pub(crate) enum SourceName<const MOST: usize> {}
-
-impl<const MOST: usize> JsonSchema for SourceName<MOST> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("SourceName{MOST}").into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "pattern": format!("^[A-Za-z0-9](_?[A-Za-z0-9-]){{0,{}}}$", MOST - 1)})
-    }
-}
-
 /// A command line: a program, an absolute path, and its arguments.
 #[derive(Debug)]
 pub(crate) enum Command {}
 
-impl JsonSchema for Command {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Command".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 1,
-            "prefixItems": [{"type": "string", "pattern": "^/"}],
-        })
-    }
+inline_schema! {
+    [] Command, "Command" => json_schema!({
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 1,
+        "prefixItems": [{"type": "string", "pattern": "^/"}],
+    });
 }
 
 /// A text of the documentation without its links, which lead nowhere in an editor.

@@ -121,15 +121,13 @@ pub fn first_hidden(text: &str) -> Option<char> {
     hidden(text).map(|(_, c)| c).find(|c| !matches!(c, '\n' | '\t' | '\r'))
 }
 
-/// The text without what `goes` of the hidden characters means: `escaped`, or left out.
-fn without(text: &str, escaped: bool, goes: impl Fn(usize, char) -> bool) -> Cow<'_, str> {
+/// The text in which `put` stands for those hidden characters that `goes` means.
+fn without(text: &str, goes: impl Fn(usize, char) -> bool, put: fn(char, &mut String)) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
     for (at, c) in hidden(text).filter(|(at, c)| goes(*at, *c)) {
         out.push_str(text.get(done..at).unwrap_or_default());
-        if escaped {
-            out.extend(c.escape_default());
-        }
+        put(c, &mut out);
         done = at + c.len_utf8();
     }
     if done == 0 {
@@ -139,11 +137,20 @@ fn without(text: &str, escaped: bool, goes: impl Fn(usize, char) -> bool) -> Cow
     Cow::Owned(out)
 }
 
+fn spell_out(c: char, out: &mut String) {
+    out.extend(c.escape_default());
+}
+
+/// Writes a character as JSON escapes it.
+pub fn escape_json(c: char, out: &mut String) {
+    out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+}
+
 /// Makes a text one line of at most `most` characters.
 #[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
     let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
-    let mut out = without(text.get(..end).unwrap_or_default(), true, |_, _| true).into_owned();
+    let mut out = without(text.get(..end).unwrap_or_default(), |_, _| true, spell_out).into_owned();
     if end < text.len() {
         out.push('…');
     }
@@ -158,39 +165,28 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         '\r' => text.as_bytes().get(at + 1) == Some(&b'\n'),
         _ => false,
     };
-    without(text, true, |at, c| !breaks(at, c))
+    without(text, |at, c| !breaks(at, c), spell_out)
 }
 
 /// Leaves out what is hidden. Line breaks and tabs stay.
 #[must_use]
 pub fn seen(text: &str) -> Cow<'_, str> {
-    without(text, false, |_, c| !matches!(c, '\n' | '\t'))
+    without(text, |_, c| !matches!(c, '\n' | '\t'), |_, _| {})
 }
 
 /// Spells out what no text needs and what can carry another text unseen: tags, variation selectors and joiners where they
 /// mean nothing. All else stays as it is: content must arrive as it was.
 #[must_use]
 pub fn unsmuggled(text: &str) -> Cow<'_, str> {
-    without(text, true, |_, c| is_joiner(c) || is_selector(c) || matches!(c, '\u{e0000}'..='\u{e0fff}'))
+    let smuggles = |_, c| is_joiner(c) || is_selector(c) || matches!(c, '\u{e0000}'..='\u{e0fff}');
+    without(text, smuggles, spell_out)
 }
 
 /// A JSON text in which what is hidden is escaped: the same value, fit for a terminal and for a file of lines.
 #[must_use]
 pub fn visible_json(json: &str) -> Cow<'_, str> {
-    let mut out = String::new();
-    let mut done = 0;
     // Outside of strings JSON has line breaks and tabs only, and inside of them it has neither.
-    for (at, c) in hidden(json).filter(|(_, c)| !matches!(c, '\n' | '\t' | '\r')) {
-        out.push_str(json.get(done..at).unwrap_or_default());
-        let mut units = [0; 2];
-        out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
-        done = at + c.len_utf8();
-    }
-    if done == 0 {
-        return Cow::Borrowed(json);
-    }
-    out.push_str(json.get(done..).unwrap_or_default());
-    Cow::Owned(out)
+    without(json, |_, c| !matches!(c, '\n' | '\t' | '\r'), escape_json)
 }
 
 /// The first sentence of a description, of one line.

@@ -1,15 +1,18 @@
 //! Lists of rules as a policy writes them.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::json_schema;
 use serde::{Deserialize, Deserializer};
 
 use crate::capability::reach::Reach;
 use crate::capability::switch::Switch;
 use crate::rule::Rule;
+use crate::schema::inline_schema;
+
+/// A rule of `fs_read` without wildcards, except `**` at its end.
+const FOLDER: &str = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
 
 /// The lines of a list that a table may have; a switch is a list of one line or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,20 +56,6 @@ impl<R: Rule> RuleList<R> {
     }
 }
 
-impl<R: Rule> JsonSchema for RuleList<R> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Rules".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        R::list_schema()
-    }
-}
-
 /// Whole folders and files; the kernel confines programs to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -89,17 +78,7 @@ impl FolderList {
     }
 }
 
-impl JsonSchema for FolderList {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Folders".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let pattern = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
-        json_schema!({"type": "array", "items": {"type": "string", "pattern": pattern}})
-    }
+inline_schema! {
+    [R: Rule] RuleList<R>, "Rules" => R::list_schema();
+    [] FolderList, "Folders" => json_schema!({"type": "array", "items": {"type": "string", "pattern": FOLDER}});
 }

@@ -114,10 +114,10 @@ impl Policy {
         in_force: &Limits,
         asked_chars: Option<u64>,
     ) -> Vec<LimitRow> {
-        let section = self.plugins.get(plugin);
+        let plugin_policy = self.plugins.get(plugin);
         let absent = limits::LimitsPatch::default();
-        let own = section.map_or(&absent, |section| &section.limits);
-        let of_tool = section.and_then(|section| section.tools.get(tool)).map(|tool| &tool.limits);
+        let own = plugin_policy.map_or(&absent, |own| &own.section.limits);
+        let of_tool = plugin_policy.and_then(|own| own.tools.get(tool)).map(|tool| &tool.section.limits);
         let mut layers =
             vec![(&self.limits, "[limits]".to_owned()), (own, format!("[plugins.{plugin}.limits]"))];
         layers.extend(of_tool.map(|patch| (patch, format!("[plugins.{plugin}.tools.{tool}.limits]"))));

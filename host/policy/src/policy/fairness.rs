@@ -25,8 +25,8 @@ impl Policy {
         if of_all.concurrency > places / 2 {
             found.push(problem(&["limits", "concurrency"], of_all.concurrency));
         }
-        for (id, section) in &self.plugins {
-            let concurrency = section.limits.apply(of_all.clone()).concurrency;
+        for (id, plugin) in &self.plugins {
+            let concurrency = plugin.section.limits.apply(of_all.clone()).concurrency;
             // A section that says nothing of its own has the number of `[limits]`, which is told once.
             if concurrency != of_all.concurrency && concurrency > places / 2 {
                 found.push(problem(&["plugins", id.as_str(), "limits", "concurrency"], concurrency));

@@ -27,7 +27,7 @@ use crate::output::Delivery;
 use crate::permission::{self, Action, Permissions};
 use crate::quantity::unit::{Set, Size, Time, Timeout};
 use crate::rule::Rule as _;
-use crate::schema::{AbsolutePath, ProgramName, SecretName, ServiceName, SourceName, ToolKey};
+use crate::schema::{AbsolutePath, PluginKey, ProgramName, SecretName, ServerName, ServiceName, ToolKey};
 use crate::serve::Serve;
 use crate::session::{SessionLimits, SessionLimitsPatch};
 
@@ -40,11 +40,11 @@ macro_rules! with_rules {
         struct $name_of_table:ident { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }
     ) => {
         $(#[$meta])*
-        #[derive(Deserialize, JsonSchema, Default)]
+        #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
-        struct $name_of_table {
+        pub(super) struct $name_of_table {
             $(#[doc = $grants] $key: RuleList<$Rule>,)*
-            $($(#[$field_meta])* $field: $ty,)*
+            $($(#[$field_meta])* pub(super) $field: $ty,)*
         }
 
         impl $name_of_table {
@@ -106,11 +106,11 @@ pub(super) struct PolicyFile {
     profile: BTreeMap<String, ProfileSection>,
     /// Plugins by id. A plugin without a table can only compute.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<SourceName<61>, PluginSection>")]
+    #[schemars(with = "BTreeMap<PluginKey, PluginSection>")]
     plugins: BTreeMap<String, PluginSection>,
     /// Other MCP servers whose tools are taken.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<SourceName<32>, ServerSection>")]
+    #[schemars(with = "BTreeMap<ServerName, ServerSection>")]
     mcp: BTreeMap<String, ServerSection>,
     /// Services that an OpenAPI document describes.
     #[serde(default)]
@@ -142,50 +142,50 @@ impl PermissionsSection {
 }
 
 /// What becomes of calls that no rule of the profile fits.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ProfilePermissions {
+pub(super) struct ProfilePermissions {
     /// What becomes of a call that no rule fits.
     default: Action,
 }
 
 /// A plugin.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PluginSection {
+pub(super) struct PluginSection {
     /// File in the plugin directory that gets this id. Default: `ID.wasm`.
-    file: Option<String>,
+    pub(super) file: Option<String>,
     /// The only content that is loaded under this id, SHA-256 in hex.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
-    sha256: Option<String>,
+    pub(super) sha256: Option<String>,
     /// Its tools that ask for it pass lists of toolsets.
     #[serde(default)]
-    always_include: bool,
+    pub(super) always_include: bool,
     /// Settings that the plugin can read; never secrets.
     #[serde(default)]
-    config: BTreeMap<String, serde_json::Value>,
+    pub(super) config: BTreeMap<String, serde_json::Value>,
     /// Limits of this plugin, over those of all.
     #[serde(default)]
-    limits: LimitsPatch,
+    pub(super) limits: LimitsPatch,
     /// Calls of all its tools run one after the other.
     #[serde(default)]
-    serial: bool,
+    pub(super) serial: bool,
     /// How many calls of one session to one tool an instance may answer; 0 and 1: one.
     #[serde(default)]
     #[schemars(range(max = MAX_REUSE))]
-    reuse: u32,
+    pub(super) reuse: u32,
     /// How this plugin's results are given out.
     #[serde(default)]
-    results: Delivery,
+    pub(super) results: Delivery,
     /// Whether the model is asked why it calls.
-    toolcall_reason: Option<bool>,
+    pub(super) toolcall_reason: Option<bool>,
     /// What the plugin may reach. What is absent grants nothing.
     #[serde(default)]
-    grant: GrantSection,
+    pub(super) grant: GrantSection,
     /// Tools that get less, by the tool's name without the plugin.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
-    tools: BTreeMap<String, ToolSection>,
+    pub(super) tools: BTreeMap<String, ToolSection>,
 }
 
 kinds!(with_rules! {
@@ -416,54 +416,46 @@ impl Reduction {
     }
 }
 
+/// Checks a SHA-256 in hex and writes it in lower case.
+pub(super) fn pin(sha256: &mut Option<String>) -> Result<(), String> {
+    let Some(digest) = sha256 else { return Ok(()) };
+    digest.make_ascii_lowercase();
+    match digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(()),
+        false => Err("`sha256` is not 64 hex digits".to_owned()),
+    }
+}
+
 impl PluginSection {
-    fn resolve(self, workspace: &Path) -> Result<PluginPolicy, Problem> {
+    fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, Problem> {
         self.limits.check().map_err(within(["limits"]))?;
         if self.reuse > MAX_REUSE {
             return Err(format!("`reuse` can be at most {MAX_REUSE} calls").into());
         }
-        let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
-        if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err("`sha256` is not 64 hex digits".to_owned().into());
-        }
+        pin(&mut self.sha256)?;
         let reduce = self.grant.reduce.iter().map(|entry| Reduction::parse(entry));
         let reduce = reduce.collect::<Result<_, _>>().map_err(within(["grant"]))?;
         let mut tools = BTreeMap::new();
-        for (name, section) in self.tools {
+        for (name, section) in std::mem::take(&mut self.tools) {
             let id =
                 ToolName::new(&name).map_err(|e| Problem::at(["tools", name.as_str()], e.to_string()))?;
             tools.insert(id, section.resolve(workspace).map_err(within(["tools", name.as_str()]))?);
         }
         let rules = self.grant.rules(workspace).map_err(within(["grant"]))?;
-        let in_a_lane = self.serial || tools.values().any(|tool| tool.serial == Some(true));
+        let in_a_lane = self.serial || tools.values().any(|tool| tool.section.serial == Some(true));
         if in_a_lane && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
             let message = "`invoke` and `serial` exclude each other: a call that holds its lane while it waits for calls \
                            of its own could wait for itself; give tools that call others a plugin of their own";
             return Err(Problem::at(["grant"], message));
         }
-        Ok(PluginPolicy {
-            file: self.file,
-            sha256,
-            always_include: self.always_include,
-            config: self.config,
-            limits: self.limits,
-            serial: self.serial,
-            reuse: self.reuse,
-            results: self.results,
-            toolcall_reason: self.toolcall_reason,
-            rules,
-            reduce,
-            tools,
-        })
+        Ok(PluginPolicy { section: self, rules, reduce, tools })
     }
 }
 
 impl ToolSection {
     fn resolve(self, workspace: &Path) -> Result<ToolPolicy, Problem> {
         self.limits.check_tool("plugins.ID").map_err(within(["limits"]))?;
-        let rules = self.rules(workspace)?;
-        let Self { limits, serial, cache, results, toolcall_reason, .. } = self;
-        Ok(ToolPolicy { rules, limits, serial, cache: cache.0, results, toolcall_reason })
+        Ok(ToolPolicy { rules: self.rules(workspace)?, section: self })
     }
 }
 

@@ -30,6 +30,7 @@ use crate::limits::{self, Limits, LimitsPatch};
 use crate::name::{PluginId, SEAM, ToolName};
 use crate::output::Delivery;
 use crate::permission::{self, Action};
+use crate::quantity::unit::{Set, Timeout};
 use crate::text::one_line;
 
 /// Longest name of a section, in characters: with `__` it stands before the names of all tools, and some clients take 45
@@ -81,20 +82,34 @@ pub struct OpenApi {
 }
 
 /// What is said of one tool of a service.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ServiceToolSection")]
 pub struct OpenApiTool {
-    /// Makes the rules of the policy stricter for it.
+    /// Makes the rules stricter for this tool.
+    #[serde(default, deserialize_with = "written::stricter")]
+    #[schemars(with = "Option<written::Stricter>")]
     pub permission: Option<Action>,
-    /// Whether its calls want to be approved.
+    /// Whether somebody is asked about its calls, unless a rule fits.
     pub approve: Option<bool>,
-    /// For how long a session may look its results up.
-    pub cache: Option<Duration>,
+    /// For how long a session may look a result up instead of calling again; at most a day.
+    #[serde(default)]
+    cache: Set<Duration, Timeout>,
     /// The built-in reducer for its results; `none` for none.
     pub reduce: Option<String>,
+    /// Whether values in its path may have slashes in them.
     encoded_slashes: Option<bool>,
+    /// Limits of this tool, over the service's.
+    #[serde(default, deserialize_with = "written::service_limits")]
+    #[schemars(schema_with = "written::service_tool_limits_schema")]
     limits: LimitsPatch,
+    /// Whether its calls run one after the other.
     serial: Option<bool>,
+    /// How its results are given out.
+    #[serde(default, deserialize_with = "written::results")]
+    #[schemars(with = "written::Results")]
     results: Delivery,
+    /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
 }
 
@@ -229,7 +244,7 @@ impl OpenApi {
     /// For how long a session may look a tool's results up.
     #[must_use]
     pub fn cache(&self, tool: &ToolName) -> Option<Duration> {
-        self.tools.get(tool)?.cache
+        self.tools.get(tool)?.cache.0
     }
 
     /// How a tool's results are given out; they are always marked as what others wrote.

@@ -118,29 +118,7 @@ pub(super) struct ServerSection {
     reduce: Option<String>,
     /// Tools for which something else holds, by the name that the server gives them.
     #[serde(default)]
-    tool: BTreeMap<String, ToolSection>,
-}
-
-/// What is said of one tool of a server; what is absent is as in the server's table.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ServerToolSection")]
-struct ToolSection {
-    /// What becomes of its calls, where the rules are less strict.
-    permission: Option<Action>,
-    /// How long one call may take.
-    #[serde(default)]
-    timeout: Set<Duration, Timeout>,
-    /// Characters of text that a result may have.
-    max_result_chars: Option<u64>,
-    /// Bytes of a result beside its text.
-    #[serde(default)]
-    max_result_bytes: Set<u64, Bytes>,
-    /// How its results are given out.
-    #[serde(default)]
-    results: Delivery,
-    /// The built-in reducer for its results.
-    reduce: Option<String>,
+    tool: BTreeMap<String, ToolRules>,
 }
 
 /// What happens where the kernel cannot confine a server.
@@ -187,7 +165,7 @@ impl ServerSection {
             protocol: self.protocol,
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
-            of_tools: self.tool.into_iter().map(|(tool, section)| (tool, section.rules())).collect(),
+            of_tools: self.tool,
             rules: ToolRules {
                 permission: self.permission,
                 timeout: None,
@@ -344,19 +322,6 @@ impl ServerSection {
         }
         let net_private = self.net_private.rules_or_none("net_private", workspace)?;
         Ok(Endpoint { url: parsed.into(), headers, secrets, net_private })
-    }
-}
-
-impl ToolSection {
-    fn rules(self) -> ToolRules {
-        ToolRules {
-            permission: self.permission,
-            timeout: self.timeout.0,
-            max_result_chars: self.max_result_chars,
-            max_result_bytes: self.max_result_bytes.0,
-            results: self.results,
-            reduce: self.reduce,
-        }
     }
 }
 

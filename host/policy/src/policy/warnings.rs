@@ -140,10 +140,10 @@ type Unknown = (String, Option<String>);
 impl Names<'_> {
     /// The tables of plugins.
     fn plugins(&self, found: &mut Vec<Problem>) {
-        for (id, section) in &self.policy.plugins {
+        for (id, own) in &self.policy.plugins {
             let table = ["plugins", id.as_str()];
             let Some(plugin) = self.plugins.get(id.as_str()) else {
-                found.push(match &section.file {
+                found.push(match &own.section.file {
                     Some(file) => Problem::at(
                         ["plugins", id.as_str(), "file"],
                         format!("the plugin directory has no file `{file}`"),
@@ -153,12 +153,12 @@ impl Names<'_> {
                 continue;
             };
             if let Some(tools) = &plugin.tools {
-                for tool in section.tools.keys().filter(|tool| !tools.contains(tool.as_str())) {
+                for tool in own.tools.keys().filter(|tool| !tools.contains(tool.as_str())) {
                     let message = format!("the plugin `{id}` has no tool `{tool}`");
                     let problem = Problem::at(["tools", tool.as_str()], message).within(table);
                     found.push(problem.suggesting(tool.as_str(), tools.iter().map(String::as_str)));
                 }
-                self.reductions(id, &section.reduce, plugin, found);
+                self.reductions(id, &own.reduce, plugin, found);
             }
             if let Some((key, message)) = &plugin.refused_setting {
                 found.push(Problem::at(
@@ -214,7 +214,9 @@ impl Names<'_> {
         });
         check("tools", profile.tools.as_ref(), &|tool| self.tool(tool));
         check("exclude_tools", Some(&profile.exclude_tools), &|tool| self.tool(tool));
-        check("toolsets", profile.toolsets.as_ref(), &|toolset| self.toolset(toolset));
+        check("toolsets", profile.toolsets.as_ref(), &|name| {
+            self.label(name, &self.known.toolsets, "no tool is in a toolset")
+        });
         check("mcp_servers", profile.mcp_servers.as_ref(), &|server| self.server(server));
         for server in profile.mcp_tools.iter().flatten().map(|(server, _)| server) {
             if let Some(unknown) = self.server(server) {
@@ -225,10 +227,11 @@ impl Names<'_> {
     }
 
     fn rules(&self, rules: &[permission::Rule], profile: Option<&str>, found: &mut Vec<Problem>) {
+        let tag = |name: &str| self.label(name, &self.known.tags, "no tool has the tag");
         for (index, rule) in rules.iter().enumerate() {
             let unknown = [
                 ("tool", rule.tool.as_deref().and_then(|tool| self.pattern(tool))),
-                ("tag", rule.tag.as_deref().and_then(|tag| self.tag(tag))),
+                ("tag", rule.tag.as_deref().and_then(tag)),
                 ("source", rule.source.as_deref().and_then(|source| self.source(source))),
             ];
             for (key, unknown) in unknown {
@@ -258,18 +261,11 @@ impl Names<'_> {
             && self.policy.openapi().next().is_none()
     }
 
-    fn toolset(&self, name: &str) -> Option<Unknown> {
-        let known = &self.known.toolsets;
+    /// A toolset or a tag that no tool has, if all tools are known.
+    fn label(&self, name: &str, known: &BTreeSet<String>, message: &str) -> Option<Unknown> {
         let is_unknown = !known.contains(name) && self.knows_all();
         let help = || did_you_mean(name, known.iter().map(String::as_str));
-        is_unknown.then(|| (format!("no tool is in a toolset `{name}`"), help()))
-    }
-
-    fn tag(&self, name: &str) -> Option<Unknown> {
-        let known = &self.known.tags;
-        let is_unknown = !known.contains(name) && self.knows_all();
-        let help = || did_you_mean(name, known.iter().map(String::as_str));
-        is_unknown.then(|| (format!("no tool has the tag `{name}`"), help()))
+        is_unknown.then(|| (format!("{message} `{name}`"), help()))
     }
 
     fn source(&self, pattern: &str) -> Option<Unknown> {

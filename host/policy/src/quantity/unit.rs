@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, de};
 
 use super::{age, bytes, duration, show_bytes, show_duration};
+use crate::schema::inline_schema;
 
 /// A day in milliseconds. Times are at most this long, because the system cannot represent much later deadlines.
 pub(crate) const DAY: u64 = 24 * 3600 * 1000;
@@ -27,6 +28,10 @@ pub(crate) trait Unit<T> {
     const ABSENT: &'static str = "none";
 
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<T, D::Error>;
+    /// Reads a value that may be absent.
+    fn read_some<'de, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+        Self::read(input).map(Some)
+    }
 
     /// The amount: a count, bytes or milliseconds; `None`: the value has no amount.
     fn amount(value: &T) -> Option<u64>;
@@ -373,19 +378,7 @@ impl<'de, T, U: Unit<T>> Deserialize<'de> for Set<T, U> {
     }
 }
 
-impl<T, U: Unit<T>> JsonSchema for Set<T, U> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Amount".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        U::schema(&ANY)
-    }
-}
+inline_schema! { [T, U: Unit<T>] Set<T, U>, "Amount" => U::schema(&ANY); }
 
 #[cfg(test)]
 mod tests {

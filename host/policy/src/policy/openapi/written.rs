@@ -19,8 +19,9 @@ use crate::limits::{Limits, LimitsPatch};
 use crate::name::{PluginId, ToolName};
 use crate::output::{Delivery, Truncation};
 use crate::permission::Action;
+use crate::policy::file::pin;
 use crate::policy::problem::{Problem, within};
-use crate::quantity::unit::{Set, Time, Timeout};
+use crate::quantity::unit::{Set, Time};
 use crate::schema::ToolKey;
 use crate::text::one_line;
 
@@ -85,43 +86,15 @@ pub(in crate::policy) struct Section {
     #[serde(default)]
     serial: bool,
     /// How its results are given out; that they are marked cannot be changed.
-    #[serde(default)]
-    results: Results,
+    #[serde(default, deserialize_with = "results")]
+    #[schemars(with = "Results")]
+    results: Delivery,
     /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
     /// Settings of single tools, by the tool's name without the service.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
-    tools: BTreeMap<String, ToolSection>,
-}
-
-/// What is said of one tool of a service.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ServiceToolSection")]
-struct ToolSection {
-    /// Makes the rules stricter for this tool.
-    permission: Option<Stricter>,
-    /// Whether somebody is asked about its calls, unless a rule fits.
-    approve: Option<bool>,
-    /// For how long a session may look a result up instead of calling again; at most a day.
-    #[serde(default)]
-    cache: Set<Duration, Timeout>,
-    /// The built-in reducer for its results; `none` for none.
-    reduce: Option<String>,
-    /// Whether values in its path may have slashes in them.
-    encoded_slashes: Option<bool>,
-    /// Limits of this tool, over the service's.
-    #[serde(default, deserialize_with = "service_limits")]
-    #[schemars(schema_with = "service_tool_limits_schema")]
-    limits: LimitsPatch,
-    /// Whether its calls run one after the other.
-    serial: Option<bool>,
-    /// How its results are given out.
-    #[serde(default)]
-    results: Results,
-    /// Whether the model is asked why it calls.
-    toolcall_reason: Option<bool>,
+    #[schemars(with = "BTreeMap<ToolKey, OpenApiTool>")]
+    tools: BTreeMap<String, OpenApiTool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -143,32 +116,38 @@ struct SecretHeader {
 }
 
 /// What a tool's section may say of permission: it never allows what a rule does not.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Stricter {
+pub(super) enum Stricter {
     Ask,
     Deny,
+}
+
+pub(super) fn stricter<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Action>, D::Error> {
+    Ok(Some(match Stricter::deserialize(input)? {
+        Stricter::Ask => Action::Ask,
+        Stricter::Deny => Action::Deny,
+    }))
 }
 
 /// `results` without `untrusted`: what a service says is always marked.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "ServiceResults")]
-struct Results {
+pub(super) struct Results {
     /// Which part of a long text stays.
     truncate: Option<Truncation>,
     /// Whether long runs of encoded bytes are taken out of texts.
     strip_blobs: Option<bool>,
 }
 
-impl Results {
-    fn resolve(self) -> Delivery {
-        Delivery { truncate: self.truncate, strip_blobs: self.strip_blobs, ..Delivery::default() }
-    }
+pub(super) fn results<'de, D: Deserializer<'de>>(input: D) -> Result<Delivery, D::Error> {
+    let Results { truncate, strip_blobs } = Results::deserialize(input)?;
+    Ok(Delivery { truncate, strip_blobs, ..Delivery::default() })
 }
 
 /// A `limits` table without the keys that are about guest code.
-fn service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<LimitsPatch, D::Error> {
+pub(super) fn service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<LimitsPatch, D::Error> {
     let patch = LimitsPatch::deserialize(input)?;
     patch.check_service().map_err(serde::de::Error::custom)?;
     Ok(patch)
@@ -178,30 +157,29 @@ fn service_limits_schema(_: &mut SchemaGenerator) -> Schema {
     table::schema::<Limits>(|entry| entry.has(Note::Service))
 }
 
-fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
     table::schema::<Limits>(|entry| entry.has(Note::Service) && !entry.has(Note::WholePlugin))
 }
 
 impl Section {
-    fn resolve(self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApi, Problem> {
+    fn resolve(mut self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApi, Problem> {
         let name = PluginId::new(name).map_err(|e| e.to_string())?;
         check_name(&name)?;
         let document = Place::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
-        let sha256 = self.sha256.map(|s| s.to_ascii_lowercase());
-        if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err("`sha256` is not 64 hex digits".to_owned().into());
-        }
-        check_place(&document, sha256.is_some(), self.server.is_some())?;
+        pin(&mut self.sha256)?;
+        check_place(&document, self.sha256.is_some(), self.server.is_some())?;
         self.limits.check().map_err(within(["limits"]))?;
         let mut tools = BTreeMap::new();
         for (tool, section) in self.tools {
             let name =
                 ToolName::new(&tool).map_err(|e| Problem::at(["tools", tool.as_str()], e.to_string()))?;
-            tools.insert(name, section.resolve().map_err(within(["tools", tool.as_str()]))?);
+            let checked = section.limits.check_tool("openapi.NAME");
+            checked.map_err(within(["tools", tool.as_str(), "limits"]))?;
+            tools.insert(name, section);
         }
         Ok(OpenApi {
             document,
-            sha256,
+            sha256: self.sha256,
             refresh: self.refresh.0.unwrap_or(DEFAULT_REFRESH),
             server: self.server.map(|server| checked_server(&server)).transpose()?,
             variables: self.variables,
@@ -216,7 +194,7 @@ impl Section {
             net_private: self.net_private.rules_or_none("net_private", workspace)?,
             limits: self.limits,
             serial: self.serial,
-            results: self.results.resolve(),
+            results: self.results,
             toolcall_reason: self.toolcall_reason,
             tools,
             name,
@@ -310,27 +288,6 @@ fn headers(written: BTreeMap<String, WrittenHeader>) -> Result<BTreeMap<String, 
         }
     }
     Ok(all)
-}
-
-impl ToolSection {
-    fn resolve(self) -> Result<OpenApiTool, Problem> {
-        self.limits.check_tool("openapi.NAME").map_err(within(["limits"]))?;
-        let permission = self.permission.map(|stricter| match stricter {
-            Stricter::Ask => Action::Ask,
-            Stricter::Deny => Action::Deny,
-        });
-        Ok(OpenApiTool {
-            permission,
-            approve: self.approve,
-            cache: self.cache.0,
-            reduce: self.reduce,
-            encoded_slashes: self.encoded_slashes,
-            limits: self.limits,
-            serial: self.serial,
-            results: self.results.resolve(),
-            toolcall_reason: self.toolcall_reason,
-        })
-    }
 }
 
 /// All sections of a policy.
