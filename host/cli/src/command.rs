@@ -40,7 +40,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow};
 use clap::CommandFactory;
 use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
@@ -49,10 +49,10 @@ use toolbay_policy::Key;
 
 use crate::command::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::output::{note, stderr, styled};
-use crate::{Stop, Verdict, author};
+use crate::{Verdict, author};
 
 /// Runs the command. `hangup`: the SIGHUPs that came since the process began, which a server takes.
-pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict> {
     setup::start_log(&args.setup.log)?;
     let setup = &args.setup;
     match args.command {
@@ -135,7 +135,7 @@ impl Run<'_> {
     }
 }
 
-fn arguments(json: Option<String>, file: Option<PathBuf>) -> Result<String, Stop> {
+fn arguments(json: Option<String>, file: Option<PathBuf>) -> Result<String> {
     match (json, file) {
         (Some(json), _) if json != "-" => Ok(json),
         (Some(_), _) => read_text(Path::new("-")),
@@ -145,7 +145,7 @@ fn arguments(json: Option<String>, file: Option<PathBuf>) -> Result<String, Stop
 }
 
 /// Reads a file, or stdin for `-`.
-fn read_text(file: &Path) -> Result<String, Stop> {
+fn read_text(file: &Path) -> Result<String> {
     let read = || {
         if file == Path::new("-") {
             let mut text = String::new();
@@ -155,16 +155,16 @@ fn read_text(file: &Path) -> Result<String, Stop> {
             std::fs::read_to_string(file)
         }
     };
-    read().with_context(|| format!("`{}` can not be read", file.display())).map_err(Stop::Usage)
+    read().with_context(|| format!("`{}` can not be read", file.display()))
 }
 
 /// What may be seen and called under the profile of the command line.
-fn view(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
+fn view(args: &SetupArgs, host: &Host) -> Result<View> {
     Ok(host.view(Filter::of_profile(setup::profile(args, &host.policy())?)))
 }
 
 /// The same with the tools of the MCP servers that the policy names.
-async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View, Stop> {
+async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View> {
     let servers = servers::attach_all(host).await;
     let view = view(args, host)?;
     servers.close().await;
@@ -178,7 +178,7 @@ pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
 }
 
 /// The end of a command whose decision was not taken; `None`: it was.
-fn undecided(decision: &DecisionArgs, question: &str) -> Result<Option<Verdict>, Stop> {
+fn undecided(decision: &DecisionArgs, question: &str) -> Result<Option<Verdict>> {
     if !decision.dry_run && confirmed(decision, question)? {
         return Ok(None);
     }
@@ -187,7 +187,7 @@ fn undecided(decision: &DecisionArgs, question: &str) -> Result<Option<Verdict>,
 }
 
 /// Asks on the terminal, unless `yes` was said before.
-fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool, Stop> {
+fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool> {
     if decision.yes {
         return Ok(true);
     }
@@ -198,24 +198,24 @@ fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool, Stop> {
 }
 
 /// A decision is a person's: it needs a terminal, or the word that makes up for one.
-fn check_decidable(decision: &DecisionArgs) -> Result<(), Stop> {
+fn check_decidable(decision: &DecisionArgs) -> Result<()> {
     if decision.yes
         || decision.dry_run
         || (std::io::stdin().is_terminal() && crate::output::stderr_is_terminal())
     {
         return Ok(());
     }
-    Err(Stop::Usage(anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes")))
+    Err(anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes"))
 }
 
 /// The names of lists that may stand in a grant.
-fn check_lists(lists: &[String]) -> Result<(), Stop> {
+fn check_lists(lists: &[String]) -> Result<()> {
     let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(["reduce"]).collect();
     match lists.iter().find(|list| !known.contains(&list.as_str())) {
         None => Ok(()),
         Some(list) => {
             let known = known.join("`, `");
-            Err(Stop::Usage(anyhow!("--only `{list}`: the policy has `{known}`")))
+            Err(anyhow!("--only `{list}`: the policy has `{known}`"))
         }
     }
 }

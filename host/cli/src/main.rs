@@ -9,22 +9,23 @@ mod output;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Why the command ends without having done its work.
+/// The outermost context of a failure of the host: exit code 3. Any other error means that the command line, a file it names
+/// or the policy is wrong.
 #[derive(Debug)]
-enum Stop {
-    /// The command line, a file it names, or the policy is wrong: exit code 2.
-    Usage(anyhow::Error),
-    /// The host failed: exit code 3.
-    Host(anyhow::Error),
+struct HostFailure;
+
+impl std::fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the host failed")
+    }
 }
 
-impl From<std::io::Error> for Stop {
-    fn from(error: std::io::Error) -> Self {
-        Self::Host(error.into())
-    }
+fn host_failed(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    error.into().context(HostFailure)
 }
 
 /// Whether everything that was asked for went well.
@@ -51,11 +52,11 @@ fn main() -> ExitCode {
         (first == toolbay::PROGRAM_GUARD).then(|| toolbay::run_program_guard().map_err(anyhow::Error::from))
     });
     if let Some(done) = helper {
-        return done.map_or_else(|error| stop(&Stop::Host(error)), |()| ExitCode::SUCCESS);
+        return done.map_or_else(|error| stop(host_failed(error)), |()| ExitCode::SUCCESS);
     }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return stop(&Stop::Host(error.into())),
+        Err(error) => return stop(host_failed(error)),
     };
     let hangup = {
         let _entered = runtime.enter();
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
         Ok(Verdict::Wrong) => ExitCode::from(2),
-        Err(reason) => stop(&reason),
+        Err(reason) => stop(reason),
     }
 }
 
@@ -85,7 +86,7 @@ fn early_hangup() -> Option<Signal> {
     is_server.then(|| signal(SignalKind::hangup()).ok()).flatten()
 }
 
-async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<Verdict, Stop> {
+async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<Verdict> {
     match (&args.command, hangup) {
         (command::args::Command::Serve { .. }, hangup) => command::run(args, hangup).await,
         // No server, though a word says `serve`: SIGHUP ends it as any other command.
@@ -102,7 +103,7 @@ fn explain_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         output::stderr::prompt(&output::styled(&error.render().ansi().to_string()));
     } else if let Err(problem) = error.print() {
-        return stop(&Stop::Host(problem.into()));
+        return stop(host_failed(problem));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
@@ -116,22 +117,23 @@ fn raise_file_limit() {
     }
 }
 
-fn stop(reason: &Stop) -> ExitCode {
-    match reason {
-        Stop::Usage(error) => {
-            match error.downcast_ref::<output::findings::FileFindings>() {
-                Some(of_file) => output::diagnostics(of_file),
-                None => output::complain(&format!("{error:#}")),
-            }
-            ExitCode::from(2)
-        }
+fn stop(error: anyhow::Error) -> ExitCode {
+    // An I/O error that nobody gave a context came from reading or writing the standard streams.
+    let is_bare = error.chain().next().is_some_and(|first| first.is::<std::io::Error>());
+    let error = if is_bare { host_failed(error) } else { error };
+    if error.is::<HostFailure>() {
         // The reader closed the pipe; that is not an error.
-        Stop::Host(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
-        Stop::Host(error) => {
-            output::complain(&format!("the host failed: {error:#}"));
-            ExitCode::from(3)
+        if is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
         }
+        output::complain(&format!("{error:#}"));
+        return ExitCode::from(3);
     }
+    match error.downcast_ref::<output::findings::FileFindings>() {
+        Some(of_file) => output::diagnostics(of_file),
+        None => output::complain(&format!("{error:#}")),
+    }
+    ExitCode::from(2)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

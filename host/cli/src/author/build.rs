@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 
 use super::language::Profile;
 use super::place;
@@ -11,9 +11,9 @@ use crate::author::args::BuildArgs;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, PolicyFile, Purpose};
 use crate::output::{self, HEAD};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
-pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict> {
     let project = Project::find(args.project.as_deref())?;
     let profile = if args.release { Profile::Release } else { Profile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
@@ -22,7 +22,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, 
     };
     let shown = component.file.display();
     let bytes =
-        component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(Stop::Host)?.len();
+        component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(host_failed)?.len();
     writeln!(
         output::out(),
         "{HEAD}{}{HEAD:#}: {} KiB ({bytes} bytes), {shown}",
@@ -41,7 +41,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict, 
 }
 
 /// Whether a host takes the component, under a policy that grants nothing; or why not.
-async fn loads(setup: &SetupArgs, component: &Component) -> Result<Result<(), String>, Stop> {
+async fn loads(setup: &SetupArgs, component: &Component) -> Result<Result<(), String>> {
     let nothing = PolicyFile::of_text(setup, "version = 1".to_owned())?.policy()?;
     let host = setup::host_for(setup, nothing, Purpose::Look)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;

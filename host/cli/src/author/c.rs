@@ -1,5 +1,6 @@
 //! Plugins in C: one file, a compiler for WebAssembly, and the SDK in `vendor/`.
 
+use anyhow::Result;
 use toolbay::PluginId;
 
 use super::embedded;
@@ -8,7 +9,6 @@ use super::project::{Component, Metadata, Project};
 use super::python::python;
 use super::script;
 use super::template::{Plan, TemplateFile};
-use crate::Stop;
 
 /// The file by which a project is known, and the plugin itself.
 const MARKER: &str = Language::C.marker();
@@ -31,7 +31,7 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
 }
 
 /// Builds the component, whose id is the folder's name.
-pub(super) fn build(project: &Project) -> Result<Option<Component>, Stop> {
+pub(super) fn build(project: &Project) -> Result<Option<Component>> {
     let name = project.folder.file_name().and_then(|name| name.to_str());
     let id: PluginId = script::id(&project.folder, name)?;
     script::build(project, id, python(project)?.args(["vendor/toolbay/build.py", MARKER]))

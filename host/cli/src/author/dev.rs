@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow, bail};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
@@ -22,7 +22,7 @@ use crate::command::LiveCalls;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose};
 use crate::output;
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// How long a source must have been the same before it is built: an editor writes in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ const MADE: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
 /// Most files that are watched: a project is not a disk.
 const MAX_FILES: usize = 2000;
 
-pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict> {
     let project = Project::find(args.project.as_deref())?;
     let host = setup::host(setup, Purpose::Look)?;
     let mut calls = LiveCalls::new(setup)?;
@@ -66,12 +66,12 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict, St
 }
 
 /// Builds and places the component; what is wrong with it is said, and the next change is waited for.
-async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<(), Stop> {
+async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<()> {
     let args = BuildArgs { project: Some(project.folder.clone()), release, no_place: false, replace: false };
     let (setup, runtime) = (setup.clone(), Handle::current());
     // A compiler runs in it, for which no async thread is to wait.
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
-    built.map_err(|error| Stop::Host(anyhow!(error)))?.map(drop)
+    built.map_err(|error| host_failed(anyhow!(error)))?.map(drop)
 }
 
 /// What the component became in the host.
@@ -93,7 +93,7 @@ fn tell(host: &Host, event: &Event) {
 
 /// The files that are written by hand, and the folders with them: a new file is a change of its folder. What a build
 /// itself writes (the lock file, and so the project's own folder) is not among them.
-fn sources(project: &Path) -> Result<Vec<PathBuf>, Stop> {
+fn sources(project: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![project.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -109,10 +109,10 @@ fn sources(project: &Path) -> Result<Vec<PathBuf>, Stop> {
             found.push(entry.path());
         }
         if found.len() > MAX_FILES {
-            return Err(Stop::Usage(anyhow!(
+            bail!(
                 "`{}` has more than {MAX_FILES} files; name the folder of the plugin alone",
                 project.display()
-            )));
+            );
         }
     }
     Ok(found)

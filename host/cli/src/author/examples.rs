@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
@@ -30,7 +30,7 @@ use crate::command::args::{ApprovalArgs, SetupArgs};
 use crate::command::setup::{self, Purpose};
 use crate::command::{self as cmd, declared};
 use crate::output::{self, GOOD, WRONG};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// Where the files lie that examples work on, below the project.
 const WORKSPACE: &str = "tests/workspace";
@@ -54,12 +54,8 @@ struct Example {
 }
 
 /// Calls all examples, and tells of each on stdout.
-pub(super) async fn run(
-    setup: &SetupArgs,
-    project: &Project,
-    component: &Component,
-) -> Result<Verdict, Stop> {
-    let folder = Folder::new(&project.folder.join(WORKSPACE)).map_err(Stop::Host)?;
+pub(super) async fn run(setup: &SetupArgs, project: &Project, component: &Component) -> Result<Verdict> {
+    let folder = Folder::new(&project.folder.join(WORKSPACE)).map_err(host_failed)?;
     let mut setup = setup.clone();
     if setup.config.is_none() {
         setup.workspace = Some(folder.path.clone());
@@ -79,7 +75,7 @@ pub(super) async fn run(
             }
         };
         for (number, example) in (1..).zip(&examples) {
-            folder.fill().map_err(Stop::Host)?;
+            folder.fill().map_err(host_failed)?;
             let problem = call(&host, entry, example).await;
             match problem {
                 None => {
@@ -104,7 +100,7 @@ pub(super) async fn run(
 }
 
 /// A host with the component, and with what it declares granted unless a policy was named.
-async fn load(setup: &SetupArgs, component: &Component) -> Result<Option<Host>, Stop> {
+async fn load(setup: &SetupArgs, component: &Component) -> Result<Option<Host>> {
     let file = setup::PolicyFile::find(setup)?;
     if setup.config.is_some() {
         return loaded(setup, file.policy()?, component).await;
@@ -116,7 +112,7 @@ async fn load(setup: &SetupArgs, component: &Component) -> Result<Option<Host>, 
     loaded(setup, policy, component).await
 }
 
-async fn loaded(setup: &SetupArgs, policy: Policy, component: &Component) -> Result<Option<Host>, Stop> {
+async fn loaded(setup: &SetupArgs, policy: Policy, component: &Component) -> Result<Option<Host>> {
     let host = setup::host_for(setup, policy, Purpose::Look)?;
     match host.load_file(component.id.clone(), &component.file).await {
         Ok(_) => Ok(Some(host)),

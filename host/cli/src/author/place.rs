@@ -7,10 +7,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, bail};
 
 use super::project::{Component, Project};
-use crate::Stop;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 
@@ -20,7 +19,7 @@ pub(crate) fn put(
     project: &Project,
     component: &Component,
     replace: bool,
-) -> Result<PathBuf, Stop> {
+) -> Result<PathBuf> {
     let folder = setup::plugin_place(setup)?;
     let target = folder.join(format!("{}.wasm", component.id));
     let origin = folder.join(format!(".{}.built-from", component.id));
@@ -29,10 +28,10 @@ pub(crate) fn put(
         let other = fs::read_to_string(&origin).ok().map(|text| text.trim_end().to_owned());
         if other.as_deref() != Some(here.as_str()) {
             let from = other.map(|other| format!(", built from `{other}`")).unwrap_or_default();
-            return Err(Stop::Usage(anyhow!(
+            bail!(
                 "`{}` is another plugin{from}: put this one in its place with --replace, or give it another id",
                 target.display()
-            )));
+            );
         }
     }
     let put = fs::create_dir_all(&folder)
@@ -44,8 +43,7 @@ pub(crate) fn put(
              --no-place",
             target.display()
         )
-    })
-    .map_err(Stop::Usage)?;
+    })?;
     Ok(target)
 }
 

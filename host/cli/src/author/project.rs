@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow};
 use toolbay::PluginId;
 
 use super::language::Language;
-use crate::Stop;
 
 /// A folder with the sources of one plugin.
 #[derive(Debug)]
@@ -60,12 +59,10 @@ pub(crate) struct Dependency {
 
 impl Project {
     /// The project in a folder that was named; without one, in the current directory or the nearest above it.
-    pub(crate) fn find(named: Option<&Path>) -> Result<Self, Stop> {
+    pub(crate) fn find(named: Option<&Path>) -> Result<Self> {
         let start = named.unwrap_or(Path::new("."));
-        let start = start
-            .canonicalize()
-            .with_context(|| format!("there is no folder `{}`", start.display()))
-            .map_err(Stop::Usage)?;
+        let start =
+            start.canonicalize().with_context(|| format!("there is no folder `{}`", start.display()))?;
         let above = if named.is_some() { 1 } else { usize::MAX };
         let found = start.ancestors().take(above).find_map(|folder| {
             let language = Language::of(folder)?;
@@ -73,11 +70,11 @@ impl Project {
         });
         found.ok_or_else(|| {
             let markers = Language::ALL.map(|language| format!("`{}`", language.marker())).join(", ");
-            Stop::Usage(anyhow!(
+            anyhow!(
                 "`{}` is no project of a plugin: it has none of {markers}. Go into one, name one, or make one with \
                  `toolbay new NAME`",
                 start.display()
-            ))
+            )
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
@@ -12,7 +12,6 @@ use super::program;
 use super::project::{Component, Dependency, Metadata, Project};
 use super::script;
 use super::template::{Plan, TemplateFile};
-use crate::Stop;
 
 /// The file by which a project is known.
 const MARKER: &str = Language::Python.marker();
@@ -45,19 +44,19 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
 }
 
 /// Builds the component.
-pub(super) fn build(project: &Project) -> Result<Option<Component>, Stop> {
+pub(super) fn build(project: &Project) -> Result<Option<Component>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), text(&manifest, "name"))?;
     script::build(project, id, python(project)?.args(["-m", "toolbay.build", SOURCE]))
 }
 
 /// Runs the project's tests.
-pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+pub(super) fn test(project: &Project) -> Result<bool> {
     script::run(project, python(project)?.args(["-m", "unittest", "discover"]))
 }
 
 /// What the manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+pub(super) fn metadata(project: &Project) -> Result<Metadata> {
     let manifest = manifest(project)?;
     let owned = |key: &str| text(&manifest, key).unwrap_or_default().to_owned();
     let authors = manifest.get("project").and_then(|table| table.get("authors")).and_then(Item::as_array);
@@ -76,9 +75,9 @@ pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
     })
 }
 
-fn manifest(project: &Project) -> Result<DocumentMut, Stop> {
+fn manifest(project: &Project) -> Result<DocumentMut> {
     let path = project.folder.join(MARKER);
-    script::read(&path)?.parse().with_context(|| format!("`{}`", path.display())).map_err(Stop::Usage)
+    script::read(&path)?.parse().with_context(|| format!("`{}`", path.display()))
 }
 
 fn text<'a>(manifest: &'a DocumentMut, key: &str) -> Option<&'a str> {
@@ -86,15 +85,12 @@ fn text<'a>(manifest: &'a DocumentMut, key: &str) -> Option<&'a str> {
 }
 
 /// Python, the project's own if it has one, which finds the SDK.
-pub(super) fn python(project: &Project) -> Result<Command, Stop> {
+pub(super) fn python(project: &Project) -> Result<Command> {
     let own: PathBuf = project.folder.join(".venv/bin");
     let found =
         Some(own.join("python")).filter(|file| file.exists()).or_else(|| program::find("python3", &[]));
-    let python = found.ok_or_else(|| {
-        Stop::Usage(anyhow!(
-            "there is no `python3` on the path: install Python 3.11 or later from https://python.org"
-        ))
-    })?;
+    let python = found
+        .context("there is no `python3` on the path: install Python 3.11 or later from https://python.org")?;
     let mut command = Command::new(python);
     command.env("PYTHONPATH", project.folder.join("vendor")).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)

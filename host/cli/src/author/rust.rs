@@ -8,7 +8,8 @@ mod sdk;
 use super::language::Profile;
 use super::project::{Component, Metadata, Project};
 use super::template::{Plan, TemplateFile};
-use crate::Stop;
+use crate::host_failed;
+use anyhow::Result;
 
 /// Names that cargo or the compiler keep for themselves, beside the key words.
 const RESERVED: [&str; 11] = [
@@ -46,7 +47,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// The files of a new crate, with the SDK it is written against.
-pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>, Stop> {
+pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>> {
     let named = |text: &str| text.replace("{{name}}", plan.name);
     let (source, about) = if plan.reducer {
         (include_str!("../../templates/rust/reducer.rs"), "Shortens results of a tool")
@@ -61,12 +62,12 @@ pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>, Stop> {
         TemplateFile::new(".gitignore", "/target\n"),
         TemplateFile::new("Cargo.lock", lock::subset(sdk::lock(), &sdk::NAMES)),
     ];
-    files.extend(sdk::vendored().map_err(Stop::Host)?);
+    files.extend(sdk::vendored().map_err(host_failed)?);
     Ok(files)
 }
 
 /// Builds the crate's component.
-pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Component>, Stop> {
+pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Component>> {
     let toolchain = cargo::Toolchain::find(&project.folder)?;
     let package = toolchain.package()?;
     let id = package.id()?;
@@ -75,12 +76,12 @@ pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Compon
 }
 
 /// What the crate's manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata, Stop> {
+pub(super) fn metadata(project: &Project) -> Result<Metadata> {
     Ok(cargo::Toolchain::find(&project.folder)?.package()?.metadata())
 }
 
 /// Runs the crate's tests on this machine.
-pub(super) fn test(project: &Project) -> Result<bool, Stop> {
+pub(super) fn test(project: &Project) -> Result<bool> {
     cargo::Toolchain::find(&project.folder)?.test()
 }
 

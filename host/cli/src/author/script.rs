@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result};
 use toolbay::PluginId;
 
 use super::project::{Component, Project};
 use super::template::TemplateFile;
-use crate::Stop;
+use crate::host_failed;
 
 /// The files of an SDK, below a folder of the project.
 pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)]) -> Vec<TemplateFile> {
@@ -17,36 +17,30 @@ pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)
 }
 
 /// Runs the SDK's script, which is to make the component; `None`: it said why it can not.
-pub(super) fn build(
-    project: &Project,
-    id: PluginId,
-    command: &mut Command,
-) -> Result<Option<Component>, Stop> {
+pub(super) fn build(project: &Project, id: PluginId, command: &mut Command) -> Result<Option<Component>> {
     let file = project.folder.join("target").join(format!("{id}.wasm"));
     command.arg("-o").arg(&file);
     Ok(run(project, command)?.then_some(Component { id, file }))
 }
 
 /// Runs a program in the project's folder; tells whether it ended well. What it says goes to the terminal.
-pub(super) fn run(project: &Project, command: &mut Command) -> Result<bool, Stop> {
+pub(super) fn run(project: &Project, command: &mut Command) -> Result<bool> {
     let program = PathBuf::from(command.get_program());
     let status = command.current_dir(&project.folder).stdin(Stdio::null()).status();
     let status =
-        status.with_context(|| format!("can not run `{}`", program.display())).map_err(Stop::Host)?;
+        status.with_context(|| format!("can not run `{}`", program.display())).map_err(host_failed)?;
     Ok(status.success())
 }
 
 /// The id of a plugin, of the name that its manifest gives it.
-pub(super) fn id(manifest: &Path, name: Option<&str>) -> Result<PluginId, Stop> {
+pub(super) fn id(manifest: &Path, name: Option<&str>) -> Result<PluginId> {
     let shown = manifest.display();
-    let name = name.ok_or_else(|| Stop::Usage(anyhow!("`{shown}` has no name: it is the plugin's id")))?;
-    PluginId::new(name)
-        .with_context(|| format!("the name in `{shown}` is no plugin's id"))
-        .map_err(Stop::Usage)
+    let name = name.with_context(|| format!("`{shown}` has no name: it is the plugin's id"))?;
+    PluginId::new(name).with_context(|| format!("the name in `{shown}` is no plugin's id"))
 }
 
 /// Reads a manifest.
-pub(super) fn read(manifest: &Path) -> Result<String, Stop> {
+pub(super) fn read(manifest: &Path) -> Result<String> {
     let text = std::fs::read_to_string(manifest);
-    text.with_context(|| format!("`{}` can not be read", manifest.display())).map_err(Stop::Usage)
+    text.with_context(|| format!("`{}` can not be read", manifest.display()))
 }

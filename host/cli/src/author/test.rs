@@ -2,13 +2,14 @@
 
 use crate::author::args::TestArgs;
 use crate::command::args::SetupArgs;
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
+use anyhow::Result;
 
 use super::examples;
 use super::language::Profile;
 use super::project::Project;
 
-pub(crate) async fn run(setup: &SetupArgs, args: &TestArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(setup: &SetupArgs, args: &TestArgs) -> Result<Verdict> {
     let project = Project::find(args.project.as_deref())?;
     if !args.examples && !project.language.test(&project)? {
         output::complain("a test of the project failed; its tools were not called");

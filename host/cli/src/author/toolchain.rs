@@ -4,7 +4,7 @@ use super::language::{Language, Profile};
 use super::project::{Component, Metadata, Project};
 use super::template::{Plan, TemplateFile};
 use super::{c, javascript, python, rust};
-use crate::Stop;
+use anyhow::Result;
 
 impl Language {
     /// Why a valid plugin ID cannot name a project in this language; `None` if it can.
@@ -17,7 +17,7 @@ impl Language {
     }
 
     /// The files of a new project.
-    pub(crate) fn template(self, plan: &Plan<'_>) -> Result<Vec<TemplateFile>, Stop> {
+    pub(crate) fn template(self, plan: &Plan<'_>) -> Result<Vec<TemplateFile>> {
         match self {
             Self::Rust => rust::template(plan),
             Self::Js => Ok(javascript::template(plan)),
@@ -27,7 +27,7 @@ impl Language {
     }
 
     /// Builds the component of a project; `None`: it does not compile, and stderr has the reason.
-    pub(crate) fn build(self, project: &Project, profile: Profile) -> Result<Option<Component>, Stop> {
+    pub(crate) fn build(self, project: &Project, profile: Profile) -> Result<Option<Component>> {
         match self {
             Self::Rust => rust::build(project, profile),
             // Their builds know one profile.
@@ -38,7 +38,7 @@ impl Language {
     }
 
     /// Runs the project's own tests; tells whether they passed. What they say goes to the terminal.
-    pub(crate) fn test(self, project: &Project) -> Result<bool, Stop> {
+    pub(crate) fn test(self, project: &Project) -> Result<bool> {
         match self {
             Self::Rust => rust::test(project),
             Self::Js => javascript::test(project),
@@ -49,7 +49,7 @@ impl Language {
     }
 
     /// What a project says of itself, for whom it is given to.
-    pub(crate) fn metadata(self, project: &Project) -> Result<Metadata, Stop> {
+    pub(crate) fn metadata(self, project: &Project) -> Result<Metadata> {
         match self {
             Self::Rust => rust::metadata(project),
             Self::Js => javascript::metadata(project),

@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, Result};
 use toolbay::open_regular;
 use toolbay_core::session::attachment::{Attachments, MemoryAttachments, check_name};
 use toolbay_policy::capability::attachment::UNKNOWN_MEDIA;
 
 use crate::command::args::AttachmentArgs;
-use crate::{Stop, output};
+use crate::{host_failed, output};
 
 /// Most bytes of a file that is attached; they are held in memory.
 const MAX_BYTES: u64 = 64 << 20;
@@ -54,17 +54,17 @@ pub(crate) struct Files<'a> {
 
 impl<'a> Files<'a> {
     /// Reads what is attached.
-    pub(crate) fn read(args: &'a AttachmentArgs) -> Result<Self, Stop> {
+    pub(crate) fn read(args: &'a AttachmentArgs) -> Result<Self> {
         let kept = Arc::new(MemoryAttachments::new());
         for path in &args.attach {
             let read = || {
                 let name = path.file_name().context("it has no name")?.to_string_lossy();
-                check_name(&name).map_err(|problem| anyhow!(problem))?;
+                check_name(&name).map_err(Error::msg)?;
                 let data = read_file(path)?;
                 anyhow::Ok((name.into_owned(), data))
             };
             let read = read().with_context(|| format!("--attach `{}`", path.display()));
-            let (name, data) = read.map_err(Stop::Usage)?;
+            let (name, data) = read?;
             kept.add(&name, media_of(&name), data);
         }
         Ok(Self { kept, save: args.save_attachments.as_deref() })
@@ -76,7 +76,7 @@ impl<'a> Files<'a> {
     }
 
     /// Writes what was made, if that is wanted; otherwise says that it is lost.
-    pub(crate) fn save(&self) -> Result<(), Stop> {
+    pub(crate) fn save(&self) -> Result<()> {
         let created = self.kept.created();
         let Some(dir) = self.save else {
             if !created.is_empty() {
@@ -95,7 +95,7 @@ impl<'a> Files<'a> {
             }
             anyhow::Ok(())
         };
-        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(Stop::Host)
+        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(host_failed)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use toolbay_core::pipeline;
 use super::Run;
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, host_failed, output};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,9 +25,9 @@ struct Call {
     args: Option<Box<RawValue>>,
 }
 
-pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
+pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict> {
     let text = super::read_text(file)?;
-    let calls = parse(&text).with_context(|| format!("`{}`", file.display())).map_err(Stop::Usage)?;
+    let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
     let mut turn = run.turn();
     // One file is one session: a write after a read in an earlier line of it is guarded.
@@ -56,7 +56,7 @@ pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict, Stop> {
         Err(Failure::Host(message)) => Some(message),
         _ => None,
     }) {
-        return Err(Stop::Host(anyhow!(message.clone())));
+        return Err(host_failed(anyhow!(message.clone())));
     }
     Ok(if results.iter().all(|r| r.result.is_ok()) { Verdict::Good } else { Verdict::Bad })
 }

@@ -5,6 +5,7 @@ mod machine;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use serde_json::json;
 use toolbay::{Host, ToolCall, TurnContext, View};
 use toolbay_core::pipeline::CallResult;
@@ -15,7 +16,7 @@ use super::Run;
 use crate::command::args::BenchArgs;
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
 use machine::{Before, Conditions};
 
 /// Calls that are not counted: the first one maps or compiles the code, the next ones fill caches.
@@ -33,7 +34,7 @@ struct Measured {
     conditions: Option<Conditions>,
 }
 
-pub(crate) async fn run(run: Run<'_>, asked: &BenchArgs, text: &str) -> Result<Verdict, Stop> {
+pub(crate) async fn run(run: Run<'_>, asked: &BenchArgs, text: &str) -> Result<Verdict> {
     let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
     let servers = servers::attach_for(&host, &[asked.tool.as_str()]).await;
     let bench = Bench { view: super::view(run.setup, &host)?, host: &host, turn: run.turn(), asked, text };
@@ -42,7 +43,7 @@ pub(crate) async fn run(run: Run<'_>, asked: &BenchArgs, text: &str) -> Result<V
     match measured {
         Ok(measured) => show(run, asked, &measured).map(|()| Verdict::Good),
         // Of calls that fail it is not the time that matters.
-        Err(failed) => output::result(&failed).map(|()| Verdict::Bad).map_err(Stop::from),
+        Err(failed) => Ok(output::result(&failed).map(|()| Verdict::Bad)?),
     }
 }
 
@@ -94,7 +95,7 @@ impl Measured {
     }
 }
 
-fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<(), Stop> {
+fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<()> {
     let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
     let (p50, p99, most) = (us(measured.at(50)), us(measured.at(99)), us(measured.at(100)));
     let (batch, usage) = (measured.batch.round(), &measured.usage);

@@ -1,5 +1,6 @@
 //! `toolbay call`.
 
+use anyhow::{Result, anyhow};
 use toolbay::{ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 
@@ -10,14 +11,14 @@ use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::command::told;
 use crate::output;
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 pub(crate) async fn run(
     run: Run<'_>,
     tool: &str,
     text: String,
     attachments: &AttachmentArgs,
-) -> Result<Verdict, Stop> {
+) -> Result<Verdict> {
     let files = Files::read(attachments)?;
     let host = setup::loaded(run.setup, Tell::Nothing, Purpose::Run).await?;
     let servers = servers::attach_for(&host, &[tool]).await;
@@ -30,7 +31,7 @@ pub(crate) async fn run(
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
     servers.close().await;
     let Some(delivered) = results.into_iter().next() else {
-        return Err(Stop::Host(anyhow::anyhow!("the call gave no result")));
+        return Err(host_failed(anyhow!("the call gave no result")));
     };
     if run.json {
         output::print_json(&output::result_json(&delivered))?;
@@ -42,6 +43,6 @@ pub(crate) async fn run(
     match &delivered.result {
         Ok(_) => Ok(Verdict::Good),
         Err(Failure::Refused(_) | Failure::Fault(_)) => Ok(Verdict::Bad),
-        Err(Failure::Host(message)) => Err(Stop::Host(anyhow::anyhow!(message.clone()))),
+        Err(Failure::Host(message)) => Err(host_failed(anyhow!(message.clone()))),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::io::Write;
 
+use anyhow::Result;
 use toolbay::PluginInfo;
 use toolbay_policy::text::visible;
 
+use crate::Verdict;
 use crate::author::lint;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose};
 use crate::output::{self, GOOD, HEAD, WRONG};
-use crate::{Stop, Verdict};
 
-pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict> {
     let mut verdict = Verdict::Good;
     for plugin in plugins {
         let shown = visible(plugin);
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict,
 }
 
 /// What is wrong with its reducers, which are run for it where they may: in a host of their own.
-async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>, Stop> {
+async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>> {
     let Some(file) = info.file.as_ref().filter(|_| !info.reducers.is_empty()) else { return Ok(Vec::new()) };
     let policy = setup::PolicyFile::of_text(args, lint::reducers::policy(info))?.policy()?;
     let host = setup::host_for(args, policy, Purpose::Look)?;

@@ -7,17 +7,17 @@ mod merge;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::command::args::{ClientArgs, SetupArgs, SetupCommand};
 use crate::command::policy_file;
 use crate::command::setup;
 use crate::output;
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 use client::Client;
 
-pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Verdict> {
     match command {
         SetupCommand::ClaudeDesktop(client) => set_up(args, Client::ClaudeDesktop, client),
         SetupCommand::ClaudeCode(client) => set_up(args, Client::ClaudeCode, client),
@@ -25,25 +25,24 @@ pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Verd
         SetupCommand::Cursor(client) => set_up(args, Client::Cursor, client),
         SetupCommand::Zed(client) => set_up(args, Client::Zed, client),
         SetupCommand::Codex(client) => set_up(args, Client::Codex, client),
-        SetupCommand::ServerJson(asked) => print(
-            &serde_json::to_string_pretty(&bundle::server_json(asked).map_err(Stop::Usage)?)
-                .map_err(|e| Stop::Host(e.into()))?,
-        ),
+        SetupCommand::ServerJson(asked) => {
+            print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failed)?)
+        }
         SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
     }
 }
 
-fn print(text: &str) -> Result<Verdict, Stop> {
+fn print(text: &str) -> Result<Verdict> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
     Ok(Verdict::Good)
 }
 
-fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdict, Stop> {
+fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdict> {
     let start = Start::of(args)?;
     let entry = client.entry(&start);
     if !asked.write {
-        let alone = client.merged("", &asked.name, &entry).map_err(Stop::Usage)?;
+        let alone = client.merged("", &asked.name, &entry)?;
         output::note(&format!("for `{}`; `--write` merges it in", place(client, asked)?.display()));
         return print(&alone);
     }
@@ -52,24 +51,23 @@ fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdic
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
-            let error =
-                anyhow!(error).context(format!("`{}` can not be read; nothing was written", file.display()));
-            return Err(Stop::Usage(error));
+            bail!(
+                anyhow!(error).context(format!("`{}` can not be read; nothing was written", file.display()))
+            )
         }
     };
     let merged = client
         .merged(before.as_deref().unwrap_or_default(), &asked.name, &entry)
-        .with_context(|| format!("`{}`; nothing was written", file.display()))
-        .map_err(Stop::Usage)?;
+        .with_context(|| format!("`{}`; nothing was written", file.display()))?;
     if before.as_ref() == Some(&merged) {
         output::note(&format!("`{}` has it already", file.display()));
         return Ok(Verdict::Good);
     }
     if let Some(text) = &before {
-        let kept = keep(&file, text).map_err(Stop::Usage)?;
+        let kept = keep(&file, text).with_context(|| format!("a copy of `{}`", file.display()))?;
         output::note(&format!("what was there is kept in `{}`", kept.display()));
     }
-    policy_file::replace(&file, before.as_deref(), &merged, client.shown()).map_err(Stop::Usage)?;
+    policy_file::replace(&file, before.as_deref(), &merged, client.shown())?;
     output::note(&format!("written to `{}`; start {} anew", file.display(), client.shown()));
     Ok(Verdict::Good)
 }
@@ -103,12 +101,12 @@ fn keep(file: &Path, text: &str) -> Result<PathBuf> {
     Err(anyhow!("`{}` has {MOST} copies beside it already: take some away", file.display()))
 }
 
-fn place(client: Client, asked: &ClientArgs) -> Result<PathBuf, Stop> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+fn place(client: Client, asked: &ClientArgs) -> Result<PathBuf> {
+    let here = std::env::current_dir().context("the current directory is gone").map_err(host_failed)?;
     if let Some(file) = &asked.file {
         return Ok(here.join(file));
     }
-    client.file(&here).map_err(Stop::Usage)
+    client.file(&here)
 }
 
 /// How this program is started.
@@ -121,17 +119,15 @@ struct Start {
 impl Start {
     /// With the plugins, the policy and the profile of this command line, as absolute paths: clients start servers from
     /// a directory of their own.
-    fn of(args: &SetupArgs) -> Result<Self, Stop> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)?;
+    fn of(args: &SetupArgs) -> Result<Self> {
+        let here = std::env::current_dir().context("the current directory is gone").map_err(host_failed)?;
         let text = |path: &Path| {
             let path = here.join(path);
             let path = toolbay_policy::capability::reach::normalise(&path).unwrap_or(path);
             let text = path.to_str().map(ToOwned::to_owned);
-            text.ok_or_else(|| {
-                Stop::Usage(anyhow!("`{}` is not UTF-8, and the client's file is", path.display()))
-            })
+            text.with_context(|| format!("`{}` is not UTF-8, and the client's file is", path.display()))
         };
-        let program = std::env::current_exe().context("this program has no path").map_err(Stop::Host)?;
+        let program = std::env::current_exe().context("this program has no path").map_err(host_failed)?;
         let mut words = vec!["serve".to_owned()];
         let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
         add("--plugins", text(&setup::plugin_place(args)?)?);

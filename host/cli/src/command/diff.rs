@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow};
 use serde::Serialize;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::diff::{Difference, Impact, compare};
 use toolbay_policy::text::{one_line, visible};
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
 
 /// Longest place or target that a line shows, in characters.
 const MAX_SHOWN: usize = 120;
@@ -55,7 +55,7 @@ struct Wish {
     tools: Vec<String>,
 }
 
-pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<Verdict> {
     let report = Report::of(&read(args, old).await?, &read(args, new).await?);
     if json {
         output::print_json(&report)?;
@@ -65,9 +65,9 @@ pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> R
     Ok(report.verdict())
 }
 
-async fn read(args: &SetupArgs, plugin: &str) -> Result<Version, Stop> {
+async fn read(args: &SetupArgs, plugin: &str) -> Result<Version> {
     let named = setup::named(args, setup::policy(args)?, plugin).await?;
-    let (host, info) = named.map_err(|problem| Stop::Usage(anyhow!("`{plugin}`: {problem}")))?;
+    let (host, info) = named.map_err(|problem| anyhow!("`{plugin}`: {problem}"))?;
     let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     let mut tools = BTreeMap::new();
     for entry in super::tools(&host, &info.id) {

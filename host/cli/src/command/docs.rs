@@ -5,20 +5,20 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use toolbay_core::registry::Entry;
 use toolbay_policy::text::visible;
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::output;
-use crate::{Stop, Verdict};
 
 /// The page of the settings; no tool has a name with a dot.
 const SETTINGS: &str = "settings.config";
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict> {
     let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
         return Ok(Verdict::Bad);
     };
@@ -39,8 +39,7 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
         let file = folder.join(format!("{name}.md"));
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&file, page))
-            .with_context(|| format!("`{}` can not be written", file.display()))
-            .map_err(Stop::Usage)?;
+            .with_context(|| format!("`{}` can not be written", file.display()))?;
         count += 1;
     }
     output::note(&format!("{count} pages in {}", folder.display()));

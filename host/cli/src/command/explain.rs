@@ -2,16 +2,17 @@
 
 use std::io::Write;
 
+use anyhow::Result;
 use toolbay::{Explanation, Setting, Wish};
 use toolbay_policy::LimitRow;
 use toolbay_policy::text::{one_line, visible};
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
 
-pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
     let profile = setup::profile(args, &host.policy())?;
     let Some(explanation) = host.explain(tool, profile.as_ref()) else {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use anyhow::anyhow;
+use anyhow::{Context, Result, anyhow, bail};
 use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo, Policy};
 use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_core::registry::Entry;
@@ -16,14 +16,14 @@ use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 pub(crate) async fn run(
     args: &SetupArgs,
     plugin: &str,
     asked: &PluginDecisionArgs,
     tool: Option<&str>,
-) -> Result<Verdict, Stop> {
+) -> Result<Verdict> {
     let PluginDecisionArgs { decision, only } = asked;
     super::check_decidable(decision)?;
     super::check_lists(only)?;
@@ -36,10 +36,10 @@ pub(crate) async fn run(
     if let Some(name) = tool
         && !tools.iter().any(|(own, _)| own.as_str() == name)
     {
-        return Err(Stop::Usage(anyhow!("--tool `{name}`: the plugin has no such tool")));
+        bail!("--tool `{name}`: the plugin has no such tool");
     }
     let consents = setup::consents(args)?;
-    let known = consents.get(&id).map_err(|e| Stop::Host(anyhow!(e)))?;
+    let known = consents.get(&id).map_err(|e| host_failed(anyhow!(e)))?;
     let change = Edit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
     let granted = authority(&change.policy, &id, &tools);
     show(&info, &tools, &change, known.as_ref(), &granted)?;
@@ -54,28 +54,22 @@ pub(crate) async fn run(
         return Ok(verdict);
     }
     if !change.proposals.is_empty() {
-        let place = file.file.as_deref().ok_or_else(|| {
-            Stop::Usage(anyhow!("there is no place for a policy: give one with --config FILE"))
-        })?;
-        policy_file::write(place, file.text.as_deref(), &change.text).map_err(Stop::Host)?;
+        let place =
+            file.file.as_deref().context("there is no place for a policy: give one with --config FILE")?;
+        policy_file::write(place, file.text.as_deref(), &change.text).map_err(host_failed)?;
     }
     record(args, &consents, &info, granted)?;
     output::note(&format!("plugin `{id}` is agreed to; it holds from its next load on"));
     Ok(Verdict::Good)
 }
 
-fn record(
-    args: &SetupArgs,
-    consents: &FileConsents,
-    info: &PluginInfo,
-    granted: Authority,
-) -> Result<(), Stop> {
+fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted: Authority) -> Result<()> {
     let by = super::operator();
     let version = info.about.as_ref().map(|about| about.version.as_str());
     let agreement = Agreement { digest: &info.digest, version, granted: granted.clone(), by: &by };
     let consent = agreement.consent();
     let audit = setup::audit_of_decision(args)?;
-    consents.update(&info.id, &mut |_| Change::Put(consent.clone())).map_err(|e| Stop::Host(anyhow!(e)))?;
+    consents.update(&info.id, &mut |_| Change::Put(consent.clone())).map_err(|e| host_failed(anyhow!(e)))?;
     if let Some(audit) = audit {
         audit.decided(GrantRecord {
             event: GrantEvent::Granted,
@@ -103,7 +97,7 @@ fn authority(policy: &Policy, id: &PluginId, tools: &Tools) -> Authority {
 }
 
 /// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
-pub(crate) fn declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy, Stop> {
+pub(crate) fn declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
     let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
     let file = PolicyFile::of_text(args, text)?;
     let edit = Edit::propose(&file, &file.policy()?, id, &named_tools(host, id), &[], None)?;
@@ -129,7 +123,7 @@ impl Edit {
         tools: &Tools,
         only: &[String],
         tool: Option<&str>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self> {
         let text = file.text_or_new();
         let mut edit =
             Self { proposals: BTreeSet::new(), impossible: Vec::new(), text, policy: policy.clone() };
@@ -146,8 +140,8 @@ impl Edit {
         Ok(edit)
     }
 
-    fn try_line(&mut self, file: &PolicyFile, proposal: Proposal) -> Result<(), Stop> {
-        let text = policy_file::with(&self.text, std::slice::from_ref(&proposal)).map_err(Stop::Usage)?;
+    fn try_line(&mut self, file: &PolicyFile, proposal: Proposal) -> Result<()> {
+        let text = policy_file::with(&self.text, std::slice::from_ref(&proposal))?;
         match file.parse(&text) {
             Ok(policy) => {
                 (self.text, self.policy) = (text, policy);

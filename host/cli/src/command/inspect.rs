@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo};
 use toolbay_core::registry::Entry;
@@ -12,13 +13,13 @@ use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::Refusal;
 use toolbay_policy::text::visible;
 
+use crate::Verdict;
 use crate::author::component::Parts;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict> {
     let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
         return Ok(Verdict::Bad);
     };

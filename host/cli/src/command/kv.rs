@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{Error, Result, anyhow};
 use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
 use toolbay_core::session::kv::{Bucket, KvError, KvStore};
@@ -13,9 +13,9 @@ use toolbay_policy::text::visible;
 
 use crate::command::args::{EntryArgs, KvCommand, SetupArgs};
 use crate::command::setup;
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, host_failed, output};
 
-pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<Verdict> {
     let dir = setup::state_dir(args)?;
     // Looking makes no file.
     let store = if dir.join("kv.redb").exists() {
@@ -40,16 +40,16 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
     }
 }
 
-fn failed(error: KvError) -> Stop {
-    Stop::Host(error.into())
+fn failed(error: KvError) -> Error {
+    host_failed(error)
 }
 
-fn id(plugin: &str) -> Result<PluginId, Stop> {
-    PluginId::new(plugin).map_err(|error| Stop::Usage(error.into()))
+fn id(plugin: &str) -> Result<PluginId> {
+    PluginId::new(plugin).map_err(|error| error.into())
 }
 
-fn bucket(entry: &EntryArgs) -> Result<Bucket, Stop> {
-    let wrong = |problem: String| Stop::Usage(anyhow!(problem));
+fn bucket(entry: &EntryArgs) -> Result<Bucket> {
+    let wrong = |problem: String| anyhow!(problem);
     let scope = Scope::parse(&entry.scope, Path::new("/")).map_err(wrong)?;
     let owner = entry.owner.as_str();
     Bucket::new(id(&entry.plugin)?, scope, owner).map_err(|_| {
@@ -62,7 +62,7 @@ fn bucket(entry: &EntryArgs) -> Result<Bucket, Stop> {
     })
 }
 
-async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) -> Result<Verdict, Stop> {
+async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) -> Result<Verdict> {
     let (entries, more) = store.entries(plugin, limit).await.map_err(failed)?;
     if json {
         let entries: Vec<Value> = entries.iter().map(entry_json).collect();
@@ -90,7 +90,7 @@ fn entry_json(entry: &EntryInfo) -> Value {
     })
 }
 
-async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict, Stop> {
+async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict> {
     let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(failed)? else {
         return missing(json);
     };
@@ -108,7 +108,7 @@ async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict
     Ok(Verdict::Good)
 }
 
-fn missing(json: bool) -> Result<Verdict, Stop> {
+fn missing(json: bool) -> Result<Verdict> {
     if json {
         print_json(&json!({ "found": false }))?;
     } else {
@@ -117,7 +117,7 @@ fn missing(json: bool) -> Result<Verdict, Stop> {
     Ok(Verdict::Bad)
 }
 
-async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict, Stop> {
+async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict> {
     let bucket = bucket(entry)?;
     if store.get(&bucket, &entry.key).await.map_err(failed)?.is_none() {
         return missing(json);
@@ -126,7 +126,7 @@ async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verd
     told(json, &json!({ "removed": 1 }), "the entry is removed")
 }
 
-async fn usage(store: &RedbStore, json: bool) -> Result<Verdict, Stop> {
+async fn usage(store: &RedbStore, json: bool) -> Result<Verdict> {
     let usage = store.usage().await.map_err(failed)?;
     if json {
         let all: Vec<Value> = usage
@@ -142,7 +142,7 @@ async fn usage(store: &RedbStore, json: bool) -> Result<Verdict, Stop> {
     Ok(Verdict::Good)
 }
 
-fn told(json: bool, value: &Value, text: &str) -> Result<Verdict, Stop> {
+fn told(json: bool, value: &Value, text: &str) -> Result<Verdict> {
     if json {
         return print_json(value);
     }
@@ -150,7 +150,7 @@ fn told(json: bool, value: &Value, text: &str) -> Result<Verdict, Stop> {
     Ok(Verdict::Good)
 }
 
-fn print_json(value: &Value) -> Result<Verdict, Stop> {
+fn print_json(value: &Value) -> Result<Verdict> {
     output::print_json(value)?;
     Ok(Verdict::Good)
 }

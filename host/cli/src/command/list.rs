@@ -2,17 +2,18 @@
 
 use std::io::{BufWriter, Write};
 
+use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay_core::registry::Entry;
 use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::visible;
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME, WRONG};
-use crate::{Stop, Verdict};
 
-pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     let view = super::view_with_servers(args, &host).await?;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };

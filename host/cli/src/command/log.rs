@@ -7,21 +7,21 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use anyhow::anyhow;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use toolbay::{AuditReader, FileAudit};
 use toolbay_core::audit::timestamp;
 
 use crate::command::args::{LogArgs, SetupArgs};
 use crate::command::setup;
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
 use show::Stats;
 use unfinished::Unfinished;
 
 /// Between two looks at a file that is followed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict, Stop> {
+pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict> {
     let path = setup::audit_file(args)?;
     let filter = Filter::new(which)?;
     if FileAudit::files(&path).is_empty() && !which.follow {
@@ -111,14 +111,14 @@ pub(crate) struct LiveCalls {
 
 impl LiveCalls {
     /// Begins now: what is there already is passed over.
-    pub(crate) fn new(args: &SetupArgs) -> Result<Self, Stop> {
+    pub(crate) fn new(args: &SetupArgs) -> Result<Self> {
         let mut tail = AuditReader::new(setup::audit_file(args)?);
         tail.read(&mut |_| Ok(()))?;
         Ok(Self { tail, which: LogArgs::default() })
     }
 
     /// Shows what came since the last time.
-    pub(crate) fn show(&mut self) -> Result<(), Stop> {
+    pub(crate) fn show(&mut self) -> Result<()> {
         let filter = Filter::new(&self.which)?;
         self.tail.read(&mut |line| match filter.read(line) {
             Read::Record { record, wanted: true } if text(&record, "kind") == "call" => show::record(&record),
@@ -171,12 +171,10 @@ enum Read {
 }
 
 impl<'a> Filter<'a> {
-    fn new(which: &'a LogArgs) -> Result<Self, Stop> {
+    fn new(which: &'a LogArgs) -> Result<Self> {
         let read = |text: &String| {
-            since(text, micros_now()).ok_or_else(|| {
-                Stop::Usage(anyhow!(
-                    "--since `{text}`: write `10m` (`s`, `m`, `h`, `d`) or `2026-02-03T04:05:06Z`"
-                ))
+            since(text, micros_now()).with_context(|| {
+                format!("--since `{text}`: write `10m` (`s`, `m`, `h`, `d`) or `2026-02-03T04:05:06Z`")
             })
         };
         Ok(Self { which, since: which.since.as_ref().map(read).transpose()? })

@@ -4,7 +4,7 @@ mod add;
 
 use std::io::Write;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item};
 use toolbay_mcp::client::{ServerState, ServerStatus};
@@ -15,12 +15,12 @@ use crate::command::args::{McpCommand, SetupArgs};
 use crate::command::setup::{self, PolicyFile, Purpose};
 use crate::command::{policy_file, servers};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// Longest text of a line, in characters.
 const MAX_LINE: usize = 500;
 
-pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict> {
     match command {
         McpCommand::Add(new) => add::run(args, &new),
         McpCommand::List { json } => list(args, json),
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict
     }
 }
 
-fn list(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
+fn list(args: &SetupArgs, json: bool) -> Result<Verdict> {
     let policy = setup::policy(args)?;
     if json {
         let all: Vec<Value> = policy.mcp_servers().map(|server| described(server)).collect();
@@ -79,19 +79,19 @@ fn described(server: &McpServer) -> Value {
     })
 }
 
-fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<Verdict, Stop> {
+fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<Verdict> {
     let file = PolicyFile::find(args)?;
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
-        return Err(Stop::Usage(anyhow!("there is no policy to take it out of")));
+        bail!("there is no policy to take it out of");
     };
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML").map_err(Stop::Usage)?;
+    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let mut taken = Vec::new();
     let table = |document: &mut DocumentMut, table: &str, key: &str| {
         let found = document.get_mut(table).and_then(Item::as_table_like_mut);
         found.and_then(|found| found.remove(key)).is_some()
     };
     if !table(&mut document, "mcp", name) {
-        return Err(Stop::Usage(anyhow!("the policy has no server `{}`", one_line(name, 100))));
+        bail!("the policy has no server `{}`", one_line(name, 100));
     }
     taken.push(format!("[mcp.{name}]"));
     let own = format!("mcp/{name}/");
@@ -107,31 +107,28 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<Verdict, Stop> 
         taken.push(format!("[secrets.{key:?}]"));
     }
     let new = document.to_string();
-    file.parse(&new).map_err(Stop::Usage)?;
+    file.parse(&new)?;
     if !dry_run {
-        policy_file::write(path, Some(text), &new).map_err(Stop::Usage)?;
+        policy_file::write(path, Some(text), &new)?;
     }
     let done = if dry_run { "would be taken out of" } else { "taken out of" };
     output::note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
     Ok(Verdict::Good)
 }
 
-async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict, Stop> {
+async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict> {
     let host = setup::host(args, Purpose::Look)?;
     let policy = host.policy();
     if policy.mcp_server(name).is_none() {
         let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(Stop::Usage(anyhow!(
-            "the policy has no server `{}`; it has {known}",
-            one_line(name, 100)
-        )));
+        bail!("the policy has no server `{}`; it has {known}", one_line(name, 100));
     }
     let attached = servers::attach(&host, |server| server.name.as_str() == name).await;
     let catalog = host.registry().snapshot();
     let status = attached.status().into_iter().next();
     attached.close().await;
-    let Some(status) = status else { return Err(Stop::Host(anyhow!("the server was not tried"))) };
+    let Some(status) = status else { return Err(host_failed(anyhow!("the server was not tried"))) };
     let source = format!("mcp:{name}");
     let tools: Vec<_> = catalog.from_source(&source).collect();
     let ready = status.state == ServerState::Ready;

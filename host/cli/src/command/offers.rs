@@ -2,16 +2,17 @@
 
 use std::io::Write;
 
+use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::View;
 use toolbay_core::tool::offer::{Argument, Prompt, Resource, Template};
 use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::visible;
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME};
-use crate::{Stop, Verdict};
 
 /// One line of a list.
 struct Row<'a> {
@@ -23,13 +24,13 @@ struct Row<'a> {
     value: Value,
 }
 
-pub(crate) async fn prompts(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn prompts(args: &SetupArgs, json: bool) -> Result<Verdict> {
     let view = view(args).await?;
     let all = view.offers().into_iter().flat_map(|offers| &offers.prompts);
     print(all.map(|(name, prompt)| of_prompt(name, prompt)).collect(), json)
 }
 
-pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<Verdict> {
     let view = view(args).await?;
     let offers = view.offers();
     let resources = offers.iter().flat_map(|offers| &offers.resources);
@@ -41,7 +42,7 @@ pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<Verdict, S
 }
 
 /// What a client sees under the profile of the command line: of plugins of which it may call a tool.
-async fn view(args: &SetupArgs) -> Result<View, Stop> {
+async fn view(args: &SetupArgs) -> Result<View> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     super::view(args, &host)
 }
@@ -103,7 +104,7 @@ fn of_template<'a>(uri: &'a str, template: &'a Template) -> Row<'a> {
     }
 }
 
-fn print(mut rows: Vec<Row<'_>>, json: bool) -> Result<Verdict, Stop> {
+fn print(mut rows: Vec<Row<'_>>, json: bool) -> Result<Verdict> {
     rows.sort_by_key(|row| row.name);
     if json {
         let values: Vec<Value> = rows.into_iter().map(|row| row.value).collect();

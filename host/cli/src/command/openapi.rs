@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, InlineTable, Item, Table, value};
 use toolbay::{OpenApiInfo, Policy};
 use toolbay_policy::text::visible;
@@ -14,14 +14,14 @@ use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile, Purpose};
 use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// What a document is called while it is only looked at.
 const CHECKED: &str = "check";
 /// Most operations of one kind that a person is shown.
 const SHOWN: usize = 200;
 
-pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Verdict> {
     match command {
         OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
         OpenApiCommand::Check { document, json } => check(args, &document, json).await,
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Ver
     }
 }
 
-async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<Verdict, Stop> {
+async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<Verdict> {
     let host = setup::host(args, Purpose::Look)?;
     let all = if refresh { host.refresh_openapi().await } else { host.load_openapi().await };
     let mut out = output::out();
@@ -63,12 +63,11 @@ fn tell(out: &mut impl Write, info: &OpenApiInfo) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<Verdict, Stop> {
+async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<Verdict> {
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets that are named have to be there; the tools of others are of no interest.
-    let mut policy: toml_edit::DocumentMut =
-        base.parse().context("the policy is no TOML").map_err(Stop::Usage)?;
+    let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML")?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let info = planned.info;
@@ -86,15 +85,15 @@ async fn add(
     document: &DocumentArgs,
     pin: bool,
     decision: &DecisionArgs,
-) -> Result<Verdict, Stop> {
+) -> Result<Verdict> {
     super::check_decidable(decision)?;
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
-    if file.parse(&text).map_err(Stop::Usage)?.openapi_named(name).is_some() {
+    if file.parse(&text)?.openapi_named(name).is_some() {
         let text = format!(
             "the policy has [openapi.{name}]: take it out first with `toolbay openapi remove {name}`"
         );
-        return Err(Stop::Usage(anyhow!(text)));
+        bail!(text);
     }
     let Planned { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
     show(&info)?;
@@ -112,23 +111,22 @@ async fn add(
     if let Some(verdict) = super::undecided(decision, "Write this into the policy?")? {
         return Ok(verdict);
     }
-    let place =
-        file.file.as_deref().ok_or_else(|| Stop::Usage(anyhow!("no policy: give one with --config FILE")))?;
-    policy_file::write(place, file.text.as_deref(), &with).map_err(Stop::Host)?;
+    let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
+    policy_file::write(place, file.text.as_deref(), &with).map_err(host_failed)?;
     output::note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
     Ok(Verdict::Good)
 }
 
-fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Verdict, Stop> {
+fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Verdict> {
     super::check_decidable(decision)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without_section(&text, "openapi", name).map_err(Stop::Usage)?;
+    let (without, taken) = policy_file::without_section(&text, "openapi", name)?;
     let Some(taken) = taken else {
         output::complain(&format!("the policy has no [openapi.{name}]"));
         return Ok(Verdict::Bad);
     };
-    file.parse(&without).map_err(Stop::Usage)?;
+    file.parse(&without)?;
     let mut out = output::out();
     for line in taken.lines().filter(|line| !line.trim().is_empty()) {
         writeln!(out, "  {WRONG}- {}{WRONG:#}", visible(line))?;
@@ -139,7 +137,7 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Verdi
         return Ok(verdict);
     }
     if let Some(place) = &file.file {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(Stop::Host)?;
+        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failed)?;
     }
     Ok(Verdict::Good)
 }
@@ -161,25 +159,24 @@ async fn plan(
     name: &str,
     document: &DocumentArgs,
     pin: bool,
-) -> Result<Planned, Stop> {
-    let place = place(&document.document).map_err(Stop::Usage)?;
+) -> Result<Planned> {
+    let place = place(&document.document)?;
     // For the first look any server will do, and the document is not known yet.
     let mut section = table(&place, document)?;
     section.entry("server").or_insert_with(|| value("https://example.invalid"));
     let first = with_section(text, name, section)?;
-    let first = file.parse(&first).map_err(Stop::Usage)?;
+    let first = file.parse(&first)?;
     let about = named(&first, name)?;
     let host = setup::host_for(args, first, Purpose::Look)?;
     let read = host.read_openapi(&about).await;
-    let (read, digest) =
-        read.map_err(|why| Stop::Usage(anyhow!("`{place}`: {}{}", why, hint(&why, &about))))?;
+    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}{}", why, hint(&why, &about)))?;
     let mut section = table(&place, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
     } else if let (Place::Url(url), None) = (&about.document, &document.server) {
         let parsed = toolbay_openapi::Document::parse(&read);
         let server = parsed.map_err(|e| e.to_string()).and_then(|parsed| parsed.server(Some(url.as_str())));
-        let server = server.map_err(|why| Stop::Usage(anyhow!("`{place}`: {why}")))?;
+        let server = server.map_err(|why| anyhow!("`{place}`: {why}"))?;
         section.insert("server", value(server));
     }
     let shown = {
@@ -191,10 +188,10 @@ async fn plan(
         alone.to_string()
     };
     let text = with_section(text, name, section)?;
-    let policy = file.parse(&text).map_err(Stop::Usage)?;
+    let policy = file.parse(&text)?;
     let host = setup::host_for(args, policy, Purpose::Look)?;
     let info = host.load_openapi().await.into_iter().find(|info| info.name == name);
-    let info = info.ok_or_else(|| Stop::Host(anyhow!("the section was not read")))?;
+    let info = info.ok_or_else(|| host_failed(anyhow!("the section was not read")))?;
     Ok(Planned { info, section: shown, text })
 }
 
@@ -209,9 +206,9 @@ fn hint(why: &str, about: &OpenApi) -> String {
     }
 }
 
-fn named(policy: &Policy, name: &str) -> Result<Arc<OpenApi>, Stop> {
+fn named(policy: &Policy, name: &str) -> Result<Arc<OpenApi>> {
     let found = policy.openapi_named(name).cloned();
-    found.ok_or_else(|| Stop::Host(anyhow!("the policy has lost [openapi.{name}]")))
+    found.ok_or_else(|| host_failed(anyhow!("the policy has lost [openapi.{name}]")))
 }
 
 /// A path as it holds from everywhere, or a URL as it is.
@@ -225,7 +222,7 @@ fn place(text: &str) -> anyhow::Result<String> {
         .ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
 }
 
-fn table(place: &str, document: &DocumentArgs) -> Result<Table, Stop> {
+fn table(place: &str, document: &DocumentArgs) -> Result<Table> {
     let mut table = Table::new();
     table.insert("document", value(place));
     if let Some(server) = &document.server {
@@ -242,7 +239,7 @@ fn table(place: &str, document: &DocumentArgs) -> Result<Table, Stop> {
     let mut secrets = InlineTable::new();
     for line in &document.secret {
         let Some((scheme, secret)) = line.split_once('=') else {
-            return Err(Stop::Usage(anyhow!("--secret `{line}`: write SCHEME=SECRET")));
+            bail!("--secret `{line}`: write SCHEME=SECRET");
         };
         secrets.insert(scheme, secret.into());
     }
@@ -252,8 +249,8 @@ fn table(place: &str, document: &DocumentArgs) -> Result<Table, Stop> {
     Ok(table)
 }
 
-fn with_section(text: &str, name: &str, section: Table) -> Result<String, Stop> {
-    policy_file::with_section(text, "openapi", name, section).map_err(Stop::Usage)
+fn with_section(text: &str, name: &str, section: Table) -> Result<String> {
+    policy_file::with_section(text, "openapi", name, section)
 }
 
 fn show(info: &OpenApiInfo) -> std::io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::anyhow;
+use anyhow::{Error, Result};
 use serde_json::json;
 use toolbay::core::session::spool::question::{self, Pattern, Question};
 use toolbay::core::session::spool::{Quota, Spool, SpoolId, Spooled};
@@ -11,9 +11,9 @@ use toolbay::{FileSpool, Session};
 
 use crate::command::args::{OutputArgs, SetupArgs};
 use crate::command::setup;
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
 
-pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<Verdict> {
     let quota = Quota::from(setup::policy(args)?.host());
     let spool = FileSpool::new(&setup::state_dir(args)?, quota);
     let session = Session::named(&which.session);
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<Verdict,
         list(&spool.list(key).await, which.json)?;
         return Ok(Verdict::Good);
     };
-    let asked = question(which).map_err(|problem| Stop::Usage(anyhow!(problem)))?;
+    let asked = question(which).map_err(Error::msg)?;
     let kept = match SpoolId::parse(id) {
         Some(id) => spool.get(key, &id).await,
         None => None,

@@ -3,28 +3,29 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use anyhow::Result;
 use serde_json::json;
 use toolbay_policy::{Checked, Policy};
 
+use crate::Verdict;
 use crate::command::args::{PolicyCommand, SetupArgs};
 use crate::command::setup::{self, PolicyFile, Purpose};
 use crate::output;
 use crate::output::findings::{self, FileFindings, read_policy};
-use crate::{Stop, Verdict};
 
-pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<Verdict> {
     match command {
         PolicyCommand::Check { file, json } => check(args, file, json).await,
         PolicyCommand::Schema => schema(),
     }
 }
 
-fn schema() -> Result<Verdict, Stop> {
+fn schema() -> Result<Verdict> {
     output::print_json(&Policy::json_schema())?;
     Ok(Verdict::Good)
 }
 
-async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Verdict, Stop> {
+async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Verdict> {
     let file = match file {
         Some(file) => file,
         None => PolicyFile::place(args)?,
@@ -51,11 +52,7 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, json: bool) -> Result<Ve
 }
 
 /// All that is wrong with a policy and the files that belong to it, and why names were not compared.
-async fn judge(
-    args: &SetupArgs,
-    file: PathBuf,
-    text: String,
-) -> Result<(Vec<FileFindings>, Option<String>), Stop> {
+async fn judge(args: &SetupArgs, file: PathBuf, text: String) -> Result<(Vec<FileFindings>, Option<String>)> {
     let place = PolicyFile::of_file(args, &file)?;
     let Checked { policy, errors } = place.check(&text);
     let mut own = FileFindings { file, text: Some(text), findings: errors };
@@ -71,7 +68,7 @@ async fn judge(
 }
 
 /// Looks at the plugins; returns why it could not.
-async fn look(args: &SetupArgs, host: &toolbay::Host) -> Result<Option<String>, Stop> {
+async fn look(args: &SetupArgs, host: &toolbay::Host) -> Result<Option<String>> {
     let dir = setup::plugin_place(args)?;
     match host.load_dir(&dir).await {
         Ok(_) => Ok(None),

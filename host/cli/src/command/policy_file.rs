@@ -136,7 +136,7 @@ pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
 pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> Result<()> {
     // A link to the policy stays one.
     let file = match old {
-        Some(_) => file.canonicalize()?,
+        Some(_) => file.canonicalize().with_context(|| format!("{what} `{}`", file.display()))?,
         None => file.to_path_buf(),
     };
     let dir = file.parent().unwrap_or(Path::new("/"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow};
 use toolbay::PluginId;
 use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
@@ -13,18 +13,18 @@ use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::{self, HEAD, WRONG};
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
-pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<Verdict, Stop> {
+pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<Verdict> {
     let PluginDecisionArgs { decision, only } = asked;
     super::check_decidable(decision)?;
     super::check_lists(only)?;
-    let id = PluginId::new(plugin).map_err(|e| Stop::Usage(e.into()))?;
+    let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without(&text, &id, only).map_err(Stop::Usage)?;
+    let (without, taken) = policy_file::without(&text, &id, only)?;
     if !taken.is_empty() {
-        file.parse(&without).map_err(Stop::Usage)?;
+        file.parse(&without)?;
     }
     let consents = setup::consents(args)?;
     // A record that can not be read is none that could be forgotten; the lines can be taken out all the same.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
         return Ok(verdict);
     }
     if let (Some(place), false) = (&file.file, taken.is_empty()) {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(Stop::Host)?;
+        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failed)?;
     }
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
         }
     };
     let audit = setup::audit_of_decision(args)?;
-    consents.update(&id, &mut forget).map_err(|e| Stop::Host(anyhow!(e)))?;
+    consents.update(&id, &mut forget).map_err(|e| host_failed(anyhow!(e)))?;
     if let Some(audit) = audit {
         audit.decided(GrantRecord {
             event: GrantEvent::Revoked,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Result, bail};
 use serde_json::json;
 use toolbay::View;
 use toolbay_core::registry::Entry;
@@ -13,15 +13,12 @@ use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::command::args::{SchemasArgs, SetupArgs};
 use crate::command::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict> {
     let vendor = asked.format;
     if asked.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
-        return Err(Stop::Usage(anyhow!(
-            "--strict: there is no strict mode in the format {}",
-            vendor.as_str()
-        )));
+        bail!("--strict: there is no strict mode in the format {}", vendor.as_str());
     }
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     let view = super::view_with_servers(args, &host).await?;

@@ -2,20 +2,20 @@
 
 use std::io::Write;
 
-use anyhow::anyhow;
+use anyhow::{Error, Result};
 use toolbay_policy::text::first_sentence;
 use toolbay_policy::text::{one_line, visible};
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME};
-use crate::{Stop, Verdict};
 
 /// Good if something was found, as with `grep`.
-pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
     let view = super::view_with_servers(args, &host).await?;
-    let hits = toolbay_discovery::search(&view, query, limit).map_err(|error| Stop::Usage(anyhow!(error)))?;
+    let hits = toolbay_discovery::search(&view, query, limit).map_err(Error::msg)?;
     if json {
         output::print_json(&toolbay_discovery::found(&hits))?;
     } else {

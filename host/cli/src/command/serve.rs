@@ -5,6 +5,7 @@ mod http;
 use std::pin::pin;
 use std::sync::Arc;
 
+use anyhow::Result;
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -21,7 +22,7 @@ use crate::command::setup::{self, Purpose, Tell};
 use crate::command::told::Told;
 use crate::output;
 use crate::output::stderr;
-use crate::{Stop, Verdict};
+use crate::{Verdict, host_failed};
 
 /// What the client may tell the model of a list that has nearly nothing in it.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
@@ -32,7 +33,7 @@ pub(crate) async fn run(
     lazy: bool,
     places: &[String],
     hangup: Option<Signal>,
-) -> Result<Verdict, Stop> {
+) -> Result<Verdict> {
     stderr::serve();
     // Before they are read: what changes from here on is noticed.
     let mut watched: Vec<Watched> =
@@ -69,14 +70,14 @@ pub(crate) async fn run(
         watched.extend(setup::watched_documents(&host));
         loaded.cancel();
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
-        Ok::<Watch, Stop>(host.watch(&setup::plugin_place(args)?, options).await)
+        anyhow::Ok(host.watch(&setup::plugin_place(args)?, options).await)
     };
     if places.is_empty() {
         let ends = Ends::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, hangup).await;
         close(follow, &bridge, &host).await;
-        served?.map_err(Stop::Host)?;
+        served?.map_err(host_failed)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
@@ -99,11 +100,11 @@ async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host) {
 /// Serves while the plugins are loaded, and then until it ends by itself or by a signal.
 async fn serve<T>(
     serving: impl Future<Output = T>,
-    loading: impl Future<Output = Result<Watch, Stop>>,
+    loading: impl Future<Output = Result<Watch>>,
     ends: &Ends,
     later: &http::Later,
     hangup: Option<Signal>,
-) -> Result<T, Stop> {
+) -> Result<T> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
     let mut signals = Signals::new(hangup);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::floor::Keep;
@@ -14,23 +14,23 @@ use toolbay::{
     Retention, Watched,
 };
 
-use crate::Stop;
 use crate::command::args::SetupArgs;
 use crate::command::told::{self, Told};
+use crate::host_failed;
 use crate::output::findings::{FileFindings, read_policy};
 use crate::output::{self, progress, stderr};
 
 /// Starts logging. To stderr, whatever happens: stdout may carry a protocol.
-pub(crate) fn start_log(filter: &str) -> Result<(), Stop> {
+pub(crate) fn start_log(filter: &str) -> Result<()> {
     let filter = tracing_subscriber::EnvFilter::builder()
         .parse(filter)
-        .map_err(|e| Stop::Usage(anyhow!("--log `{filter}`: {e}")))?;
+        .map_err(|e| anyhow!("--log `{filter}`: {e}"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr::log_writer())
         .with_ansi(output::stderr_is_terminal())
         .try_init()
-        .map_err(|e| Stop::Host(anyhow!(e)))
+        .map_err(|e| host_failed(anyhow!(e)))
 }
 
 /// What a command does with plugins.
@@ -43,12 +43,12 @@ pub(crate) enum Purpose {
 }
 
 /// Makes the host, without plugins.
-pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host, Stop> {
+pub(crate) fn host(args: &SetupArgs, purpose: Purpose) -> Result<Host> {
     host_for(args, policy(args)?, purpose)
 }
 
 /// Makes the host under another policy than that of the file.
-pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host, Stop> {
+pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Result<Host> {
     let (kept, audit_policy) = (served_files(&policy), policy.audit().clone());
     let mut builder = Host::builder(policy).on_load(progress::listener());
     match own_executable() {
@@ -64,7 +64,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Re
         builder = builder.keep(file, Keep::FromAll);
     }
     let state = state_dir(args)?;
-    builder = builder.switches(switches(args)?.load().map_err(|e| Stop::Usage(anyhow!(e)))?);
+    builder = builder.switches(switches(args)?.load().map_err(Error::msg)?);
     builder = match purpose {
         Purpose::Look => builder.consents(Arc::new(consents(args)?.read_only())),
         Purpose::Run => builder.state_dir(&state).state_wait(args.state_wait),
@@ -75,7 +75,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: Purpose) -> Re
     {
         builder = builder.audit(sink);
     }
-    builder.build().map_err(|e| Stop::Host(e.into()))
+    builder.build().map_err(host_failed)
 }
 
 /// The files that say who is let in over HTTP: what a plugin reads there is half a key, and what it writes is one.
@@ -92,7 +92,7 @@ fn own_executable() -> std::io::Result<PathBuf> {
 
 /// Keeps what belongs to the host from plugins, also where it is not there yet: a policy or a plugin that one of them
 /// wrote would be the next start's. Opens of the floor what the command line says.
-fn guard(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder, Stop> {
+fn guard(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder> {
     let here = current_dir()?;
     let absolute = |path: &Path| reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
     let places =
@@ -114,7 +114,7 @@ pub(crate) async fn named(
     args: &SetupArgs,
     policy: Policy,
     plugin: &str,
-) -> Result<Result<(Host, PluginInfo), String>, Stop> {
+) -> Result<Result<(Host, PluginInfo), String>> {
     let (file, host) = (Path::new(plugin), host_for(args, policy, Purpose::Look)?);
     if !file.is_file() && !plugin.ends_with(".wasm") {
         load(args, &host, Tell::Warnings).await?;
@@ -130,7 +130,7 @@ pub(crate) async fn named(
         return Ok(Err(error.to_string()));
     }
     let info =
-        host.plugin(id.as_str()).ok_or_else(|| Stop::Host(anyhow!("`{plugin}` was loaded and is gone")))?;
+        host.plugin(id.as_str()).ok_or_else(|| host_failed(anyhow!("`{plugin}` was loaded and is gone")))?;
     Ok(Ok((host, info)))
 }
 
@@ -139,29 +139,29 @@ pub(crate) async fn named_or_complain(
     args: &SetupArgs,
     policy: Policy,
     plugin: &str,
-) -> Result<Option<(Host, PluginInfo)>, Stop> {
+) -> Result<Option<(Host, PluginInfo)>> {
     let found = named(args, policy, plugin).await?;
     Ok(found.inspect_err(|problem| output::complain(&format!("{plugin}: {problem}"))).ok())
 }
 
 /// Where what outlives a run is kept.
-pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf, Stop> {
+pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf> {
     let found = args.state_dir.clone().or_else(|| user_dir("XDG_STATE_HOME", ".local/state"));
-    found.ok_or_else(|| Stop::Usage(anyhow!("no state directory: give one with --state-dir DIR")))
+    found.context("no state directory: give one with --state-dir DIR")
 }
 
 /// What is switched off.
-pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches, Stop> {
+pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches> {
     Ok(FileSwitches::new(state_dir(args)?).with_wait(args.state_wait))
 }
 
 /// What was agreed to.
-pub(crate) fn consents(args: &SetupArgs) -> Result<FileConsents, Stop> {
+pub(crate) fn consents(args: &SetupArgs) -> Result<FileConsents> {
     Ok(FileConsents::new(state_dir(args)?).with_wait(args.state_wait))
 }
 
 /// Where the audit is.
-pub(crate) fn audit_file(args: &SetupArgs) -> Result<PathBuf, Stop> {
+pub(crate) fn audit_file(args: &SetupArgs) -> Result<PathBuf> {
     match &args.audit {
         Some(file) => Ok(file.clone()),
         None => Ok(FileAudit::path_in(&state_dir(args)?)),
@@ -169,11 +169,9 @@ pub(crate) fn audit_file(args: &SetupArgs) -> Result<PathBuf, Stop> {
 }
 
 /// The audit, unless none is wanted.
-pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc<dyn AuditSink>>> {
     if args.no_audit && policy.required {
-        return Err(Stop::Usage(anyhow!(
-            "--no-audit: the policy says `[audit] required = true`, so every call is recorded"
-        )));
+        bail!("--no-audit: the policy says `[audit] required = true`, so every call is recorded");
     }
     if args.no_audit {
         return Ok(None);
@@ -190,16 +188,16 @@ pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc
             file.display()
         )
     });
-    Ok(Some(Arc::new(sink.map_err(Stop::Usage)?)))
+    Ok(Some(Arc::new(sink?)))
 }
 
 /// The audit for a decision of the operator, which is not made if it must be recorded and cannot be.
-pub(crate) fn audit_of_decision(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>, Stop> {
+pub(crate) fn audit_of_decision(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>> {
     let policy = policy(args)?;
     let sink = audit(args, policy.audit())?;
     let problem = sink.as_ref().and_then(|sink| sink.health()).and_then(|health| health.problem);
     match problem {
-        Some(problem) if policy.audit().required => Err(Stop::Host(anyhow!(
+        Some(problem) if policy.audit().required => Err(host_failed(anyhow!(
             "nothing was changed: the policy says `[audit] required = true`, and the audit cannot be written ({problem})"
         ))),
         _ => Ok(sink),
@@ -207,7 +205,7 @@ pub(crate) fn audit_of_decision(args: &SetupArgs) -> Result<Option<Arc<dyn Audit
 }
 
 /// The profile of the command line.
-pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Profile>>, Stop> {
+pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Profile>>> {
     let Some(name) = &args.profile else { return Ok(None) };
     if let Some(profile) = policy.profile(name) {
         return Ok(Some(Arc::clone(profile)));
@@ -215,7 +213,7 @@ pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Pr
     let known: Vec<String> = policy.profiles().map(|name| format!("`{name}`")).collect();
     let known =
         if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-    Err(Stop::Usage(anyhow!("--profile `{name}`: the policy has no profile of this name; {known}")))
+    Err(anyhow!("--profile `{name}`: the policy has no profile of this name; {known}"))
 }
 
 /// What is told on stderr of a load.
@@ -230,19 +228,19 @@ pub(crate) enum Tell {
 }
 
 /// Makes the host and loads the plugin directory.
-pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Result<Host, Stop> {
+pub(crate) async fn loaded(args: &SetupArgs, tell: Tell, purpose: Purpose) -> Result<Host> {
     let host = host(args, purpose)?;
     load(args, &host, tell).await?;
     Ok(host)
 }
 
 /// Loads the services of the policy and the plugin directory into a host.
-pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<(), Stop> {
+pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: Tell) -> Result<()> {
     load_told(args, host, tell, &Told::default()).await
 }
 
 /// The same, where what is told of the policy is remembered.
-pub(crate) async fn load_told(args: &SetupArgs, host: &Host, tell: Tell, told: &Told) -> Result<(), Stop> {
+pub(crate) async fn load_told(args: &SetupArgs, host: &Host, tell: Tell, told: &Told) -> Result<()> {
     profile(args, &host.policy())?;
     let services = host.load_openapi().await;
     if tell != Tell::Nothing {
@@ -252,7 +250,7 @@ pub(crate) async fn load_told(args: &SetupArgs, host: &Host, tell: Tell, told: &
         warnings.iter().for_each(|warning| output::warn(&format!("[openapi.{name}]: {warning}")));
     }
     if let Some(dir) = plugin_dir(args, host.policy().openapi().next().is_some())? {
-        let report = host.load_dir(&dir).await.map_err(|e| Stop::Host(e.into()))?;
+        let report = host.load_dir(&dir).await.map_err(host_failed)?;
         if tell != Tell::Nothing {
             told::problems(&report.problems);
         }
@@ -267,26 +265,23 @@ pub(crate) async fn load_told(args: &SetupArgs, host: &Host, tell: Tell, told: &
 }
 
 /// Where plugins are, or would be.
-pub(crate) fn plugin_place(args: &SetupArgs) -> Result<PathBuf, Stop> {
+pub(crate) fn plugin_place(args: &SetupArgs) -> Result<PathBuf> {
     let default = || user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
     let place = args.plugins.clone().or_else(default);
-    place.ok_or_else(|| Stop::Usage(anyhow!("no plugin directory: give one with --plugins DIR")))
+    place.context("no plugin directory: give one with --plugins DIR")
 }
 
 /// The policy's file, to be read again when it changes; `None`: there is no place for one.
-pub(crate) fn watched_policy(args: &SetupArgs) -> Result<Option<Watched>, Stop> {
+pub(crate) fn watched_policy(args: &SetupArgs) -> Result<Option<Watched>> {
     let here = current_dir()?;
     let file = args.config.as_ref().map(|file| here.join(file)).or_else(default_policy);
     let args = args.clone();
-    let read = move || match policy(&args) {
-        Ok(policy) => Ok(policy),
-        Err(Stop::Usage(error) | Stop::Host(error)) => Err(format!("{error:#}")),
-    };
+    let read = move || policy(&args).map_err(|error| format!("{error:#}"));
     Ok(file.map(|file| Watched::policy(file, read)))
 }
 
 /// What is switched off, to be read again when it changes.
-pub(crate) fn watched_switches(args: &SetupArgs) -> Result<Watched, Stop> {
+pub(crate) fn watched_switches(args: &SetupArgs) -> Result<Watched> {
     let switches = switches(args)?;
     Ok(Watched::file(switches.file(), move |host| match switches.load() {
         Ok(switches) => host.registry().set_switches(&switches),
@@ -302,7 +297,7 @@ pub(crate) fn watched_documents(host: &Host) -> Vec<Watched> {
 
 /// The plugin directory; `None` if it is the default one and is not there yet. Without it there are tools if there are
 /// `others`.
-fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>, Stop> {
+fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>> {
     let dir = plugin_place(args)?;
     if args.plugins.is_some() || dir.exists() {
         return Ok(Some(dir));
@@ -331,7 +326,7 @@ pub(crate) struct PolicyFile {
 
 impl PolicyFile {
     /// A policy that is in no file.
-    pub(crate) fn of_text(args: &SetupArgs, text: String) -> Result<Self, Stop> {
+    pub(crate) fn of_text(args: &SetupArgs, text: String) -> Result<Self> {
         let here = current_dir()?;
         let workspace = workspace(args, &here)?;
         let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
@@ -339,12 +334,12 @@ impl PolicyFile {
     }
 
     /// Finds the file and reads it.
-    pub(crate) fn find(args: &SetupArgs) -> Result<Self, Stop> {
+    pub(crate) fn find(args: &SetupArgs) -> Result<Self> {
         Self::find_or_new(args, false)
     }
 
     /// Finds the file and reads it. One that the command line names need not be there, if `new` says so.
-    pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self, Stop> {
+    pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self> {
         let here = current_dir()?;
         let workspace = workspace(args, &here)?;
         let given = args.config.as_ref().map(|file| here.join(file));
@@ -354,20 +349,20 @@ impl PolicyFile {
             let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
             return Ok(Self { file: found, text: None, base: here, workspace });
         };
-        let text = read_policy(&file).map_err(|unreadable| Stop::Usage(unreadable.into()))?;
+        let text = read_policy(&file)?;
         Ok(Self { base: folder_of(&file)?, file: Some(file), text: Some(text), workspace })
     }
 
     /// A policy in a file that the command names.
-    pub(crate) fn of_file(args: &SetupArgs, file: &Path) -> Result<Self, Stop> {
+    pub(crate) fn of_file(args: &SetupArgs, file: &Path) -> Result<Self> {
         let workspace = workspace(args, &current_dir()?)?;
         Ok(Self { base: folder_of(file)?, file: Some(file.to_path_buf()), text: None, workspace })
     }
 
     /// Where the policy of the command line is, or would be.
-    pub(crate) fn place(args: &SetupArgs) -> Result<PathBuf, Stop> {
+    pub(crate) fn place(args: &SetupArgs) -> Result<PathBuf> {
         let place = args.config.clone().or_else(default_policy);
-        place.ok_or_else(|| Stop::Usage(anyhow!("no policy: name a file")))
+        place.context("no policy: name a file")
     }
 
     /// All mistakes of a text as what this file would say.
@@ -376,9 +371,9 @@ impl PolicyFile {
     }
 
     /// What the file says; without one nothing is granted.
-    pub(crate) fn policy(&self) -> Result<Policy, Stop> {
+    pub(crate) fn policy(&self) -> Result<Policy> {
         match &self.text {
-            Some(text) => self.parse(text).map_err(Stop::Usage),
+            Some(text) => self.parse(text),
             None => Ok(Policy::deny_all(self.workspace.as_deref().unwrap_or(&self.base))),
         }
     }
@@ -402,14 +397,14 @@ impl PolicyFile {
     }
 }
 
-pub(crate) fn policy(args: &SetupArgs) -> Result<Policy, Stop> {
+pub(crate) fn policy(args: &SetupArgs) -> Result<Policy> {
     PolicyFile::find(args)?.policy()
 }
 
 /// The folder that relative paths of a policy are meant against.
-fn folder_of(file: &Path) -> Result<PathBuf, Stop> {
+fn folder_of(file: &Path) -> Result<PathBuf> {
     let found = file.canonicalize().with_context(|| format!("policy `{}`", file.display()));
-    Ok(found.map_err(Stop::Usage)?.parent().unwrap_or(Path::new("/")).to_path_buf())
+    Ok(found?.parent().unwrap_or(Path::new("/")).to_path_buf())
 }
 
 /// What is wrong with the file of tokens that a policy names, if there is one.
@@ -420,15 +415,15 @@ pub(crate) fn token_findings(policy: &Policy) -> Option<FileFindings> {
     Some(FileFindings { file: file.clone(), text: None, findings })
 }
 
-fn current_dir() -> Result<PathBuf, Stop> {
-    std::env::current_dir().context("the current directory is gone").map_err(Stop::Host)
+fn current_dir() -> Result<PathBuf> {
+    std::env::current_dir().context("the current directory is gone").map_err(host_failed)
 }
 
 /// The workspace of the command line.
-fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>, Stop> {
+fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>> {
     let Some(dir) = &args.workspace else { return Ok(None) };
     let found = here.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display()));
-    found.map(Some).map_err(Stop::Usage)
+    found.map(Some)
 }
 
 /// The policy's file if the command line names none.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::Result;
 use toolbay::LoadedCode;
 use toolbay_core::registry::{Flags, ToolStatus};
 use toolbay_core::tool::ToolSource;
@@ -11,18 +12,18 @@ use toolbay_policy::name::{self, ToolName};
 use toolbay_policy::quantity;
 use toolbay_policy::text::{one_line, visible};
 
+use crate::Verdict;
 use crate::command::args::SetupArgs;
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::output::{self, DIM, NAME, WRONG};
-use crate::{Stop, Verdict};
 
 /// Characters of a digest that a line shows.
 const SHORT: usize = 12;
 /// Longest reason that a line shows, in characters.
 const MAX_REASON: usize = 500;
 
-pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict, Stop> {
+pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Nothing, Purpose::Look).await?;
     let profile = setup::profile(args, &host.policy())?;
     let profile = profile.as_ref().map(|profile| &**profile.name());

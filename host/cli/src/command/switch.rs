@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow};
 use toolbay::Host;
 use toolbay_core::registry::{Catalog, Tags, Unknown};
 use toolbay_policy::similar::{did_you_mean, similar};
@@ -11,13 +11,13 @@ use toolbay_policy::text::one_line;
 
 use crate::command::args::{SetupArgs, SwitchArgs};
 use crate::command::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, output};
 
 /// Longest name that an error repeats, in characters.
 const MAX_NAME: usize = 100;
 
 /// Switches tools off.
-pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<Verdict, Stop> {
+pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<Verdict> {
     change(args, |host| {
         let registry = host.registry();
         for tool in &which.tools {
@@ -35,7 +35,7 @@ pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) 
 }
 
 /// Switches tools on.
-pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Verdict, Stop> {
+pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Verdict> {
     change(args, |host| {
         let registry = host.registry();
         for namespace in &which.namespace {
@@ -59,7 +59,7 @@ fn tags(which: &SwitchArgs) -> Tags<'_> {
 }
 
 /// Changes what is switched off: all that was asked for, or, where a name is unknown, nothing.
-async fn change(args: &SetupArgs, edit: impl FnOnce(&Host) -> Result<(), Unknown>) -> Result<Verdict, Stop> {
+async fn change(args: &SetupArgs, edit: impl FnOnce(&Host) -> Result<(), Unknown>) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
     let (before, after) = setup::switches(args)?
         .update(|switches| {
@@ -71,7 +71,7 @@ async fn change(args: &SetupArgs, edit: impl FnOnce(&Host) -> Result<(), Unknown
             *switches = after.settings().switches();
             Ok((before, after))
         })
-        .map_err(|Refused(text)| Stop::Usage(anyhow!(text)))?;
+        .map_err(|Refused(text)| anyhow!(text))?;
     tell(&before, &after);
     Ok(Verdict::Good)
 }

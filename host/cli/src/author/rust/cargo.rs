@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use serde_json::Value;
 use toolbay::PluginId;
 
@@ -12,7 +12,7 @@ use super::{flags, lock};
 use crate::author::language::Profile;
 use crate::author::program;
 use crate::author::project::Metadata;
-use crate::{Stop, output};
+use crate::{host_failed, output};
 
 /// What components are compiled for.
 const TARGET: &str = "wasm32-wasip2";
@@ -47,27 +47,23 @@ impl Package {
     }
 
     /// Under which id the plugin is to run: the package's name, unless the manifest gives another.
-    pub(super) fn id(&self) -> Result<PluginId, Stop> {
+    pub(super) fn id(&self) -> Result<PluginId> {
         let id = self.id.as_deref().unwrap_or(&self.name);
         PluginId::new(id).map_err(|error| {
             let problem =
                 anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"");
-            Stop::Usage(problem)
+            problem
         })
     }
 }
 
 impl Toolchain {
     /// Finds cargo, on the path or where rustup puts it.
-    pub(super) fn find(folder: &Path) -> Result<Self, Stop> {
+    pub(super) fn find(folder: &Path) -> Result<Self> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
         let bin = home.join("bin");
-        let cargo = program::find("cargo", std::slice::from_ref(&bin)).ok_or_else(|| {
-            Stop::Usage(anyhow!(
-                "there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again"
-            ))
-        })?;
+        let cargo = program::find("cargo", std::slice::from_ref(&bin)).context("there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again")?;
         Ok(Self { cargo, bin, folder: folder.to_path_buf() })
     }
 
@@ -78,87 +74,83 @@ impl Toolchain {
     }
 
     /// What cargo says about the package of the folder.
-    pub(super) fn package(&self) -> Result<Package, Stop> {
+    pub(super) fn package(&self) -> Result<Package> {
         let mut command = self.command(&self.cargo);
         let output = command
             .args(["metadata", "--no-deps", "--format-version", "1"])
             .stderr(Stdio::inherit())
             .output()
-            .with_context(|| format!("`{}` can not be run", self.cargo.display()))
-            .map_err(Stop::Usage)?;
+            .with_context(|| format!("`{}` can not be run", self.cargo.display()))?;
         if !output.status.success() {
             let folder = self.folder.display();
-            return Err(Stop::Usage(anyhow!("cargo can not read `{folder}/Cargo.toml`; it says why above")));
+            bail!("cargo can not read `{folder}/Cargo.toml`; it says why above");
         }
         let metadata: Value = serde_json::from_slice(&output.stdout)
             .context("what `cargo metadata` wrote is no JSON")
-            .map_err(Stop::Host)?;
+            .map_err(host_failed)?;
         let manifest = self.folder.join("Cargo.toml");
         let packages = metadata.get("packages").and_then(Value::as_array);
         let own = packages.into_iter().flatten().find(|one| text(one, "manifest_path") == manifest.to_str());
-        own.map(|package| read(package, manifest.clone())).ok_or_else(|| {
-            Stop::Usage(anyhow!(
+        own.map(|package| read(package, manifest.clone())).with_context(|| {
+            format!(
                 "`{}` is a workspace without a package of its own: name the folder of the plugin",
                 self.folder.display()
-            ))
+            )
         })
     }
 
     /// Sees to it that the toolchain can compile components.
-    pub(super) fn ensure_target(&self) -> Result<(), Stop> {
+    pub(super) fn ensure_target(&self) -> Result<()> {
         if self.has_target()? {
             return Ok(());
         }
         let Some(rustup) = program::find("rustup", std::slice::from_ref(&self.bin)) else {
-            return Err(Stop::Usage(anyhow!(
+            bail!(
                 "the Rust toolchain lacks the target `{TARGET}`, and there is no rustup to add it: install the target \
                  with what the toolchain came from, or use rustup (https://rustup.rs)"
-            )));
+            );
         };
         output::note(&format!("adding the target {TARGET} to the Rust toolchain"));
         let added = self.command(&rustup).args(["target", "add", TARGET]).stdout(Stdio::null()).status();
         if added.is_ok_and(|status| status.success()) && self.has_target()? {
             return Ok(());
         }
-        Err(Stop::Usage(anyhow!(
+        Err(anyhow!(
             "the Rust toolchain lacks the target `{TARGET}`, and rustup could not add it; with a network, run \
              `rustup target add {TARGET}`"
-        )))
+        ))
     }
 
-    fn has_target(&self) -> Result<bool, Stop> {
+    fn has_target(&self) -> Result<bool> {
         let named = std::env::var_os("RUSTC").map(PathBuf::from);
         let rustc = named.or_else(|| program::find("rustc", std::slice::from_ref(&self.bin)));
-        let rustc = rustc.ok_or_else(|| {
-            Stop::Usage(anyhow!(
-                "there is a `cargo` but no `rustc` on the path: install Rust with rustup (https://rustup.rs)"
-            ))
-        })?;
+        let rustc = rustc.context(
+            "there is a `cargo` but no `rustc` on the path: install Rust with rustup (https://rustup.rs)",
+        )?;
         let output = self
             .command(&rustc)
             .args(["--print", "target-libdir", "--target", TARGET])
             .stderr(Stdio::null())
             .output()
-            .with_context(|| format!("`{}` can not be run", rustc.display()))
-            .map_err(Stop::Usage)?;
+            .with_context(|| format!("`{}` can not be run", rustc.display()))?;
         let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         Ok(output.status.success() && folder.is_dir())
     }
 
     /// Runs `cargo test`; tells whether all went well.
-    pub(super) fn test(&self) -> Result<bool, Stop> {
+    pub(super) fn test(&self) -> Result<bool> {
         let status = self.command(&self.cargo).arg("test").status();
         let status = status.with_context(|| format!("`{}` can not be run", self.cargo.display()));
-        Ok(status.map_err(Stop::Usage)?.success())
+        Ok(status?.success())
     }
 
     /// Compiles the package to a component; `None`: cargo said on stderr why it can not.
-    pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>, Stop> {
+    pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>> {
         if !package.has_cdylib {
-            return Err(Stop::Usage(anyhow!(
+            bail!(
                 "`{}` makes no component: write in its `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]",
                 package.name
-            )));
+            );
         }
         let mut command = self.command(&self.cargo);
         command.args(["build", "--lib", "--target", TARGET, "--message-format", "json-render-diagnostics"]);
@@ -166,7 +158,7 @@ impl Toolchain {
             command.arg("--release");
         }
         flags::remap(&mut command, &self.folder, self.bin.parent());
-        let failed = |error: std::io::Error| Stop::Host(anyhow::Error::from(error).context("cargo"));
+        let failed = |error: std::io::Error| host_failed(Error::from(error).context("cargo"));
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut component = None;
         if let Some(stdout) = child.stdout.take() {
@@ -179,7 +171,7 @@ impl Toolchain {
         if !child.wait().map_err(failed)?.success() {
             return Ok(None);
         }
-        let missing = || Stop::Host(anyhow!("cargo built `{}` and named no component", package.name));
+        let missing = || host_failed(anyhow!("cargo built `{}` and named no component", package.name));
         component.map(Some).ok_or_else(missing)
     }
 }

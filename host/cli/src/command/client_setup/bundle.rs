@@ -14,7 +14,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use crate::command::args::{ServerJsonArgs, SetupArgs};
 use crate::command::setup::{self, Purpose, Tell};
-use crate::{Stop, Verdict, output};
+use crate::{Verdict, host_failed, output};
 
 /// What the server is, in one line; the registry takes a hundred characters.
 const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under a policy.";
@@ -38,7 +38,7 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
     if let (Some(url), Some(bundle)) = (&asked.url, &asked.bundle) {
         let mut file = File::open(bundle).with_context(|| format!("`{}`", bundle.display()))?;
         let mut hash = Sha256::new();
-        std::io::copy(&mut file, &mut hash)?;
+        std::io::copy(&mut file, &mut hash).with_context(|| format!("`{}`", bundle.display()))?;
         let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let package = json!({
             "registryType": "mcpb",
@@ -55,7 +55,7 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
 }
 
 /// Makes a bundle: whole, or not at all.
-pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<Verdict, Stop> {
+pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<Verdict> {
     let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
     let policy = setup::PolicyFile::find(args)?;
     let view = host.view(Filter::of_profile(setup::profile(args, &host.policy())?));
@@ -67,13 +67,13 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
     plugins.sort();
     let parts = Parts {
         manifest: manifest(args, name, author, policy.text.is_some(), &tools),
-        program: std::env::current_exe().context("this program has no path").map_err(Stop::Host)?,
+        program: std::env::current_exe().context("this program has no path").map_err(host_failed)?,
         plugins,
         policy: policy.text,
     };
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
-    let (out, bytes) = written.map_err(|e| Stop::Host(anyhow!(e)))?.map_err(Stop::Usage)?;
+    let (out, bytes) = written.map_err(|e| host_failed(anyhow!(e)))??;
     output::note(&format!("`{}` is made, {} KiB", out.display(), bytes / 1024));
     Ok(Verdict::Good)
 }

@@ -7,23 +7,23 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
+use crate::Verdict;
 use crate::command::args::{AddArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::PolicyFile;
 use crate::output;
-use crate::{Stop, Verdict};
 
 /// Where a secret's value may come from.
 const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
 
-pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<Verdict, Stop> {
+pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<Verdict> {
     let file = PolicyFile::find_or_new(args, true)?;
     let Some(path) = &file.file else {
-        return Err(Stop::Usage(anyhow!("there is no place for a policy: give one with --config FILE")));
+        bail!("there is no place for a policy: give one with --config FILE");
     };
     let text = file.text_or_new();
-    let (after, lines) = with(&text, new).map_err(Stop::Usage)?;
-    file.parse(&after).map_err(Stop::Usage)?;
+    let (after, lines) = with(&text, new)?;
+    file.parse(&after)?;
     for line in lines.lines() {
         output::note(line);
     }
@@ -31,7 +31,7 @@ pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<Verdict, Stop> {
         output::note(&format!("nothing was written to `{}`", path.display()));
         return Ok(Verdict::Good);
     }
-    policy_file::write(path, file.text.as_deref(), &after).map_err(Stop::Usage)?;
+    policy_file::write(path, file.text.as_deref(), &after)?;
     output::note(&format!("written to `{}`; try it with `toolbay mcp check {}`", path.display(), new.name));
     Ok(Verdict::Good)
 }

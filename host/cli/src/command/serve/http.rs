@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
 use toolbay::Host;
@@ -12,7 +12,7 @@ use toolbay::policy::serve::Serve;
 use toolbay_mcp::http::{self, Ends, Http};
 use toolbay_mcp::{FetchKeys, Server};
 
-use crate::{Stop, output};
+use crate::output;
 
 /// Stands for the sockets that systemd opened.
 const SYSTEMD: &str = "systemd";
@@ -62,7 +62,7 @@ pub(super) async fn listen(
     host: &Host,
     server: Server,
     later: &Later,
-) -> Result<Listening, Stop> {
+) -> Result<Listening> {
     let serve = host.policy().serve().clone();
     let mut listeners = Vec::new();
     for place in places {
@@ -79,8 +79,7 @@ pub(super) async fn listen(
         let host = fetch.clone();
         Box::pin(async move { host.fetch(&url, http::MAX_KEYS_BYTES).await })
     });
-    let http = Http::new(server, serve, addresses.clone(), fetch, ends.clone())
-        .map_err(|problem| Stop::Usage(anyhow!(problem)))?;
+    let http = Http::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
     drop(later.0.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;
@@ -110,34 +109,29 @@ impl Listening {
     }
 }
 
-async fn bind(place: &str, serve: &Serve) -> Result<TcpListener, Stop> {
+async fn bind(place: &str, serve: &Serve) -> Result<TcpListener> {
     let wrong = || format!("--http `{place}`: write `127.0.0.1:8080`, a port, or `{SYSTEMD}`");
     // A port alone is one of this machine's.
     let place = if place.parse::<u16>().is_ok() { format!("127.0.0.1:{place}") } else { place.to_owned() };
-    let found = place.to_socket_addrs().with_context(wrong).map_err(Stop::Usage)?.next();
-    let address = found.with_context(wrong).map_err(Stop::Usage)?;
+    let found = place.to_socket_addrs().with_context(wrong)?.next();
+    let address = found.with_context(wrong)?;
     // Before anybody can connect.
-    http::check_addresses(serve, &[address]).map_err(|problem| Stop::Usage(anyhow!("--http {problem}")))?;
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("--http `{address}` can not be listened on"))
-        .map_err(Stop::Usage)
+    http::check_addresses(serve, &[address]).map_err(|problem| anyhow!("--http {problem}"))?;
+    TcpListener::bind(address).await.with_context(|| format!("--http `{address}` can not be listened on"))
 }
 
 /// The sockets that were open when this program was started (`LISTEN_FDS`).
-fn inherited() -> Result<Vec<TcpListener>, Stop> {
+fn inherited() -> Result<Vec<TcpListener>> {
     let mut given = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..given.len() {
         let listener = given.take_tcp_listener(index).context("a socket of systemd is no TCP listener");
-        let Some(listener) = listener.map_err(Stop::Usage)? else { continue };
+        let Some(listener) = listener? else { continue };
         listener.set_nonblocking(true)?;
         listeners.push(TcpListener::from_std(listener)?);
     }
     if listeners.is_empty() {
-        return Err(Stop::Usage(anyhow!(
-            "--http {SYSTEMD}: no socket was handed over; start it from a .socket unit"
-        )));
+        bail!("--http {SYSTEMD}: no socket was handed over; start it from a .socket unit");
     }
     Ok(listeners)
 }
