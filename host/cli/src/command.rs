@@ -47,7 +47,7 @@ use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
 use toolbay_core::registry::Entry;
 use toolbay_policy::Key;
 
-use crate::command::args::{ApprovalArgs, Args, Command, DecisionArgs, SetupArgs, TurnArgs};
+use crate::command::args::{Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::output::{note, stderr, styled};
 use crate::{Verdict, author};
 
@@ -59,19 +59,9 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict> {
         Command::List { json, all } => list::run(setup, json, all).await,
         Command::Prompts { json } => offers::prompts(setup, json).await,
         Command::Resources { json } => offers::resources(setup, json).await,
-        Command::Call { tool, json_args, args_file, attachments, turn, approval, json } => {
-            let text = arguments(json_args, args_file)?;
-            let run = Run { setup, turn: &turn, approval: &approval, json };
-            call::run(run, &tool, text, &attachments).await
-        }
-        Command::Batch { file, turn, approval, json } => {
-            batch::run(Run { setup, turn: &turn, approval: &approval, json }, &file).await
-        }
-        Command::Bench(asked) => {
-            let text = arguments(asked.json_args.clone(), asked.args_file.clone())?;
-            let (turn, approval) = (&asked.turn, &asked.approval);
-            bench::run(Run { setup, turn, approval, json: asked.json }, &asked, &text).await
-        }
+        Command::Call(asked) => call::run(setup, asked).await,
+        Command::Batch(asked) => batch::run(setup, &asked).await,
+        Command::Bench(asked) => bench::run(setup, asked).await,
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
         Command::Status { json } => status::run(setup, json).await,
@@ -106,21 +96,12 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict> {
     }
 }
 
-/// How a command runs calls.
-#[derive(Debug, Clone, Copy)]
-struct Run<'a> {
-    setup: &'a SetupArgs,
-    turn: &'a TurnArgs,
-    approval: &'a ApprovalArgs,
-    json: bool,
-}
-
-impl Run<'_> {
-    /// What its calls share.
-    fn turn(&self) -> TurnContext {
-        let TurnArgs { budget, dry_run, session: name } = self.turn;
+impl TurnArgs {
+    /// What the calls share.
+    fn context(&self) -> TurnContext {
+        let Self { budget, dry_run, session: name, yes, deny } = self;
         let mut session = name.as_deref().map(Session::named).unwrap_or_default();
-        if let Some(approver) = approval::approver(self.approval) {
+        if let Some(approver) = approval::approver(*yes, *deny) {
             session = session.with_approver(approver);
         }
         let mut turn = TurnContext {

@@ -12,10 +12,11 @@ use std::io::{IsTerminal, Write};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
-use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
+use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody};
 use toolbay_policy::text::{visible, visible_json};
 
 use crate::output::findings::FileFindings;
@@ -145,45 +146,37 @@ fn describe_block(block: &ContentBlock) -> String {
 
 /// The full result as one JSON object.
 pub(crate) fn result_json(delivered: &CallResult) -> Value {
+    let CallResult { result, shaping, hints, .. } = delivered;
+    let output = result.as_ref().ok();
+    let raw = |raw: Option<&Box<RawValue>>| raw.map(|raw| json!(raw));
+    let kept = shaping.saved.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
+    let blocks = output.filter(|output| !output.content.is_empty());
+    let optional = [
+        ("cut_from_chars", shaping.cut_from_chars.map(|total| json!(total))),
+        ("kept", (!shaping.saved.is_empty()).then(|| kept.collect())),
+        ("through", delivered.through.as_ref().map(|through| json!(through))),
+        ("call_sha256", delivered.call_sha256.map(|sha256| json!(sha256))),
+        ("cached_ms", delivered.cached.map(|age| json!(age.as_millis()))),
+        ("source", delivered.source.as_ref().map(|source| json!(source))),
+        ("hints", (!hints.lines.is_empty()).then(|| json!(hints.lines))),
+        ("value", output.map(|output| json!(output.value))),
+        ("structured", raw(output.and_then(|output| output.structured.as_ref()))),
+        ("content", blocks.map(|output| output.content.iter().map(describe_block).collect())),
+        ("cost_usd", output.and_then(|output| output.cost_usd).map(|cost| json!(cost))),
+        ("meta", raw(output.and_then(|output| output.meta.as_ref()))),
+        ("error", result.as_ref().err().map(error_json)),
+    ];
     let mut object = json!({
         "id": delivered.call_id,
         "tool": delivered.tool,
-        "ok": delivered.result.is_ok(),
-        "outcome": pipeline::outcome(&delivered.result),
+        "ok": result.is_ok(),
+        "outcome": pipeline::outcome(result),
         "usage": delivered.usage,
         "duration_us": delivered.duration_us,
     });
-    let mut put = |key: &str, value: Value| {
-        if let Some(map) = object.as_object_mut() {
-            map.insert(key.to_owned(), value);
-        }
-    };
-    if let Some(total) = delivered.shaping.cut_from_chars {
-        put("cut_from_chars", json!(total));
-    }
-    if !delivered.shaping.saved.is_empty() {
-        let kept =
-            delivered.shaping.saved.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
-        put("kept", kept.collect());
-    }
-    if let Some(through) = &delivered.through {
-        put("through", json!(through));
-    }
-    if let Some(sha256) = &delivered.call_sha256 {
-        put("call_sha256", json!(sha256));
-    }
-    if let Some(age) = delivered.cached {
-        put("cached_ms", json!(age.as_millis()));
-    }
-    if let Some(source) = &delivered.source {
-        put("source", json!(source));
-    }
-    if !delivered.hints.lines.is_empty() {
-        put("hints", json!(delivered.hints.lines));
-    }
-    match &delivered.result {
-        Ok(output) => put_output(&mut put, output),
-        Err(failure) => put("error", error_json(failure)),
+    if let Some(members) = object.as_object_mut() {
+        let present = optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        members.extend(present);
     }
     object
 }
@@ -199,21 +192,5 @@ fn error_json(failure: &Failure) -> Value {
                 "retry_after_ms": fault.retry_after_ms})
         }
         Failure::Host(message) => json!({"code": code, "host": true, "message": message}),
-    }
-}
-
-fn put_output(put: &mut impl FnMut(&str, Value), output: &ToolOutput) {
-    put("value", json!(output.value));
-    if let Some(structured) = &output.structured {
-        put("structured", json!(structured));
-    }
-    if !output.content.is_empty() {
-        put("content", output.content.iter().map(|block| json!(describe_block(block))).collect());
-    }
-    if let Some(cost) = output.cost_usd {
-        put("cost_usd", json!(cost));
-    }
-    if let Some(meta) = &output.meta {
-        put("meta", json!(meta));
     }
 }

@@ -3,9 +3,11 @@
 //! Sections of the names that the tools of WebAssembly use (`version`, `description`, `licenses`, `source`, `homepage`,
 //! `authors`, and `.dep-v0` for the list of dependencies) are read by those tools too. A host runs nothing of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use wasm_encoder::{ComponentSection as _, CustomSection};
 use wasmparser::{Parser, Payload};
 
 /// What a component's file is made of.
@@ -65,88 +67,42 @@ fn length(range: &std::ops::Range<usize>) -> u64 {
 
 /// The component with these custom sections at its end, instead of those of the same names that it had at its top.
 pub(crate) fn with(bytes: &[u8], sections: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
-    let Some(head) = bytes.get(..8) else { bail!("the file is too short to be a component") };
-    let mut out = head.to_vec();
-    for part in top(bytes)? {
-        let replaced = part.custom.is_some_and(|(name, _)| sections.iter().any(|(new, _)| *new == name));
-        if !replaced {
-            out.extend_from_slice(part.whole);
+    let mut out = Vec::with_capacity(bytes.len());
+    let (mut done, mut depth) = (0, 0_usize);
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload?;
+        let end = match (&payload, payload.as_section()) {
+            (Payload::Version { range, .. }, _) if depth == 0 => range.end,
+            (_, Some((_, range))) if depth == 0 => range.end,
+            _ => done,
+        };
+        let is_replaced = matches!(&payload, Payload::CustomSection(old) if sections.iter().any(|(new, _)| *new == old.name()));
+        if !is_replaced {
+            out.extend_from_slice(bytes.get(done..end).unwrap_or_default());
+        }
+        done = end;
+        match payload {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            _ => {}
         }
     }
     for (name, data) in sections {
-        let mut content = Vec::new();
-        leb128(&mut content, name.len());
-        content.extend_from_slice(name.as_bytes());
-        content.extend_from_slice(data);
-        out.push(0);
-        leb128(&mut out, content.len());
-        out.extend_from_slice(&content);
+        CustomSection { name: Cow::Borrowed(name), data: Cow::Borrowed(data) }.append_to_component(&mut out);
     }
     Ok(out)
-}
-
-/// One section at the top of a component.
-struct Top<'a> {
-    /// With its head.
-    whole: &'a [u8],
-    /// Name and content, if it is a custom section.
-    custom: Option<(&'a str, &'a [u8])>,
-}
-
-fn top(bytes: &[u8]) -> Result<Vec<Top<'_>>> {
-    let mut parts = Vec::new();
-    let mut rest = bytes.get(8..).unwrap_or_default();
-    while let Some((&id, tail)) = rest.split_first() {
-        let Some((size, content)) = read_leb128(tail) else { bail!("a section has no length") };
-        let (Some(content), Some(next)) = (content.get(..size), content.get(size..)) else {
-            bail!("a section is longer than the file")
-        };
-        let whole = rest.get(..rest.len() - next.len()).unwrap_or_default();
-        let custom = (id == 0).then(|| custom(content)).flatten();
-        parts.push(Top { whole, custom });
-        rest = next;
-    }
-    Ok(parts)
-}
-
-fn custom(content: &[u8]) -> Option<(&str, &[u8])> {
-    let (length, rest) = read_leb128(content)?;
-    let (name, data) = rest.split_at_checked(length)?;
-    Some((std::str::from_utf8(name).ok()?, data))
-}
-
-fn leb128(out: &mut Vec<u8>, mut number: usize) {
-    loop {
-        let low = u8::try_from(number & 0x7f).unwrap_or_default();
-        number >>= 7;
-        if number == 0 {
-            return out.push(low);
-        }
-        out.push(low | 0x80);
-    }
-}
-
-fn read_leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let mut number = 0_usize;
-    // Five times seven bits hold every length.
-    for place in 0..5 {
-        let byte = *bytes.get(place)?;
-        number |= usize::from(byte & 0x7f) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Some((number, bytes.get(place + 1..)?));
-        }
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The custom section of this name at the top of a component.
+    /// The custom section of this name in a component.
     fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-        let mut sections = top(bytes).unwrap().into_iter().filter_map(|part| part.custom);
-        sections.find(|(found, _)| *found == name).map(|(_, data)| data)
+        Parser::new(0).parse_all(bytes).find_map(|payload| match payload.unwrap() {
+            Payload::CustomSection(section) if section.name() == name => Some(section.data()),
+            _ => None,
+        })
     }
 
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";

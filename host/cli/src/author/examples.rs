@@ -26,7 +26,7 @@ use toolbay_policy::text::visible;
 
 use super::project::{Component, Project};
 use crate::command::approval;
-use crate::command::args::{ApprovalArgs, SetupArgs};
+use crate::command::args::SetupArgs;
 use crate::command::setup::{self, Purpose};
 use crate::command::{self as cmd, declared};
 use crate::output::{self, GOOD, WRONG};
@@ -132,7 +132,7 @@ fn examples_of(entry: &Entry) -> Result<Vec<Example>, String> {
 /// Makes the call; returns how what came of it differs.
 async fn call(host: &Host, entry: &Entry, example: &Example) -> Option<String> {
     let mut session = Session::default();
-    if let Some(approver) = approval::approver(&ApprovalArgs { yes: true, deny: false }) {
+    if let Some(approver) = approval::approver(true, false) {
         session = session.with_approver(approver);
     }
     let turn = TurnContext { session: Arc::new(session), ..TurnContext::default() };

@@ -17,6 +17,7 @@ use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 
 use super::language::Profile;
+use super::place;
 use super::project::{Dependency, Metadata, Project};
 use crate::author::args::PackArgs;
 use crate::author::component;
@@ -49,7 +50,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<Verdict> {
         fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failed)?;
     let bytes = component::with(&bytes, &sections).map_err(host_failed)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
-    write(&target, &bytes)?;
+    place::whole(&target, |part| fs::write(part, &bytes)).with_context(|| {
+        format!("`{}` can not be written: name another file with --out FILE", target.display())
+    })?;
     let mut out = output::out();
     writeln!(out, "{HEAD}{}{HEAD:#}: {} KiB, {}", built.id, bytes.len().div_ceil(1024), target.display())?;
     for (name, data) in &sections {
@@ -123,19 +126,6 @@ fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
         found.push((section, bytes));
     }
     Ok(found)
-}
-
-/// Writes the file whole or not at all.
-fn write(target: &Path, bytes: &[u8]) -> Result<()> {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, target));
-    if done.is_err() {
-        fs::remove_file(&part).ok();
-    }
-    done.with_context(|| {
-        format!("`{}` can not be written: name another file with --out FILE", target.display())
-    })
 }
 
 #[cfg(test)]

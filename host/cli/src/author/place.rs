@@ -48,7 +48,7 @@ pub(crate) fn put(
 }
 
 /// Writes a file beside its place and renames it: a host that watches the directory never sees half of it.
-fn whole(target: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn whole(target: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
     let done = write(&part).and_then(|()| fs::rename(&part, target));

@@ -5,11 +5,12 @@ mod flags;
 mod lock;
 mod sdk;
 
+use anyhow::Result;
+
 use super::language::Profile;
 use super::project::{Component, Metadata, Project};
 use super::template::{Plan, TemplateFile};
 use crate::host_failed;
-use anyhow::Result;
 
 /// Names that cargo or the compiler keep for themselves, beside the key words.
 const RESERVED: [&str; 11] = [

@@ -1,9 +1,10 @@
 //! `toolbay test`: the project's own tests, then the examples of its tools against the built component.
 
+use anyhow::Result;
+
 use crate::author::args::TestArgs;
 use crate::command::args::SetupArgs;
 use crate::{Verdict, output};
-use anyhow::Result;
 
 use super::examples;
 use super::language::Profile;

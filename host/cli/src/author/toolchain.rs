@@ -1,10 +1,11 @@
 //! What each language does to make, build, test and describe a project.
 
+use anyhow::Result;
+
 use super::language::{Language, Profile};
 use super::project::{Component, Metadata, Project};
 use super::template::{Plan, TemplateFile};
 use super::{c, javascript, python, rust};
-use anyhow::Result;
 
 impl Language {
     /// Why a valid plugin ID cannot name a project in this language; `None` if it can.

@@ -12,8 +12,6 @@ use toolbay::{Answer, Approver, Question};
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_policy::text::visible;
 
-use crate::command::args::ApprovalArgs;
-
 /// The terminal of this process, whatever stdin and stdout are.
 const TERMINAL: &str = "/dev/tty";
 /// Longest arguments that are shown, in characters.
@@ -24,11 +22,11 @@ const MAX_LINE: usize = 1000;
 const LOOK: Duration = Duration::from_millis(30);
 
 /// Who answers, by the command line; `None`: there is nobody.
-pub(crate) fn approver(args: &ApprovalArgs) -> Option<Arc<dyn Approver>> {
-    if args.yes {
+pub(crate) fn approver(yes: bool, deny: bool) -> Option<Arc<dyn Approver>> {
+    if yes {
         return Some(Arc::new(Settled(Answer::Yes)));
     }
-    if args.deny {
+    if deny {
         return Some(Arc::new(Settled(Answer::No(Some("`--deny` was given".to_owned())))));
     }
     let terminal =

@@ -103,38 +103,9 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Call one tool and print its result.
-    Call {
-        /// The tool's name, as `list` shows it.
-        tool: String,
-        /// The arguments, a JSON object; `-` reads them from stdin.
-        #[arg(value_name = "JSON", conflicts_with = "args_file")]
-        json_args: Option<String>,
-        /// Read the arguments from a file; `-` is stdin.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        args_file: Option<PathBuf>,
-        #[command(flatten)]
-        attachments: AttachmentArgs,
-        #[command(flatten)]
-        turn: TurnArgs,
-        #[command(flatten)]
-        approval: ApprovalArgs,
-        /// Print the full result as JSON, with usage, cost and the reason of a failure.
-        #[arg(long)]
-        json: bool,
-    },
+    Call(CallArgs),
     /// Run many calls in parallel and print one JSON line for each, in their order.
-    Batch {
-        /// JSON lines, or one JSON array, of `{"id": "1", "tool": "text__word_count", "args": {…}}`; `-` is stdin.
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-        #[command(flatten)]
-        turn: TurnArgs,
-        #[command(flatten)]
-        approval: ApprovalArgs,
-        /// Print one JSON object: all results, and what they cost together.
-        #[arg(long)]
-        json: bool,
-    },
+    Batch(BatchArgs),
     /// Measure how long calls of one tool take: it is called so many times, and does each time what it does.
     Bench(BenchArgs),
     /// Print a result that was too long and was cut, or a part of it.
@@ -434,19 +405,8 @@ pub(crate) struct SwitchArgs {
     pub(crate) all_tags: bool,
 }
 
-/// Who answers when a call is to be approved. Without these flags the terminal is asked; without a terminal the call is
-/// refused.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ApprovalArgs {
-    /// Approve every call that the policy wants asked about. What it denies stays denied.
-    #[arg(long, short, conflicts_with = "deny")]
-    pub(crate) yes: bool,
-    /// Refuse every call that the policy wants asked about.
-    #[arg(long)]
-    pub(crate) deny: bool,
-}
-
-/// How calls are run.
+/// How calls are run, and who answers when one is to be approved. Without a flag the terminal is asked; without a terminal
+/// the call is refused.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TurnArgs {
     /// Characters that all results may have together.
@@ -458,6 +418,45 @@ pub(crate) struct TurnArgs {
     /// The session that the calls belong to. What is cut from results is kept for it: `toolbay output`.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
+    /// Approve every call that the policy wants asked about. What it denies stays denied.
+    #[arg(long, short, conflicts_with = "deny")]
+    pub(crate) yes: bool,
+    /// Refuse every call that the policy wants asked about.
+    #[arg(long)]
+    pub(crate) deny: bool,
+}
+
+/// One call.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallArgs {
+    /// The tool's name, as `list` shows it.
+    pub(crate) tool: String,
+    /// The arguments, a JSON object; `-` reads them from stdin.
+    #[arg(value_name = "JSON", conflicts_with = "args_file")]
+    pub(crate) json_args: Option<String>,
+    /// Read the arguments from a file; `-` is stdin.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) args_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) attachments: AttachmentArgs,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
+    /// Print the full result as JSON, with usage, cost and the reason of a failure.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Many calls.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BatchArgs {
+    /// JSON lines, or one JSON array, of `{"id": "1", "tool": "text__word_count", "args": {…}}`; `-` is stdin.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
+    /// Print one JSON object: all results, and what they cost together.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What is measured.
@@ -476,8 +475,6 @@ pub(crate) struct BenchArgs {
     pub(crate) calls: u32,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    #[command(flatten)]
-    pub(crate) approval: ApprovalArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

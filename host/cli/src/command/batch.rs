@@ -1,7 +1,6 @@
 //! `toolbay batch`.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
@@ -11,7 +10,7 @@ use toolbay::ToolCall;
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline;
 
-use super::Run;
+use crate::command::args::{BatchArgs, SetupArgs};
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::{Verdict, host_failed, output};
@@ -25,19 +24,20 @@ struct Call {
     args: Option<Box<RawValue>>,
 }
 
-pub(crate) async fn run(run: Run<'_>, file: &Path) -> Result<Verdict> {
+pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<Verdict> {
+    let file = &asked.file;
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
-    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
-    let mut turn = run.turn();
+    let host = setup::loaded(setup, Tell::Problems, Purpose::Run).await?;
+    let mut turn = asked.turn.context();
     // One file is one session: a write after a read in an earlier line of it is guarded.
     turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
     let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
     let servers = servers::attach_for(&host, &named).await;
-    let results = host.call_all(&super::view(run.setup, &host)?, calls, turn).await;
+    let results = host.call_all(&super::view(setup, &host)?, calls, turn).await;
     servers.close().await;
     let shown = results.iter().map(output::result_json);
-    if run.json {
+    if asked.json {
         let all = json!({
             "calls": results.len(),
             "failed": results.iter().filter(|r| r.result.is_err()).count(),

@@ -12,8 +12,7 @@ use toolbay_core::pipeline::CallResult;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
-use super::Run;
-use crate::command::args::BenchArgs;
+use crate::command::args::{BenchArgs, SetupArgs};
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::{Verdict, output};
@@ -34,14 +33,16 @@ struct Measured {
     conditions: Option<Conditions>,
 }
 
-pub(crate) async fn run(run: Run<'_>, asked: &BenchArgs, text: &str) -> Result<Verdict> {
-    let host = setup::loaded(run.setup, Tell::Problems, Purpose::Run).await?;
+pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<Verdict> {
+    let text = super::arguments(asked.json_args.take(), asked.args_file.take())?;
+    let host = setup::loaded(setup, Tell::Problems, Purpose::Run).await?;
     let servers = servers::attach_for(&host, &[asked.tool.as_str()]).await;
-    let bench = Bench { view: super::view(run.setup, &host)?, host: &host, turn: run.turn(), asked, text };
+    let view = super::view(setup, &host)?;
+    let bench = Bench { view, host: &host, turn: asked.turn.context(), asked: &asked, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {
-        Ok(measured) => show(run, asked, &measured).map(|()| Verdict::Good),
+        Ok(measured) => show(&asked, &measured).map(|()| Verdict::Good),
         // Of calls that fail it is not the time that matters.
         Err(failed) => Ok(output::result(&failed).map(|()| Verdict::Bad)?),
     }
@@ -95,7 +96,7 @@ impl Measured {
     }
 }
 
-fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<()> {
+fn show(asked: &BenchArgs, measured: &Measured) -> Result<()> {
     let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
     let (p50, p99, most) = (us(measured.at(50)), us(measured.at(99)), us(measured.at(100)));
     let (batch, usage) = (measured.batch.round(), &measured.usage);
@@ -107,7 +108,7 @@ fn show(run: Run<'_>, asked: &BenchArgs, measured: &Measured) -> Result<()> {
         ));
     }
     let mut out = output::out();
-    if run.json {
+    if asked.json {
         let all = json!({
             "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
             "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),

@@ -4,36 +4,32 @@ use anyhow::{Result, anyhow};
 use toolbay::{ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 
-use super::Run;
 use super::attachments::Files;
-use crate::command::args::AttachmentArgs;
+use crate::command::args::{CallArgs, SetupArgs};
 use crate::command::servers;
 use crate::command::setup::{self, Purpose, Tell};
 use crate::command::told;
 use crate::output;
 use crate::{Verdict, host_failed};
 
-pub(crate) async fn run(
-    run: Run<'_>,
-    tool: &str,
-    text: String,
-    attachments: &AttachmentArgs,
-) -> Result<Verdict> {
-    let files = Files::read(attachments)?;
-    let host = setup::loaded(run.setup, Tell::Nothing, Purpose::Run).await?;
-    let servers = servers::attach_for(&host, &[tool]).await;
-    let view = super::view(run.setup, &host)?;
-    if host.registry().snapshot().get(tool).is_none() {
+pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<Verdict> {
+    let CallArgs { tool, json_args, args_file, attachments, turn, json } = asked;
+    let text = super::arguments(json_args, args_file)?;
+    let files = Files::read(&attachments)?;
+    let host = setup::loaded(setup, Tell::Nothing, Purpose::Run).await?;
+    let servers = servers::attach_for(&host, &[tool.as_str()]).await;
+    let view = super::view(setup, &host)?;
+    if host.registry().snapshot().get(&tool).is_none() {
         // Its plugin may be one of those that are not loaded.
-        told::missing_tool(&host, tool);
+        told::missing_tool(&host, &tool);
     }
-    let turn = TurnContext { attachments: Some(files.turn()), ..run.turn() };
+    let turn = TurnContext { attachments: Some(files.turn()), ..turn.context() };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
     servers.close().await;
     let Some(delivered) = results.into_iter().next() else {
         return Err(host_failed(anyhow!("the call gave no result")));
     };
-    if run.json {
+    if json {
         output::print_json(&output::result_json(&delivered))?;
     } else {
         output::result(&delivered)?;

@@ -45,7 +45,7 @@ fn failed(error: KvError) -> Error {
 }
 
 fn id(plugin: &str) -> Result<PluginId> {
-    PluginId::new(plugin).map_err(|error| error.into())
+    Ok(PluginId::new(plugin)?)
 }
 
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {

@@ -44,7 +44,7 @@ fn turn_on(switch: &mut Item) -> Result<()> {
 
 /// The table of a name in another one, made if it is not there: as the other one is written, with a header of its own
 /// or in braces.
-fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item> {
+pub(crate) fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item> {
     let inline = item.is_inline_table();
     let table = item.as_table_like_mut().ok_or_else(|| anyhow!("what holds `{name}` is no table"))?;
     Ok(table.entry(name).or_insert_with(|| {

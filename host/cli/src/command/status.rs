@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anstyle::Style;
 use anyhow::Result;
 use toolbay::LoadedCode;
 use toolbay_core::registry::{Flags, ToolStatus};
@@ -35,10 +36,10 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict> {
         output::print_json(&tools)?;
         return Ok(Verdict::Good);
     }
-    let mut out = output::out();
+    let (mut out, terminal) = (output::out(), output::stdout_is_terminal());
     for tool in &tools {
         let (name, state, about) = (&tool.name, state(tool), about(tool).join("\t"));
-        if !output::stdout_is_terminal() {
+        if !terminal {
             writeln!(out, "{name}\t{state}\t{about}")?;
             continue;
         }
@@ -46,47 +47,29 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict> {
         writeln!(out, "{NAME}{name}{NAME:#}  {style}{state}{style:#}")?;
         writeln!(out, "  {DIM}{}{DIM:#}", about.replace('\t', "  "))?;
     }
+    // A line that a terminal and a program read under another name.
+    let mut line = |[shown, plain]: [&str; 2], style: Style, text: &str| match terminal {
+        true => writeln!(out, "{NAME}{shown}{NAME:#}  {style}{}{style:#}", text.replace('\t', "  ")),
+        false => writeln!(out, "{plain}\t{text}"),
+    };
     for problem in host.problems() {
-        let (file, line) =
-            (problem.file.display().to_string(), one_line(&problem.error.to_string(), MAX_REASON));
-        let line = if problem.kept { format!("{line}; its older version goes on") } else { line };
-        match output::stdout_is_terminal() {
-            true => writeln!(out, "{NAME}{}{NAME:#}  {WRONG}not loaded: {line}{WRONG:#}", visible(&file))?,
-            false => writeln!(out, "{}\tnot loaded: {line}", visible(&file))?,
-        }
+        let file = problem.file.display().to_string();
+        let error = one_line(&problem.error.to_string(), MAX_REASON);
+        let more = if problem.kept { "; its older version goes on" } else { "" };
+        line([&*visible(&file); 2], WRONG, &format!("not loaded: {error}{more}"))?;
     }
     for server in &states {
-        let line = super::mcp::line(server);
         let style = if server.state == ServerState::Ready { DIM } else { WRONG };
-        match output::stdout_is_terminal() {
-            true => writeln!(
-                out,
-                "{NAME}mcp:{}{NAME:#}  {style}{}{style:#}",
-                server.name,
-                line.replace('\t', "  ")
-            )?,
-            false => writeln!(out, "mcp:{}\t{line}", server.name)?,
-        }
+        line([&*format!("mcp:{}", server.name); 2], style, &super::mcp::line(server))?;
     }
     let free = uncounted(&host.policy(), &tools);
     if !free.is_empty() {
-        let free = one_line(&free.join(", "), MAX_REASON);
-        match output::stdout_is_terminal() {
-            true => writeln!(out, "{NAME}work is not counted{NAME:#}  {DIM}{free}{DIM:#}")?,
-            false => writeln!(out, "not-counted\t{free}")?,
-        }
+        line(["work is not counted", "not-counted"], DIM, &one_line(&free.join(", "), MAX_REASON))?;
     }
-    let code = code(host.loaded_code());
-    match output::stdout_is_terminal() {
-        true => writeln!(out, "{NAME}code in memory{NAME:#}  {DIM}{}{DIM:#}", code.replace('\t', "  "))?,
-        false => writeln!(out, "code-in-memory\t{code}")?,
-    }
+    line(["code in memory", "code-in-memory"], DIM, &code(host.loaded_code()))?;
     if let Some(held) = host.compile_worker_sandbox().await {
         let held = held.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
-        match output::stdout_is_terminal() {
-            true => writeln!(out, "{NAME}compile worker{NAME:#}  {DIM}{held}{DIM:#}")?,
-            false => writeln!(out, "compile-worker\t{held}")?,
-        }
+        line(["compile worker", "compile-worker"], DIM, &held)?;
     }
     out.flush()?;
     Ok(Verdict::Good)

@@ -50,9 +50,7 @@ impl Package {
     pub(super) fn id(&self) -> Result<PluginId> {
         let id = self.id.as_deref().unwrap_or(&self.name);
         PluginId::new(id).map_err(|error| {
-            let problem =
-                anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"");
-            problem
+            anyhow!("{error}; give it one in `Cargo.toml`: [package.metadata.toolbay] id = \"…\"")
         })
     }
 }
@@ -63,7 +61,9 @@ impl Toolchain {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
         let bin = home.join("bin");
-        let cargo = program::find("cargo", std::slice::from_ref(&bin)).context("there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again")?;
+        let cargo = program::find("cargo", std::slice::from_ref(&bin)).context(
+            "there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again",
+        )?;
         Ok(Self { cargo, bin, folder: folder.to_path_buf() })
     }
 

@@ -69,11 +69,7 @@ fn with(text: &str, new: &AddArgs) -> Result<(String, String)> {
 
 /// A table of the document, made without a header of its own if it is not there.
 fn table<'a>(document: &'a mut DocumentMut, name: &str) -> Result<&'a mut Table> {
-    let item = document.entry(name).or_insert_with(|| {
-        let mut table = Table::new();
-        table.set_implicit(true);
-        Item::Table(table)
-    });
+    let item = policy_file::section(document.as_item_mut(), name)?;
     item.as_table_mut()
         .ok_or_else(|| anyhow!("`{name}` of the policy is not written as [{name}.NAME] tables"))
 }
