@@ -414,7 +414,7 @@ async fn tools_are_found_explained_and_listed_like_all_others() {
     let catalog = view.catalog();
     let find = catalog.get("api__findZebras").unwrap();
     assert_eq!(
-        (find.def.toolset.as_deref(), find.def.source.label().as_str()),
+        (find.def.keywords.toolset.as_deref(), find.def.source.label().as_str()),
         (Some("openapi:api"), "openapi:api")
     );
     assert!(find.has_tag("read_only") && find.has_tag("network") && !find.has_tag("destructive"));

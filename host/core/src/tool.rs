@@ -36,10 +36,8 @@ pub struct ToolDef {
     pub input_schema: Schema,
     /// Schema of `structured`.
     pub output_schema: Option<Schema>,
-    /// Group label.
-    pub toolset: Option<String>,
-    /// Labels.
-    pub tags: Vec<String>,
+    /// By what it is grouped, ruled and searched.
+    pub keywords: Keywords,
     /// The author's claims about its behaviour.
     pub traits: ToolTraits,
     /// Longest `value` its author wants, in characters.
@@ -50,10 +48,19 @@ pub struct ToolDef {
     pub capabilities: Vec<Capability>,
     /// Further metadata: a JSON object the host keeps and does not read.
     pub meta: Option<Box<RawValue>>,
-    /// Further words by which a search finds it.
-    pub search_hint: Option<String>,
     /// Where it comes from.
     pub source: Arc<ToolSource>,
+}
+
+/// By what a tool is grouped, ruled and searched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keywords {
+    /// Group label.
+    pub toolset: Option<String>,
+    /// Labels.
+    pub tags: Vec<String>,
+    /// Further words by which a search finds it.
+    pub search_hint: Option<String>,
 }
 
 impl ToolDef {
@@ -71,14 +78,12 @@ impl ToolDef {
             description: description.into(),
             input_schema,
             output_schema: None,
-            toolset: None,
-            tags: Vec::new(),
+            keywords: Keywords::default(),
             traits: ToolTraits::default(),
             max_result_chars: None,
             timeout: None,
             capabilities: Vec::new(),
             meta: None,
-            search_hint: None,
             source: source.into(),
         }
     }

@@ -128,7 +128,7 @@ impl Index {
         };
         def.name.as_str().split(['_', '-']).for_each(|part| words(part).for_each(|word| take(word, NAME)));
         words(&def.description).for_each(|word| take(word, DESCRIPTION));
-        let tags = document.tags.iter().copied().chain(def.toolset.as_deref());
+        let tags = document.tags.iter().copied().chain(def.keywords.toolset.as_deref());
         tags.flat_map(words).for_each(|word| take(word, TAG));
         parameters(def.input_schema.value()).flat_map(words).for_each(|word| take(word, PARAMETER));
         if let Some(hint) = hint(def) {
@@ -309,7 +309,7 @@ fn parameters(schema: &Value) -> impl Iterator<Item = &str> {
 
 /// Words that were added for searching: the operator's, or `search_hint` in the tool's metadata.
 fn hint(def: &ToolDef) -> Option<String> {
-    if let Some(hint) = &def.search_hint {
+    if let Some(hint) = &def.keywords.search_hint {
         return Some(hint.clone());
     }
     let meta: Value = serde_json::from_str(def.meta.as_ref()?.get()).ok()?;

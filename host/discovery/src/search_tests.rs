@@ -9,7 +9,7 @@ use toolbay_core::tool::schema::Schema;
 fn tool(name: &str, about: &str, tags: &[&str], parameters: &[&str], hint: &str) -> ToolDef {
     let mut def = plugin_tool("p", name).def.as_ref().clone();
     def.description = about.to_owned();
-    def.tags = tags.iter().map(ToString::to_string).collect();
+    def.keywords.tags = tags.iter().map(ToString::to_string).collect();
     let properties: serde_json::Map<_, _> =
         parameters.iter().map(|p| ((*p).to_owned(), serde_json::json!({"type": "string"}))).collect();
     let schema = serde_json::json!({"type": "object", "properties": properties});
@@ -37,7 +37,11 @@ fn corpus() -> Vec<ToolDef> {
 }
 
 fn index(tools: &[ToolDef]) -> Index {
-    Index::new(tools.iter().map(|def| Document { def, tags: def.tags.iter().map(String::as_str).collect() }))
+    Index::new(
+        tools
+            .iter()
+            .map(|def| Document { def, tags: def.keywords.tags.iter().map(String::as_str).collect() }),
+    )
 }
 
 fn all(index: &Index) -> [Part<'_>; 1] {

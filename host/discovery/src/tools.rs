@@ -287,7 +287,7 @@ fn described(entry: &Entry) -> Value {
     put("description", def.description.as_str().into());
     put("schema", def.input_schema.value().clone());
     put("output_schema", json!(def.output_schema.as_ref().map(Schema::value)));
-    put("toolset", json!(def.toolset));
+    put("toolset", json!(def.keywords.toolset));
     put("tags", entry.tags().iter().map(|tag| Value::from(&**tag)).collect());
     put("source", def.source.label().into());
     put("deferred", entry.flags.deferred.into());

@@ -67,7 +67,7 @@ fn operations_become_tools_and_a_bad_one_costs_no_other() {
     let [list, create, delete] = found.operations.as_slice() else { panic!() };
     assert_eq!(list.def.description, "Lists pets\n\nLists pets, a page at a time.");
     assert_eq!(
-        (list.def.toolset.as_deref(), list.plan.accept.as_str()),
+        (list.def.keywords.toolset.as_deref(), list.plan.accept.as_str()),
         (Some("openapi:pets"), "application/json, application/xml")
     );
     assert!(
@@ -158,10 +158,14 @@ fn too_many_operations_are_refused_with_the_way_out() {
 fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
     let found = imported(&Options::default());
     for one in &found.operations {
-        assert_eq!(one.def.toolset.as_deref(), Some("openapi:pets"));
-        assert!(one.def.tags.iter().all(|tag| tag.starts_with("pets.")), "{:?}", one.def.tags);
+        assert_eq!(one.def.keywords.toolset.as_deref(), Some("openapi:pets"));
+        assert!(
+            one.def.keywords.tags.iter().all(|tag| tag.starts_with("pets.")),
+            "{:?}",
+            one.def.keywords.tags
+        );
     }
-    assert_eq!(found.operations[1].def.tags, ["pets.pet", "pets.write"]);
+    assert_eq!(found.operations[1].def.keywords.tags, ["pets.pet", "pets.write"]);
 }
 
 /// Each part is small, and one is meant by thousands: what all of it comes to is bounded.

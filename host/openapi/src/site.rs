@@ -90,8 +90,8 @@ impl Site<'_> {
         let source = ToolSource::OpenApi { document: Arc::from(namespace.as_str()) };
         let mut def = ToolDef::new(name, self.description(), Schema::accepted_before(schema), source);
         def.title = self.said("summary").map(|summary| one_line(summary, 100));
-        def.toolset = Some(format!("openapi:{namespace}"));
-        def.tags = tags.iter().map(|tag| format!("{namespace}.{tag}")).collect();
+        def.keywords.toolset = Some(format!("openapi:{namespace}"));
+        def.keywords.tags = tags.iter().map(|tag| format!("{namespace}.{tag}")).collect();
         def.capabilities = std::iter::once((CapabilityKind::Net, target))
             .chain(credentials.iter().map(|one| (CapabilityKind::Secret, one.secret.clone())))
             .map(|(kind, target)| Capability { kind, target, optional: false, reason: None })

@@ -116,9 +116,3 @@ pub fn meet_all<R: Rule>(left: &[R], right: &[R]) -> Vec<R> {
 pub fn covers<R: Rule>(outer: &R, inner: &R) -> bool {
     outer.holds(inner)
 }
-
-/// Whether each of `inner` is covered by one of `outer`.
-#[must_use]
-pub fn covers_all<R: Rule>(outer: &[R], inner: &[R]) -> bool {
-    inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
-}

@@ -160,7 +160,7 @@ fn properties(page: &mut String, entry: &Entry) {
         Value::Array(traits) => traits.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
-    said.extend(def.toolset.iter().map(|name| format!("toolset {}", line(name))));
+    said.extend(def.keywords.toolset.iter().map(|name| format!("toolset {}", line(name))));
     said.extend(def.max_result_chars.iter().map(|most| format!("at most {most} characters")));
     if !said.is_empty() {
         write!(page, "\n## Properties\n\n{}\n", said.join(", ")).ok();

@@ -62,7 +62,7 @@ pub(crate) fn definition(entry: &Entry, unavailable: Option<&str>) -> Value {
         "description": def.description,
         "input_schema": def.input_schema.value(),
         "output_schema": def.output_schema.as_ref().map(|s| s.value()),
-        "toolset": def.toolset,
+        "toolset": def.keywords.toolset,
         "tags": entry.tags(),
         "flags": entry.flags,
         "traits": def.traits,

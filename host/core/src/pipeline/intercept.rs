@@ -95,7 +95,7 @@ impl Scope {
         match self {
             Self::All => true,
             Self::Tool(pattern) => text_matches(pattern, tool.name.as_str()),
-            Self::Toolset(name) => tool.toolset.as_ref() == Some(name),
+            Self::Toolset(name) => tool.keywords.toolset.as_ref() == Some(name),
             Self::Source(pattern) => tool.source.as_label().matches(pattern),
         }
     }

@@ -91,7 +91,9 @@ async fn interceptors_answer_change_and_replace_and_cost_nobody_a_result() {
 #[tokio::test(start_paused = true)]
 async fn the_first_interceptor_is_the_outermost_and_each_sees_its_scope() {
     let (stage, seen) = with(
-        stage(Gates::default(), |entry| Arc::make_mut(&mut entry.def).toolset = Some("set".to_owned())),
+        stage(Gates::default(), |entry| {
+            Arc::make_mut(&mut entry.def).keywords.toolset = Some("set".to_owned());
+        }),
         &[
             (Scope::Tool("p__*".to_owned()), "a"),
             (Scope::Tool("q__*".to_owned()), "no"),

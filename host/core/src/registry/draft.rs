@@ -150,6 +150,6 @@ fn told(old: &Entry, new: &Entry) -> Option<Event> {
         && old.flags == new.flags
         && old.def.title == new.def.title
         && old.def.description == new.def.description
-        && old.def.search_hint == new.def.search_hint;
+        && old.def.keywords == new.def.keywords;
     (!same).then(|| Event::Metadata { tool: tool() })
 }

@@ -295,7 +295,7 @@ impl Entry {
         let mut def = ToolDef::clone(&def);
         def.title = metadata.title.clone().or(def.title);
         def.description = metadata.description.clone().unwrap_or(def.description);
-        def.search_hint = metadata.search_hint.clone().or(def.search_hint);
+        def.keywords.search_hint = metadata.search_hint.clone().or(def.keywords.search_hint);
         self.def = Arc::new(def);
     }
 

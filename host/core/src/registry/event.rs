@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::registry::Entry;
+use crate::tool::ToolDef;
 use crate::tool::diff::SourceDiff;
 
 /// Events a stream can lag behind before it misses the oldest.
@@ -128,18 +130,37 @@ pub enum Event {
     },
 }
 
-type Callback = Arc<dyn Fn(&Event) + Send + Sync>;
+impl Event {
+    /// What became of the tools of a source; `None` of a side: the source was not there.
+    pub(super) fn of_source(
+        source: String,
+        old: Option<&[Arc<Entry>]>,
+        new: Option<&[Arc<Entry>]>,
+    ) -> Option<Self> {
+        fn defs(entries: &[Arc<Entry>]) -> impl Iterator<Item = &ToolDef> {
+            entries.iter().map(|entry| &*entry.def)
+        }
+        let names = |entries| defs(entries).map(|def| Arc::from(def.name.as_str())).collect();
+        Some(match (old, new) {
+            (None, None) => return None,
+            (None, Some(new)) => Self::Registered { tools: names(new), source },
+            (Some(old), None) => Self::Unregistered { tools: names(old), source },
+            (Some(old), Some(new)) => {
+                let diff = SourceDiff::new(defs(old), defs(new));
+                Self::Replaced { tools: names(new), source, diff }
+            }
+        })
+    }
+}
 
-/// A callback that was given to [`Events::listen`], to take it back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listener(u64);
+type Callback = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// The events of one host. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
 struct Inner {
-    callbacks: Mutex<(u64, Vec<(Listener, Callback)>)>,
+    callbacks: Mutex<Vec<Callback>>,
     stream: broadcast::Sender<Event>,
 }
 
@@ -158,20 +179,8 @@ impl Default for Events {
 impl Events {
     /// Calls `callback` with each event from now on. It runs where the event happens, so it must be quick; one that
     /// panics is logged and disturbs no other.
-    pub fn listen(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Listener {
-        let mut callbacks = self.0.callbacks.lock();
-        callbacks.0 += 1;
-        let listener = Listener(callbacks.0);
-        callbacks.1.push((listener, Arc::new(callback)));
-        listener
-    }
-
-    /// Takes a callback back; returns whether it was there.
-    pub fn unlisten(&self, listener: Listener) -> bool {
-        let mut callbacks = self.0.callbacks.lock();
-        let before = callbacks.1.len();
-        callbacks.1.retain(|(one, _)| *one != listener);
-        callbacks.1.len() < before
+    pub fn listen(&self, callback: impl Fn(&Event) + Send + Sync + 'static) {
+        self.0.callbacks.lock().push(Arc::new(callback));
     }
 
     /// Every event from now on. A receiver that falls more than 1024 events behind is told how many it missed.
@@ -182,8 +191,8 @@ impl Events {
 
     /// Tells all who listen. No lock may be held that a callback could want.
     pub fn tell(&self, event: Event) {
-        let callbacks = self.0.callbacks.lock().1.clone();
-        for (_, callback) in callbacks {
+        let callbacks = self.0.callbacks.lock().clone();
+        for callback in callbacks {
             if catch_unwind(AssertUnwindSafe(|| callback(&event))).is_err() {
                 tracing::error!("a callback for events panicked");
             }
@@ -208,15 +217,14 @@ mod tests {
             let heard = Arc::clone(&heard);
             move |event: &Event| heard.lock().push((who, event.clone()))
         };
-        let first = events.listen(hear("first"));
-        let bad = events.listen(|_| panic!("boom"));
+        events.listen(hear("first"));
+        events.listen(|_| panic!("boom"));
         events.listen(hear("last"));
         let mut stream = events.stream();
         events.tell(event("a"));
-        assert!(events.unlisten(first) && !events.unlisten(first) && events.unlisten(bad));
         events.tell(event("b"));
-        let expected = vec![("first", event("a")), ("last", event("a")), ("last", event("b"))];
-        assert_eq!(*heard.lock(), expected);
+        let expected = ["a", "b"].map(|tool| [("first", event(tool)), ("last", event(tool))]);
+        assert_eq!(*heard.lock(), expected.concat());
         assert_eq!((stream.recv().await, stream.recv().await), (Ok(event("a")), Ok(event("b"))));
     }
 

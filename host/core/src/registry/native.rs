@@ -46,7 +46,7 @@ use crate::call::{AdmittedCall, CallContext};
 use crate::registry::{CheckFn, Entry, Flags, OnCollision, ToolAvailability};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
-use crate::tool::{ToolDef, ToolSource, ToolTraits};
+use crate::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 
 /// Why something is no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,9 +76,7 @@ pub struct NativeTool {
     description: String,
     input: Value,
     output: Option<Value>,
-    toolset: Option<String>,
-    tags: Vec<String>,
-    search_hint: Option<String>,
+    keywords: Keywords,
     traits: ToolTraits,
     flags: Flags,
     timeout: Duration,
@@ -96,9 +94,7 @@ pub fn tool(name: impl Into<String>) -> NativeTool {
         description: String::new(),
         input: json!({"type": "object"}),
         output: None,
-        toolset: None,
-        tags: Vec::new(),
-        search_hint: None,
+        keywords: Keywords::default(),
         traits: ToolTraits::default(),
         flags: Flags::default(),
         timeout: Limits::default().timeout,
@@ -140,21 +136,23 @@ impl NativeTool {
 
     /// Puts it in a toolset.
     #[must_use]
-    pub fn toolset(self, toolset: impl Into<String>) -> Self {
-        Self { toolset: Some(toolset.into()), ..self }
+    pub fn toolset(mut self, toolset: impl Into<String>) -> Self {
+        self.keywords.toolset = Some(toolset.into());
+        self
     }
 
     /// Adds a label; [`crate::tool::tags`] has those that mean something to the host.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
-        self.tags.push(tag.into());
+        self.keywords.tags.push(tag.into());
         self
     }
 
     /// Adds words by which a search finds it.
     #[must_use]
-    pub fn search_hint(self, words: impl Into<String>) -> Self {
-        Self { search_hint: Some(words.into()), ..self }
+    pub fn search_hint(mut self, words: impl Into<String>) -> Self {
+        self.keywords.search_hint = Some(words.into());
+        self
     }
 
     /// Says that it changes nothing.
@@ -219,9 +217,7 @@ impl NativeTool {
         let def = ToolDef {
             title: self.title,
             output_schema: output.map_err(bad)?,
-            toolset: self.toolset,
-            tags: self.tags,
-            search_hint: self.search_hint,
+            keywords: self.keywords,
             traits: self.traits,
             timeout: Some(self.timeout),
             ..ToolDef::new(name, self.description, input, ToolSource::Builtin)

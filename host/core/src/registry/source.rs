@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::entry::{Bundle, Entry, OnCollision};
 use super::{Registered, Registry};
 use crate::registry::event::Event;
-use crate::tool::diff::SourceDiff;
 
 impl Registry {
     /// Puts the tools of a source in, in place of those it brought before, as one change; `label` is what
@@ -24,22 +23,9 @@ impl Registry {
             }
             let registered = draft.add(bundle, OnCollision::Keep).unwrap_or_default();
             let now: Vec<Arc<Entry>> = draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
-            let names = |entries: &[Arc<Entry>]| -> Vec<Arc<str>> {
-                entries.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect()
-            };
-            let source = label.to_owned();
-            draft.events.extend(match (before.is_empty(), now.is_empty()) {
-                (true, true) => None,
-                (true, false) => Some(Event::Registered { tools: names(&now), source }),
-                (false, true) => Some(Event::Unregistered { tools: names(&before), source }),
-                (false, false) => {
-                    let diff = SourceDiff::new(
-                        before.iter().map(|entry| &*entry.def),
-                        now.iter().map(|entry| &*entry.def),
-                    );
-                    Some(Event::Replaced { tools: names(&now), source, diff })
-                }
-            });
+            let old = Some(&*before).filter(|tools| !tools.is_empty());
+            let new = Some(&*now).filter(|tools| !tools.is_empty());
+            draft.events.extend(Event::of_source(label.to_owned(), old, new));
             registered
         })
     }

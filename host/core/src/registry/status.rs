@@ -45,7 +45,7 @@ impl Entry {
             title: def.title.clone(),
             source: def.source.clone(),
             namespace: def.namespace().map(ToOwned::to_owned),
-            toolset: def.toolset.clone(),
+            toolset: def.keywords.toolset.clone(),
             tags: self.tags().to_vec(),
             flags: self.flags,
             enabled: self.availability.disabled.is_none(),

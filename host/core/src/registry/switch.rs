@@ -164,23 +164,6 @@ impl Registry {
             .collect()
     }
 
-    /// Takes back everything that [`Registry::hide`] hid; returns how much it was.
-    pub fn clear_hidden(&self) -> usize {
-        self.always(|draft| {
-            let mut count = 0;
-            draft.set(
-                |_| true,
-                |settings| {
-                    for setting in settings.tools.values_mut() {
-                        count += usize::from(std::mem::take(&mut setting.hidden));
-                    }
-                    Vec::new()
-                },
-            );
-            count
-        })
-    }
-
     /// Tells of a tool in other words, in place of those given before; with [`Metadata::default`] in its source's own.
     ///
     /// # Errors

@@ -155,7 +155,7 @@ fn who_takes_a_plugins_name_does_not_get_its_reducer() {
 fn sources_namespaces_and_toolsets_are_found_and_taken_out() {
     let registry = Registry::default();
     let mut web = native_tool("web__get");
-    Arc::get_mut(&mut web.def).unwrap().toolset = Some("web".to_owned());
+    Arc::get_mut(&mut web.def).unwrap().keywords.toolset = Some("web".to_owned());
     let tools =
         vec![web, native_tool("n"), plugin_tool("p", "a"), plugin_tool("q", "a"), mcp_tool("gh", "a")];
     registry.register(tools).unwrap();
@@ -282,7 +282,7 @@ fn switches_are_kept_and_set_again() {
 fn tags_switch_what_has_them_now() {
     let tagged = |name: &str, tags: &[&str]| {
         let mut entry = native_tool(name);
-        Arc::get_mut(&mut entry.def).unwrap().tags = tags.iter().map(ToString::to_string).collect();
+        Arc::get_mut(&mut entry.def).unwrap().keywords.tags = tags.iter().map(ToString::to_string).collect();
         let def = ToolDef::clone(&entry.def);
         let mut entry = Entry::new(def, entry.invoker);
         entry.call.args_bytes = 1;
@@ -310,7 +310,7 @@ fn tags_switch_what_has_them_now() {
 }
 
 #[test]
-fn hidden_tools_are_listed_and_cleared() {
+fn hidden_tools_are_listed_and_shown_again() {
     let registry = Registry::default();
     let by_source = Entry { flags: Flags { hidden: true, ..Flags::default() }, ..native_tool("h") };
     registry.register(vec![by_source, native_tool("a"), native_tool("b")]).unwrap();
@@ -318,7 +318,8 @@ fn hidden_tools_are_listed_and_cleared() {
     registry.hide("b").unwrap();
     registry.unhide("b").unwrap();
     assert_eq!(registry.hidden(), ["a".into(), "h".into()]);
-    assert_eq!((registry.clear_hidden(), registry.clear_hidden()), (1, 0));
+    registry.unhide("a").unwrap();
+    registry.unhide("h").unwrap();
     assert_eq!(registry.hidden(), ["h".into()], "what its source hides is the source's");
 }
 
@@ -341,7 +342,7 @@ fn metadata_is_said_over_the_source_and_taken_back() {
     assert_eq!(registry.snapshot().revision(), revision, "what changes nothing is no change");
     let now = registry.snapshot().get("n").cloned().unwrap();
     assert_eq!((now.def.title.as_deref(), &*now.def.description), (Some("Title"), "Other words."));
-    assert_eq!(now.def.search_hint.as_deref(), Some("hint"));
+    assert_eq!(now.def.keywords.search_hint.as_deref(), Some("hint"));
     assert!(now.flags.deferred && now.has_tag("mine") && !before.has_tag("mine"));
     registry.set_metadata("n", Metadata::default()).unwrap();
     let now = registry.snapshot().get("n").cloned().unwrap();

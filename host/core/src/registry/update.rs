@@ -16,7 +16,6 @@ use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, Collision, Entry, ReducerEntry};
 use crate::registry::event::Event;
-use crate::tool::diff::SourceDiff;
 
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
@@ -207,25 +206,9 @@ impl Catalog {
 
 /// What is to be told of a plugin that brought `old` and brings `new`.
 fn told(plugin: &PluginId, old: Option<&Part>, new: Option<&Part>) -> Option<Event> {
-    let names = |part: &Part| {
-        part.tools.iter().map(|entry| entry.def.name.as_str().into()).collect::<Vec<Arc<str>>>()
-    };
-    let source = |part: &Part| {
-        let label = part.tools.first().map(|entry| entry.def.source.label());
-        label.unwrap_or_else(|| format!("plugin:{plugin}"))
-    };
-    Some(match (old, new) {
-        (None, None) => return None,
-        (None, Some(new)) => Event::Registered { tools: names(new), source: source(new) },
-        (Some(old), Some(new)) => {
-            fn defs(part: &Part) -> impl Iterator<Item = &crate::tool::ToolDef> {
-                part.tools.iter().map(|entry| &*entry.def)
-            }
-            let diff = SourceDiff::new(defs(old), defs(new));
-            Event::Replaced { tools: names(new), source: source(new), diff }
-        }
-        (Some(old), None) => Event::Unregistered { tools: names(old), source: source(old) },
-    })
+    let label = new.or(old)?.tools.first().map(|entry| entry.def.source.label());
+    let source = label.unwrap_or_else(|| format!("plugin:{plugin}"));
+    Event::of_source(source, old.map(|part| &*part.tools), new.map(|part| &*part.tools))
 }
 
 #[cfg(test)]

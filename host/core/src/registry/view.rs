@@ -261,13 +261,6 @@ impl View {
         self.filter.profile_name()
     }
 
-    /// The profile under which calls of a tool run: that of the view, or, in a merged one, that of the view which
-    /// the tool came from.
-    #[must_use]
-    pub fn profile_of(&self, tool: &str) -> Option<&Arc<str>> {
-        self.find_tool(tool).map_or(&self.filter, |held| held.filter).profile_name()
-    }
-
     /// The reducer for results of this tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {

@@ -2,7 +2,7 @@
 //!
 //! The shapes follow `types.wit`; a fault (the guest misbehaved) is another thing and lives in [`crate::call::fault`].
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// A successful result.
@@ -244,7 +244,8 @@ pub struct BlockAnnotations {
 }
 
 /// A side of the conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The person.
     User,

@@ -44,91 +44,68 @@ pub struct Manifest {
     /// The version of the format: 1.
     pub version: u32,
     /// What the component is called.
-    #[serde(default)]
     pub name: Option<String>,
     /// Its own version.
-    #[serde(default)]
     pub release: Option<String>,
     /// What it is for.
-    #[serde(default)]
     pub description: Option<String>,
     /// Who wrote it.
-    #[serde(default)]
     pub authors: Option<String>,
     /// Its licence.
-    #[serde(default)]
     pub license: Option<String>,
     /// Where to read about it.
-    #[serde(default)]
     pub homepage: Option<String>,
     /// Where its source is.
-    #[serde(default)]
     pub source: Option<String>,
     /// Its tools by their names.
     pub tools: BTreeMap<String, ToolManifest>,
 }
 
 /// One tool.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ToolManifest {
     /// The exported function that is called: `name`, or `package:name/interface@1.0.0#name`.
-    #[serde(default)]
     pub export: Option<String>,
     /// How the program is started.
-    #[serde(default)]
     pub run: Option<Run>,
     /// A title for people.
-    #[serde(default)]
     pub title: Option<String>,
     /// What a model reads to decide whether to call it.
-    #[serde(default)]
     pub description: Option<String>,
     /// Its group.
-    #[serde(default)]
     pub toolset: Option<String>,
     /// Its tags.
-    #[serde(default)]
     pub tags: Vec<String>,
     /// Traits as the contract names them: `read-only`.
-    #[serde(default)]
     pub traits: Vec<String>,
     /// Most characters of its result.
-    #[serde(default)]
     pub max_result_chars: Option<u32>,
     /// Longest time of a call: `"5s"`.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration")]
     pub timeout: Option<Duration>,
     /// Its arguments by their names, each a JSON Schema. For a program they are all there are; for a function they are
     /// added to what its types say. `optional = true`, or a `default`, makes one that may be left out.
-    #[serde(default)]
     pub args: Map<String, Value>,
     /// The JSON Schema of what a program prints; without it, what it prints is text.
-    #[serde(default)]
     pub output: Option<Value>,
     /// What it wants to reach. Left out: what the component imports says it.
-    #[serde(default)]
     pub needs: Option<Vec<Need>>,
 }
 
 /// How a program is started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Run {
     /// Its command line behind the program's name.
-    #[serde(default)]
     pub args: Vec<Argument>,
     /// What it reads.
-    #[serde(default)]
     pub stdin: Option<String>,
     /// Its environment, beside what is granted.
-    #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Exit statuses that mean success; left out: 0 alone.
-    #[serde(default)]
     pub success: Vec<i32>,
     /// Patterns of lines on stderr that mean failure, whatever the exit status: `*` stands for any run of characters.
-    #[serde(default)]
     pub failure_stderr: Vec<String>,
 }
 

@@ -138,28 +138,9 @@ pub struct Argument {
 #[serde(deny_unknown_fields)]
 pub struct Message {
     /// Who says it.
-    pub role: Speaker,
+    pub role: Role,
     /// What.
     pub content: Content,
-}
-
-/// Who says a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Speaker {
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
-}
-
-impl From<Speaker> for Role {
-    fn from(speaker: Speaker) -> Self {
-        match speaker {
-            Speaker::User => Self::User,
-            Speaker::Assistant => Self::Assistant,
-        }
-    }
 }
 
 /// What a message says. Texts may have gaps.

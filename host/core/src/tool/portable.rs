@@ -41,71 +41,59 @@ pub struct Finding {
 pub fn findings(def: &ToolDef) -> Vec<Finding> {
     let mut found = Vec::new();
     let name = def.name.as_str();
-    let mut add = |loses: bool, text: String| found.push(Finding { loses, text });
     if name.len() > MAX_NAME {
-        add(
-            true,
-            format!(
-                "`{name}` has {} characters; Cursor drops tools where server and tool name exceed 60, so stay within \
+        found.push(loses(format!(
+            "`{name}` has {} characters; Cursor drops tools where server and tool name exceed 60, so stay within \
              {MAX_NAME}",
-                name.len()
-            ),
-        );
+            name.len()
+        )));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-        add(true, format!("`{name}` starts with neither a letter nor `_`; Gemini refuses it"));
+        found.push(loses(format!("`{name}` starts with neither a letter nor `_`; Gemini refuses it")));
     }
     let count = def.description.chars().count();
     if count > MAX_DESCRIPTION {
-        add(
-            false,
-            format!("the description of `{name}` has {count} characters; OpenAI cuts at {MAX_DESCRIPTION}"),
-        );
+        let text =
+            format!("the description of `{name}` has {count} characters; OpenAI cuts at {MAX_DESCRIPTION}");
+        found.push(Finding { loses: false, text });
     }
     let input = def.input_schema.value();
     for keyword in ["anyOf", "oneOf", "allOf"].into_iter().filter(|keyword| input.get(keyword).is_some()) {
-        add(
-            true,
-            format!(
-                "the input schema of `{name}` has `{keyword}` at its root; the Claude API answers 400, and Claude Code loses \
+        found.push(loses(format!(
+            "the input schema of `{name}` has `{keyword}` at its root; the Claude API answers 400, and Claude Code loses \
              the session"
-            ),
-        );
+        )));
     }
     let properties = input.get("properties").and_then(Value::as_object);
     for property in properties.into_iter().flatten().map(|(property, _)| property).filter(|p| !is_portable(p))
     {
         let property = one_line(property, MAX_ARGUMENT);
-        add(
-            true,
-            format!(
-                "argument `{property}` of `{name}` is no identifier of at most {MAX_ARGUMENT} characters; Gemini refuses it"
-            ),
-        );
+        found.push(loses(format!(
+            "argument `{property}` of `{name}` is no identifier of at most {MAX_ARGUMENT} characters; Gemini refuses it"
+        )));
     }
     if let Some(target) = outside(input) {
         let target = one_line(&target, 100);
-        add(
-            true,
-            format!(
-                "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, clients do not follow it"
-            ),
-        );
+        found.push(loses(format!(
+            "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, clients do not follow it"
+        )));
     }
     for problem in headers(input) {
-        add(true, format!("`{name}`: {problem}; clients of MCP 2026-07-28 drop the tool"));
+        found.push(loses(format!("`{name}`: {problem}; clients of MCP 2026-07-28 drop the tool")));
     }
     if let Some(output) = &def.output_schema
         && output.value().get("type").and_then(Value::as_str) != Some("object")
     {
-        add(
-            false,
-            format!(
-                "the output schema of `{name}` is not an object; it is wrapped as `result` for MCP clients before 2026-07-28"
-            ),
+        let text = format!(
+            "the output schema of `{name}` is not an object; it is wrapped as `result` for MCP clients before 2026-07-28"
         );
+        found.push(Finding { loses: false, text });
     }
     found
+}
+
+fn loses(text: String) -> Finding {
+    Finding { loses: true, text }
 }
 
 /// Whether all vendors take this name of an argument.
@@ -171,25 +159,16 @@ fn is_plain(schema: &Value) -> bool {
     matches!(schema.get("type").and_then(Value::as_str), Some("string" | "integer" | "number" | "boolean"))
 }
 
-/// Whether a header is wished for below the first level, where clients do not look for it.
+/// Whether the keyword stands somewhere inside of a schema, and not on it.
 fn deeper(schema: &Value) -> bool {
-    fn anywhere(schema: &Value) -> bool {
-        match schema {
-            Value::Array(parts) => parts.iter().any(anywhere),
-            Value::Object(parts) => {
-                parts.contains_key("x-mcp-header")
-                    || parts
-                        .iter()
-                        .filter(|(key, _)| !matches!(key.as_str(), "const" | "enum" | "default" | "examples"))
-                        .any(|(_, part)| anywhere(part))
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-        }
+    let holds = |part: &Value| part.get("x-mcp-header").is_some() || deeper(part);
+    match schema {
+        Value::Array(parts) => parts.iter().any(holds),
+        Value::Object(parts) => parts.iter().any(|(key, part)| {
+            !matches!(key.as_str(), "const" | "enum" | "default" | "examples") && holds(part)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
-    let parts = schema.as_object().into_iter().flatten();
-    parts
-        .filter(|(key, _)| !matches!(key.as_str(), "const" | "enum" | "default" | "examples"))
-        .any(|(_, part)| anywhere(part))
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
         (DESTRUCTIVE, destroys && !read_only && !(claims.additive && believed)),
     ];
     let of_host = derived.iter().filter(|(_, holds)| *holds).map(|(tag, _)| *tag);
-    let of_source = tool.tags.iter().map(String::as_str);
+    let of_source = tool.keywords.tags.iter().map(String::as_str);
     let of_source = of_source.filter(|tag| native || *tag == SLOW || !DERIVED.contains(tag));
     let of_operator = more.iter().map(String::as_str);
     let mut all: BTreeSet<&str> = of_host.chain(of_source).chain(of_operator).collect();
@@ -159,7 +159,7 @@ mod tests {
         def.traits.read_only = claims.contains("read-only");
         def.traits.additive = claims.contains("additive");
         def.traits.closed_world = claims.contains("closed");
-        def.tags = labels.iter().map(ToString::to_string).collect();
+        def.keywords.tags = labels.iter().map(ToString::to_string).collect();
         let wish = |(kind, target): &(&str, &str)| Capability {
             kind: CapabilityKind::parse(kind),
             target: (*target).to_owned(),

@@ -11,7 +11,7 @@ use toolbay_core::registry::{CallSettings, Entry};
 use toolbay_core::tool::schema::{MAX_SCHEMA_BYTES, Schema};
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::wording;
-use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::DEFAULT_RESULT_BYTES;
 use toolbay_policy::mcp_server::{McpServer, Place, ToolRules};
 use toolbay_policy::name::QualifiedName;
@@ -117,7 +117,7 @@ pub(super) fn take(
     let def = ToolDef {
         title,
         output_schema: output,
-        toolset: Some(format!("mcp:{}", server.name)),
+        keywords: Keywords { toolset: Some(format!("mcp:{}", server.name)), ..Keywords::default() },
         traits: traits(claims.as_ref()),
         timeout: rules.timeout,
         ..ToolDef::new(name, description, input, source)

@@ -11,7 +11,8 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use toolbay_core::call::dialog::{Ask, AskKind};
 use toolbay_core::registry::view::View;
-use toolbay_core::tool::offer::{self, Argument, Content, FillError, Offers, Speaker};
+use toolbay_core::tool::content;
+use toolbay_core::tool::offer::{self, Argument, Content, FillError, Offers};
 use toolbay_policy::text::one_line;
 
 /// Longest name or address that an error repeats, in characters.
@@ -111,8 +112,8 @@ pub(crate) fn messages(
         .into_iter()
         .filter_map(|message| {
             let role = match message.role {
-                Speaker::User => Role::User,
-                Speaker::Assistant => Role::Assistant,
+                content::Role::User => Role::User,
+                content::Role::Assistant => Role::Assistant,
             };
             Some(PromptMessage::new(role, block(offers, message.content)?))
         })

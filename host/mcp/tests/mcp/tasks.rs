@@ -122,7 +122,8 @@ async fn a_task_belongs_to_its_connection() {
 async fn a_task_asks_and_goes_on() {
     let mut client = client(Options::default()).await;
     let tool = puppet::tool(&client.puppet, "slow", None, ToolTraits::default());
-    let def = ToolDef { tags: vec!["slow".to_owned()], ..ToolDef::clone(&tool.def) };
+    let mut def = ToolDef::clone(&tool.def);
+    def.keywords.tags.push("slow".to_owned());
     let tools = vec![Entry::new(def, Arc::clone(&tool.invoker))];
     client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
     let task = begin_as(&mut client, "p__slow", "ask").await;

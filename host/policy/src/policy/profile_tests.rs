@@ -6,9 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::{Capability, CapabilityKind};
-use crate::rule::covers_all;
+use crate::rule::{Rule, covers};
 
 const W: &str = "/w";
+
+fn covers_all<R: Rule>(outer: &[R], inner: &[R]) -> bool {
+    inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
+}
 
 /// Lists for a section: some absent, some empty.
 fn lists() -> impl Strategy<Value = String> {

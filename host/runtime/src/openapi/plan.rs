@@ -79,7 +79,8 @@ fn clean(came: &mut Import, services: &Services) {
         let def = &mut operation.def;
         def.description = wording::text(&def.description, MAX_WORDS, &redact);
         def.title = def.title.take().map(|title| wording::label(&title, MAX_TITLE, &redact));
-        def.tags = def.tags.iter().map(|tag| wording::label(tag, MAX_TITLE, &redact)).collect();
+        def.keywords.tags =
+            def.keywords.tags.iter().map(|tag| wording::label(tag, MAX_TITLE, &redact)).collect();
         let mut schema = def.input_schema.value().clone();
         match wording::schema(&mut schema, &redact) {
             Ok(_) => {

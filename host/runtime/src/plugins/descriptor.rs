@@ -17,7 +17,7 @@ use toolbay_core::tool::json;
 use toolbay_core::tool::offer::Document;
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::wording;
-use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::text::{first_hidden, one_line};
@@ -277,14 +277,12 @@ impl ToolDescription {
             description: self.description.clone(),
             input_schema: self.input_schema.clone(),
             output_schema: self.output_schema.clone(),
-            toolset: self.toolset.clone(),
-            tags: self.tags.clone(),
+            keywords: Keywords { toolset: self.toolset.clone(), tags: self.tags.clone(), search_hint: None },
             traits: self.traits,
             max_result_chars: self.max_result_chars,
             timeout: self.timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))),
             capabilities: self.capabilities.clone(),
             meta: self.meta.as_ref().and_then(|m| serde_json::value::to_raw_value(m).ok()),
-            search_hint: None,
             source: Arc::clone(source),
         };
         Ok((name, def))

@@ -37,7 +37,7 @@ impl Host {
         Known {
             plugins: self.known_plugins(policy),
             tools: catalog.tools().map(|entry| entry.def.name.to_string()).chain(built_in).collect(),
-            toolsets: catalog.tools().filter_map(|entry| entry.def.toolset.clone()).collect(),
+            toolsets: catalog.tools().filter_map(|entry| entry.def.keywords.toolset.clone()).collect(),
             tags: catalog
                 .tools()
                 .flat_map(|entry| entry.tags())

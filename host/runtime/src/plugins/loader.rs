@@ -359,7 +359,7 @@ impl Loader {
             let name = tag.split_once('.').map(|(name, _)| name);
             name.is_some_and(|name| policy.openapi().any(|one| one.name.as_str().eq_ignore_ascii_case(name)))
         };
-        match tools.flat_map(|def| &def.tags).find(of_service) {
+        match tools.flat_map(|def| &def.keywords.tags).find(of_service) {
             Some(tag) => Err(LoadError::Metadata(format!(
                 "its tag `{tag}` begins with the name of a service of the policy ([openapi.NAME]), as that service's do"
             ))),

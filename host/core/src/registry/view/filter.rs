@@ -132,5 +132,5 @@ fn passes(entry: &Entry, tools: &List, plugins: &List, toolsets: &List) -> bool 
         && plugins.as_ref().is_none_or(|list| plugin.is_none() || has(list, plugin.map(|id| id.as_str())))
         && toolsets
             .as_ref()
-            .is_none_or(|list| entry.flags.always_include || has(list, entry.def.toolset.as_deref()))
+            .is_none_or(|list| entry.flags.always_include || has(list, entry.def.keywords.toolset.as_deref()))
 }

@@ -36,7 +36,7 @@ fn catalog() -> Arc<Catalog> {
     let mut tools: Vec<_> = [("p", "a"), ("p", "b"), ("q", "c")].map(|(p, t)| plugin_tool(p, t)).into();
     tools.push(native_tool("n"));
     let mut grouped = plugin_tool("q", "d");
-    Arc::get_mut(&mut grouped.def).unwrap().toolset = Some("web".to_owned());
+    Arc::get_mut(&mut grouped.def).unwrap().keywords.toolset = Some("web".to_owned());
     tools.push(grouped);
     registry.register(Bundle { tools, reducers: vec![] }).unwrap();
     registry.snapshot()

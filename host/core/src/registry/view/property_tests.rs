@@ -37,7 +37,7 @@ struct Kind {
 impl Kind {
     fn entry(&self) -> Entry {
         let mut entry = tool(self.name);
-        Arc::get_mut(&mut entry.def).unwrap().toolset = self.toolset.then(|| "web".to_owned());
+        Arc::get_mut(&mut entry.def).unwrap().keywords.toolset = self.toolset.then(|| "web".to_owned());
         entry.flags = self.flags;
         entry.availability.unavailable = self.unavailable.then(|| "no grant".into());
         entry.on_collision = self.on_collision;
@@ -201,7 +201,8 @@ proptest! {
                     let replacing = later.iter().rfind(|view| policy(view, name) == OnCollision::Replace);
                     let from = replacing.unwrap_or(first);
                     prop_assert!(Arc::ptr_eq(merged.get(name).unwrap(), from.get(name).unwrap()));
-                    prop_assert_eq!(merged.profile_of(name), from.profile_of(name));
+                    let profile = |view: &View| view.find_tool(name).unwrap().profile_name().cloned();
+                    prop_assert_eq!(profile(&merged), profile(from));
                     let reducers = [&merged, from].map(|view| view.reducer(name).map(Arc::as_ptr));
                     prop_assert_eq!(reducers[0], reducers[1], "the reducer comes with the tool");
                     prop_assert_eq!(merged.get(name).unwrap().flags, from.get(name).unwrap().flags);
