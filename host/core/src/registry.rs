@@ -20,6 +20,7 @@ mod switch;
 mod update;
 pub mod view;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -257,11 +258,8 @@ impl Registry {
     }
 
     fn always<T>(&self, edit: impl FnOnce(&mut Draft) -> T) -> T {
-        let done: Result<T, std::convert::Infallible> = self.change(|draft| Ok(edit(draft)));
-        match done {
-            Ok(value) => value,
-            Err(never) => match never {},
-        }
+        let Ok(value) = self.change(|draft| Ok::<_, Infallible>(edit(draft)));
+        value
     }
 
     /// The one way to a new state: built whole, swapped in, then told.

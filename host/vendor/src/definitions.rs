@@ -74,29 +74,25 @@ fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<Loss>) ->
     let mut lose = |pointer: &str, what: &str| lost.push(Loss::new(name, pointer, what));
     match vendor {
         Vendor::OpenaiChat => {
-            let exact = strict.then(|| subset::strict(whole)).flatten();
-            let strict = exact.is_some();
-            let parameters = exact.unwrap_or_else(|| subset::plain_root(whole, &mut lose));
+            let (parameters, strict) = parameters(whole, strict, &mut lose);
             json!({"type": "function", "function": {
                 "name": name, "description": description, "parameters": parameters, "strict": strict,
             }})
         }
         Vendor::OpenaiResponses => {
-            let exact = strict.then(|| subset::strict(whole)).flatten();
-            let strict = exact.is_some();
-            let parameters = exact.unwrap_or_else(|| subset::plain_root(whole, &mut lose));
+            let (parameters, strict) = parameters(whole, strict, &mut lose);
             json!({
                 "type": "function", "name": name, "description": description,
                 "parameters": parameters, "strict": strict,
             })
         }
         Vendor::Anthropic => {
-            let exact = strict.then(|| subset::strict(whole)).flatten();
+            let (parameters, strict) = parameters(whole, strict, &mut lose);
             let mut tool = json!({"name": name, "description": description});
-            if exact.is_some() {
+            if strict {
                 put(&mut tool, "strict", true);
             }
-            put(&mut tool, "input_schema", exact.unwrap_or_else(|| subset::plain_root(whole, &mut lose)));
+            put(&mut tool, "input_schema", parameters);
             tool
         }
         Vendor::Gemini => {
@@ -112,6 +108,14 @@ fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<Loss>) ->
             definition
         }
         Vendor::Mcp => mcp(tool),
+    }
+}
+
+/// The schema of the arguments, and whether it is one for strict mode.
+fn parameters(whole: &Value, strict: bool, lose: &mut impl FnMut(&str, &str)) -> (Value, bool) {
+    match strict.then(|| subset::strict(whole)).flatten() {
+        Some(exact) => (exact, true),
+        None => (subset::plain_root(whole, lose), false),
     }
 }
 

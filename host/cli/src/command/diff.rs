@@ -142,12 +142,12 @@ impl Report {
             }
         }
         for Changed { tool, impact, differences } in &self.changed {
-            writeln!(out, "{DIM}{:18}{DIM:#} {NAME}{tool}{NAME:#}: {}", "tool changed", word(*impact))?;
+            writeln!(out, "{DIM}{:18}{DIM:#} {NAME}{tool}{NAME:#}: {impact}", "tool changed")?;
             for one in differences {
                 let at = if one.at.is_empty() { "arguments" } else { &one.at };
                 let change = serde_json::to_value(one.change).unwrap_or_default();
                 let change = change.as_str().unwrap_or_default().replace('_', " ");
-                writeln!(out, "  {} {DIM}{change}, {}{DIM:#}", one_line(at, MAX_SHOWN), word(one.impact))?;
+                writeln!(out, "  {} {DIM}{change}, {}{DIM:#}", one_line(at, MAX_SHOWN), one.impact)?;
             }
         }
         let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
@@ -155,7 +155,7 @@ impl Report {
             (Verdict::Bad | Verdict::Wrong, true) => (WRONG, ""),
             (Verdict::Bad | Verdict::Wrong, false) => (WRONG, ", and it asks for more"),
         };
-        writeln!(out, "{HEAD}impact{HEAD:#} {style}{}{style:#}{}", word(self.impact), visible(more))?;
+        writeln!(out, "{HEAD}impact{HEAD:#} {style}{}{style:#}{}", self.impact, visible(more))?;
         out.flush()
     }
 }
@@ -173,12 +173,4 @@ fn wishes(one: &Version, other: &Version) -> Vec<Wish> {
         tools: tools.iter().cloned().collect(),
     })
     .collect()
-}
-
-const fn word(impact: Impact) -> &'static str {
-    match impact {
-        Impact::Compatible => "compatible",
-        Impact::Unknown => "unknown",
-        Impact::Breaking => "breaking",
-    }
 }

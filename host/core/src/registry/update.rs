@@ -76,11 +76,8 @@ impl Registry {
                 self.ask_hooks(bundle);
             }
         }
-        let done: Result<_, Infallible> = self.swap(|draft| Ok(draft.update(gone, steps, profiles)));
-        match done {
-            Ok(placed) => placed,
-            Err(never) => match never {},
-        }
+        let Ok(placed) = self.swap(|draft| Ok::<_, Infallible>(draft.update(gone, steps, profiles)));
+        placed
     }
 }
 

@@ -225,12 +225,11 @@ fn path(path: &str, gaps: bool) -> Checked {
         && path
             .split('/')
             .all(|step| !step.is_empty() && step != "." && step != ".." && step.bytes().all(legal));
-    match good {
-        true => Ok(()),
-        false => Err(format!(
+    good.then_some(()).ok_or_else(|| {
+        format!(
             "its path is not of at most {MAX_PATH} characters, with steps of A-Z a-z 0-9 - . _ ~ between single `/`"
-        )),
-    }
+        )
+    })
 }
 
 fn mime(mime: Option<&str>) -> Checked {
@@ -238,17 +237,12 @@ fn mime(mime: Option<&str>) -> Checked {
     let good = mime.len() <= MAX_LABEL
         && mime.split_once('/').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty())
         && mime.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
-    match good {
-        true => Ok(()),
-        false => Err(format!("`{}` is no kind of file, such as `text/plain`", one_line(mime, MAX_LABEL))),
-    }
+    let shown = || format!("`{}` is no kind of file, such as `text/plain`", one_line(mime, MAX_LABEL));
+    good.then_some(()).ok_or_else(shown)
 }
 
 fn base64(data: &str) -> Checked {
-    match is_base64(data) {
-        true => Ok(()),
-        false => Err("its bytes are not in base64".to_owned()),
-    }
+    is_base64(data).then_some(()).ok_or_else(|| "its bytes are not in base64".to_owned())
 }
 
 /// Whether clients can read it: the standard alphabet, with padding, without white space.
