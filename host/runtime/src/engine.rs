@@ -106,20 +106,10 @@ impl<T> ByMetering<T> {
 pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
     pub(crate) metering: Metering,
-    pub(crate) pooled: bool,
     /// The memory of all guests of the host.
     pub(crate) memory: MemoryBudget,
     /// Which makes time pass in it.
     ticker: Ticker,
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("metering", &self.metering)
-            .field("pooled", &self.pooled)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Engine {
@@ -130,15 +120,12 @@ impl Engine {
         metering: Metering,
         ticker: &Ticker,
     ) -> Result<Self, HostError> {
-        let (wasmtime, pooled) = match pooled(limits, memory, metering) {
-            Ok(engine) => (engine, true),
-            Err(error) => {
-                tracing::warn!(%error, "no instance pool; instances are allocated on demand");
-                (on_demand(metering)?, false)
-            }
-        };
+        let wasmtime = pooled(limits, memory, metering).or_else(|error| {
+            tracing::warn!(%error, "no instance pool; instances are allocated on demand");
+            on_demand(metering)
+        })?;
         ticker.tick_for(&wasmtime);
-        Ok(Self { wasmtime, metering, pooled, memory: memory.clone(), ticker: ticker.clone() })
+        Ok(Self { wasmtime, metering, memory: memory.clone(), ticker: ticker.clone() })
     }
 
     /// An engine that only compiles, and compiles the same: no pool, and no time passes.
@@ -146,7 +133,7 @@ impl Engine {
         // Its instances say what they are, and end.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
         let wasmtime = on_demand(metering)?;
-        Ok(Self { wasmtime, metering, pooled: false, memory, ticker: Ticker::standing() })
+        Ok(Self { wasmtime, metering, memory, ticker: Ticker::standing() })
     }
 
     /// Who computes.
@@ -227,12 +214,6 @@ fn pool(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationCon
 pub(crate) struct Ticker {
     engines: Arc<Mutex<Vec<EngineWeak>>>,
     turns: Turns,
-}
-
-impl std::fmt::Debug for Ticker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticker").field("turns", &self.turns).finish_non_exhaustive()
-    }
 }
 
 impl Ticker {
@@ -316,12 +297,13 @@ mod tests {
     fn time_passes_in_all_engines_and_the_ticker_ends_with_the_last() {
         let ticker = Ticker::start().unwrap();
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
+        let pool = pooled(&HostLimits::default(), &memory, Metering::Time);
+        assert!(pool.is_ok(), "this machine has the address space");
         let engines = [Metering::Fuel, Metering::Time]
             .map(|metering| Engine::new(&HostLimits::default(), &memory, metering, &ticker).unwrap());
         let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());
         drop(ticker);
         for engine in engines {
-            assert!(engine.pooled, "this machine has the address space");
             let mut store = wasmtime::Store::new(&engine.wasmtime, ());
             if engine.metering == Metering::Fuel {
                 store.set_fuel(u64::MAX).unwrap();

@@ -25,6 +25,7 @@ use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::openapi::Sources;
 use crate::outside::Outward;
+use crate::plugins::compiler::off_the_async_threads;
 use crate::plugins::descriptor::About;
 use crate::plugins::directory::Look;
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
@@ -145,8 +146,7 @@ impl Host {
 
     async fn put(&self, file: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
         let installed = Arc::clone(&self.installed);
-        let put = tokio::task::spawn_blocking(move || installed.put(file, &plugin));
-        put.await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
+        off_the_async_threads(move || installed.put(file, &plugin)).await
     }
 
     /// Takes a plugin out; returns whether it was there. Its calls in flight end as usual. One that a directory offers

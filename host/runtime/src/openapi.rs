@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore};
-use toolbay_core::registry::{Bundle, Registry};
+use toolbay_core::registry::Bundle;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::capability::floor::Keep;
 use toolbay_policy::name::PluginId;
@@ -28,7 +28,7 @@ use toolbay_policy::text::one_line;
 use toolbay_policy::{OpenApi, Place};
 
 use crate::capability::Services;
-use crate::capability::files::Folders;
+use crate::plugins::installed::InstalledPlugins;
 use document::Text;
 use plan::Planned;
 
@@ -96,14 +96,6 @@ impl Read {
     }
 }
 
-/// Where tools go, and under which policy.
-pub(crate) struct Target<'a> {
-    pub(crate) registry: &'a Registry,
-    /// What holds at the time.
-    pub(crate) services: &'a (dyn Fn() -> Arc<Services> + Send + Sync),
-    pub(crate) folders: &'a Folders,
-}
-
 impl Sources {
     /// Without any yet; copies of documents are kept in a folder, if there is one.
     pub(crate) fn new(copies: Option<PathBuf>) -> Self {
@@ -123,8 +115,8 @@ impl Sources {
 
     /// Reads the documents of all sections, and makes tools of their operations. Each is put in as soon as it is made; what
     /// came of a section that is another one by then is dropped.
-    pub(crate) async fn load(&self, into: &Target<'_>, anew: bool) -> Vec<OpenApiInfo> {
-        let services = (into.services)();
+    pub(crate) async fn load(&self, into: &InstalledPlugins, anew: bool) -> Vec<OpenApiInfo> {
+        let services = into.services();
         let mut read = self.read.lock().await;
         self.gone(into, &mut read, &services);
         drop(read);
@@ -134,15 +126,15 @@ impl Sources {
         self.told()
     }
 
-    async fn load_one(&self, into: &Target<'_>, section: Arc<OpenApi>, anew: bool) {
+    async fn load_one(&self, into: &InstalledPlugins, section: Arc<OpenApi>, anew: bool) {
         let turn = self.turn.fetch_add(1, Ordering::AcqRel);
         if let Place::File(path) = &section.document {
             // Whoever writes there says what tools there are.
-            into.folders.keep(path, Keep::FromWriters);
+            into.shared.folders.keep(path, Keep::FromWriters);
         }
-        let got = document::get(&section, &(into.services)(), self.copies.clone(), anew).await;
+        let got = document::get(&section, &into.services(), self.copies.clone(), anew).await;
         for _ in 0..TRIES {
-            let services = (into.services)();
+            let services = into.services();
             if services.policy.openapi_named(section.name.as_str()) != Some(&section) {
                 return;
             }
@@ -151,7 +143,7 @@ impl Sources {
                 Err(why) => Err(format!("its document: {why}")),
             };
             let mut read = self.read.lock().await;
-            if !Arc::ptr_eq(&services, &(into.services)()) {
+            if !Arc::ptr_eq(&services, &into.services()) {
                 continue;
             }
             if read.get(&section.name).is_some_and(|before| before.turn > turn) {
@@ -169,8 +161,8 @@ impl Sources {
     }
 
     /// What of another policy can be had at once; what is to be read first is read by the next load.
-    pub(crate) async fn swap(&self, into: &Target<'_>) {
-        let services = (into.services)();
+    pub(crate) async fn swap(&self, into: &InstalledPlugins) {
+        let services = into.services();
         let mut read = self.read.lock().await;
         self.gone(into, &mut read, &services);
         let mut known = Vec::new();
@@ -192,7 +184,7 @@ impl Sources {
 
     async fn swap_one(
         &self,
-        into: &Target<'_>,
+        into: &InstalledPlugins,
         services: &Arc<Services>,
         section: Arc<OpenApi>,
         before: Read,
@@ -202,7 +194,7 @@ impl Sources {
         let mut read = self.read.lock().await;
         // Another policy has come, and makes its own; or what was read meanwhile is under this one already.
         let same = read.get(&section.name).is_some_and(|now| now.turn == before.turn);
-        if !same || !Arc::ptr_eq(services, &(into.services)()) {
+        if !same || !Arc::ptr_eq(services, &into.services()) {
             return;
         }
         match planned {
@@ -220,7 +212,7 @@ impl Sources {
     }
 
     /// Takes out what the policy does not name any more.
-    fn gone(&self, into: &Target<'_>, read: &mut BTreeMap<PluginId, Read>, services: &Services) {
+    fn gone(&self, into: &InstalledPlugins, read: &mut BTreeMap<PluginId, Read>, services: &Services) {
         let told = self.told.load_full();
         for name in told.keys().filter(|name| services.policy.openapi_named(name.as_str()).is_none()) {
             read.remove(name);
@@ -228,7 +220,7 @@ impl Sources {
         }
     }
 
-    fn take_out(&self, into: &Target<'_>, name: &PluginId) {
+    fn take_out(&self, into: &InstalledPlugins, name: &PluginId) {
         into.registry.replace_source(&label(name), Bundle::default());
         self.tell(|told| drop(told.remove(name)));
     }
@@ -256,7 +248,7 @@ impl Sources {
         tokio::time::timeout_at(until.into(), made).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn register(&self, into: &Target<'_>, section: &OpenApi, text: &Text, planned: Planned) {
+    fn register(&self, into: &InstalledPlugins, section: &OpenApi, text: &Text, planned: Planned) {
         let Planned { bundle, title, operations, problems, left_out, unused } = planned;
         let unavailable = bundle.tools.iter().filter_map(|entry| {
             Some((entry.def.name.to_string(), entry.availability.unavailable.as_ref()?.for_operator()))

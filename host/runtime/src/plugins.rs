@@ -23,6 +23,7 @@ pub mod reducers;
 pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod resident;
+pub(crate) mod sealed;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod switches;

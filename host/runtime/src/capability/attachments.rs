@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use toolbay_core::session::attachment::{self, Attachments, check_name};
 use toolbay_policy::Key;
-use toolbay_policy::capability::attachment::{Access, UNKNOWN_MEDIA, media_type};
+use toolbay_policy::capability::attachment::{Access, AttachmentRule, UNKNOWN_MEDIA, media_type};
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
@@ -25,22 +25,24 @@ impl Capabilities {
         self.call.as_ref()?.ctx.turn.attachments.clone()
     }
 
-    fn takes(&self, access: Access, media: &str) -> bool {
-        let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
-        rules.iter().any(|rule| rule.takes(access, media))
+    fn attachment_rules(&self) -> &[AttachmentRule] {
+        self.granted.as_ref().map_or(&[], |granted| &granted.grants.attachments)
     }
 
-    fn reads_attachments(&self) -> bool {
-        let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
-        rules.iter().any(|rule| rule.access == Access::Read)
+    fn takes(&self, access: Access, media: &str) -> bool {
+        self.attachment_rules().iter().any(|rule| rule.takes(access, media))
+    }
+
+    /// Whether anything of the kind is granted.
+    fn has_attachments(&self, access: Access) -> bool {
+        self.attachment_rules().iter().any(|rule| rule.access == access)
     }
 
     /// Checks the right to make a file of this type; returns the type as it is kept.
     fn may_create(&self, name: &str, media: &str) -> Result<String, AttachmentError> {
         let Some(media) = media_type(media) else {
             // Without a grant for any type it must not matter how the type is written.
-            let rules = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.attachments);
-            if rules.iter().any(|rule| rule.access == Access::Create) {
+            if self.has_attachments(Access::Create) {
                 return Err(AttachmentError::Other("write a media type such as `image/png`".to_owned()));
             }
             return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "create")));
@@ -89,7 +91,7 @@ impl From<attachment::AttachmentError> for AttachmentError {
 
 impl Host for Capabilities {
     async fn all(&mut self) -> Vec<Attachment> {
-        if !self.reads_attachments() {
+        if !self.has_attachments(Access::Read) {
             // The contract has no error here; the audit and the operator's hint tell of the wish.
             drop(self.refuse(Key::Attachments, "read"));
             return Vec::new();
@@ -101,7 +103,7 @@ impl Host for Capabilities {
     }
 
     async fn read(&mut self, id: String) -> Result<Vec<u8>, AttachmentError> {
-        if !self.reads_attachments() {
+        if !self.has_attachments(Access::Read) {
             return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "read")));
         }
         let attachments = self.attachments().ok_or(AttachmentError::NotFound)?;

@@ -16,7 +16,7 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
 use super::Capabilities;
 use super::clock::{Random, Shown, TimeAndChance};
-use super::silent::Silent;
+use super::silent::{CLOCK, RANDOM, Silent};
 
 /// 2025-01-01T00:00:00Z: late enough for code that takes 1970 for a broken clock.
 const FROZEN: Duration = Duration::from_secs(1_735_689_600);
@@ -69,10 +69,10 @@ impl Environment {
             wasi.wall_clock(Shown(Arc::clone(clock))).monotonic_clock(Shown(Arc::clone(clock)));
         }
         if !self.clock {
-            wasi.wall_clock(Frozen(Silent::clock(of)));
+            wasi.wall_clock(Frozen(Silent::new(of, &CLOCK)));
         }
         match &self.given.random {
-            _ if !self.random => fix_randomness(wasi, Silent::random(of).as_ref()),
+            _ if !self.random => fix_randomness(wasi, Silent::new(of, &RANDOM).as_ref()),
             Some(random) => seed_randomness(wasi, random),
             None => {}
         }

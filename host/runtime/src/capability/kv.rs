@@ -13,7 +13,6 @@ mod writer;
 pub use place::EntryInfo;
 pub use store::{KvUsage, RedbStore};
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,17 +24,6 @@ use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
 use crate::engine::bindings::host::kv::{Host, KvError, Scope};
-
-/// Where state is kept.
-#[derive(Debug)]
-pub(crate) struct Store(pub(crate) Arc<dyn KvStore>);
-
-impl Store {
-    /// The store of a host; without a folder it lives as long as the host.
-    pub(crate) fn new(state_dir: Option<&Path>, wait: Duration) -> Self {
-        Self(Arc::new(RedbStore::new(state_dir, wait)))
-    }
-}
 
 /// What an operation works with, once it is granted.
 struct Access {
@@ -65,7 +53,7 @@ impl Capabilities {
             bytes: self.limits.kv_bytes,
             keys: self.limits.kv_keys,
         };
-        Ok(Access { store: Arc::clone(&granted.services.kv.0), bucket, quota })
+        Ok(Access { store: Arc::clone(&granted.services.kv), bucket, quota })
     }
 
     fn kv_access(&self, scope: Scope, key: &str) -> Result<Access, KvError> {

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use toolbay_core::call::CallContext;
 use toolbay_core::output::redact::Redactor;
+use toolbay_core::session::kv::KvStore;
 use toolbay_policy::capability::reach;
 use toolbay_policy::limits::{Limit, Limits};
 use toolbay_policy::name::{PluginId, ToolName};
@@ -40,7 +41,7 @@ use toolbay_policy::{self as policy, Advice, Grants, Key, Policy};
 use wasmtime::component::{HasData, Linker};
 
 use crate::engine::bindings::callers::toolbay::plugin as callers;
-use crate::engine::bindings::host;
+use crate::engine::bindings::imports::Imports;
 use crate::engine::blocking::GuestThreads;
 use files::FileGrants;
 
@@ -54,7 +55,8 @@ pub(crate) struct Services {
     pub(crate) secrets: Arc<secrets::Vault>,
     /// The secrets of policies before this one, for as long as calls may use them.
     earlier: Vec<Weak<secrets::Vault>>,
-    pub(crate) kv: kv::Store,
+    /// Where state is kept; without a folder it lives as long as the host.
+    pub(crate) kv: Arc<dyn KvStore>,
     /// Where the files of guests are read and written.
     pub(crate) file_threads: GuestThreads,
     /// What the embedder put in place of the machine's time and chance.
@@ -81,7 +83,7 @@ impl Services {
             redactor: secrets::redactor(std::slice::from_ref(&secrets))?,
             secrets,
             earlier: Vec::new(),
-            kv: kv::Store::new(state_dir, state_wait),
+            kv: Arc::new(kv::RedbStore::new(state_dir, state_wait)),
             file_threads: GuestThreads::default(),
             time_and_chance: clock::TimeAndChance::default(),
             policy,
@@ -103,7 +105,7 @@ impl Services {
             redactor: secrets::redactor(&known)?,
             secrets,
             earlier: known.iter().skip(1).map(Arc::downgrade).collect(),
-            kv: kv::Store(Arc::clone(&self.kv.0)),
+            kv: Arc::clone(&self.kv),
             file_threads: self.file_threads.clone(),
             time_and_chance: self.time_and_chance.clone(),
             policy,
@@ -324,6 +326,8 @@ impl Capabilities {
     }
 }
 
+impl crate::engine::bindings::host::types::Host for Capabilities {}
+
 /// Tells wasmtime how an interface finds its state in the store's.
 pub(crate) struct HasCapabilities;
 
@@ -336,15 +340,7 @@ pub(crate) fn link<T: Send + 'static>(
     linker: &mut Linker<T>,
     project: fn(&mut T) -> &mut Capabilities,
 ) -> wasmtime::Result<()> {
-    host::context::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::log::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::config::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::files::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::kv::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::secrets::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::http_client::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::process::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    host::attachments::add_to_linker::<T, HasCapabilities>(linker, project)?;
+    Imports::add_to_linker::<T, HasCapabilities>(linker, project)?;
     // Behind a feature of the contract until the next version of it is released.
     let mut options = callers::tool_invoke::LinkOptions::default();
     options.tool_invoke(true);

@@ -98,20 +98,12 @@ impl Vault {
         self.held(name).map(|held| &held.rule)
     }
 
-    fn get(&self, name: &str) -> Option<&Arc<Held>> {
-        self.held.get(name)?.as_ref().ok()
-    }
-
     /// The value of a secret, for what the operator himself sends it to: a server of the policy.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) fn value(&self, name: &str) -> Result<&str, String> {
-        match self.held.get(name) {
-            Some(Ok(held)) => Ok(held.value.expose_secret()),
-            Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
-            None => Err(format!("there is no [secrets.{name:?}]")),
-        }
+        self.held(name).map(|held| held.value.expose_secret())
     }
 
     /// Why a granted secret can not be had, for each declaration of which that is true: whether the tool can do
@@ -222,7 +214,7 @@ impl Host for Capabilities {
         let granted = self.granted.clone();
         let granted = granted.filter(|granted| granted.grants.secrets.iter().any(|rule| rule.matches(&name)));
         let Some(granted) = granted else { return Err(self.no_secret(&name)) };
-        let Some(held) = granted.services.secrets.get(&name) else {
+        let Ok(held) = granted.services.secrets.held(&name) else {
             self.note(Key::Secrets, &name, false);
             return Err(SecretError::NotFound);
         };

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use toolbay_policy::capability::floor::Keep;
 use toolbay_policy::{OpenApi, Place};
 
-use crate::capability::Services;
 use crate::host::Host;
-use crate::openapi::{self, OpenApiInfo, Target};
+use crate::openapi::{self, OpenApiInfo};
 
 impl Host {
     /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and makes
     /// tools of their operations. A source that can not be had is told and stops none of the others.
     pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
-        self.openapi.load(&self.target(&|| self.installed.services()), false).await
+        self.openapi.load(&self.installed, false).await
     }
 
     /// Keeps the folder of plugins and the files of documents from everything that writes, before they are loaded: for
@@ -31,7 +30,7 @@ impl Host {
 
     /// The same, asking servers for newer documents, however fresh the copies are.
     pub async fn refresh_openapi(&self) -> Vec<OpenApiInfo> {
-        self.openapi.load(&self.target(&|| self.installed.services()), true).await
+        self.openapi.load(&self.installed, true).await
     }
 
     /// What the sections came to when they were read last, in the order of their names.
@@ -50,10 +49,6 @@ impl Host {
 
     /// What of another policy holds at once for services.
     pub(crate) async fn swap_openapi(&self) {
-        self.openapi.swap(&self.target(&|| self.installed.services())).await;
-    }
-
-    fn target<'a>(&'a self, services: &'a (dyn Fn() -> Arc<Services> + Send + Sync)) -> Target<'a> {
-        Target { registry: self.registry(), services, folders: &self.installed.shared.folders }
+        self.openapi.swap(&self.installed).await;
     }
 }

@@ -24,60 +24,45 @@ pub(crate) struct Silent {
 
 /// What is used, and what a guest gets instead.
 #[derive(Debug)]
-struct What {
+pub(crate) struct What {
     kinds: &'static [CapabilityKind],
     text: &'static str,
     /// Languages ask for it before the author's code runs: only a failure can be due to it.
     of_failure: bool,
 }
 
-static CLOCK: What = What {
+/// Reads of the wall clock.
+pub(crate) static CLOCK: What = What {
     kinds: &[CapabilityKind::Clock],
     text: "the tool read the clock, which is not granted to it: the clock stands at 2025-01-01T00:00:00Z",
     of_failure: false,
 };
-static RANDOM: What = What {
+/// Random bytes.
+pub(crate) static RANDOM: What = What {
     kinds: &[CapabilityKind::Random],
     text: "the tool drew random bytes, which are not granted to it: they are the same in each call",
     of_failure: false,
 };
-static FOLDERS: What = What {
+/// The list of folders, where there is none.
+pub(crate) static FOLDERS: What = What {
     kinds: &[CapabilityKind::FsRead, CapabilityKind::FsWrite],
     text: "the tool looked for files, and no folder is granted to it",
     of_failure: true,
 };
-static WRITING: What = What {
+/// A file that is opened to be written.
+pub(crate) static WRITING: What = What {
     kinds: &[CapabilityKind::FsWrite],
     text: "the tool tried to write a file, which is not granted to it",
     of_failure: false,
 };
 
 impl Silent {
-    fn new(of: &Capabilities, what: &'static What) -> Option<Self> {
+    /// For one kind of use; `None`: it is granted, or the tool never asked for it.
+    pub(crate) fn new(of: &Capabilities, what: &'static What) -> Option<Self> {
         let (Some(granted), Some(call)) = (&of.granted, &of.call) else { return None };
         let silent =
             Self { ctx: Arc::clone(&call.ctx), granted: Arc::clone(granted), what, noted: Arc::default() };
         (silent.refused().next().is_some() || silent.is_unknown()).then_some(silent)
-    }
-
-    /// For reads of the wall clock; `None`: it is granted, or the tool never asked for it.
-    pub(crate) fn clock(of: &Capabilities) -> Option<Self> {
-        Self::new(of, &CLOCK)
-    }
-
-    /// The same for random bytes.
-    pub(crate) fn random(of: &Capabilities) -> Option<Self> {
-        Self::new(of, &RANDOM)
-    }
-
-    /// The same for the list of folders, where there is none.
-    pub(crate) fn folders(of: &Capabilities) -> Option<Self> {
-        Self::new(of, &FOLDERS)
-    }
-
-    /// The same for a file that is opened to be written.
-    pub(crate) fn writing(of: &Capabilities) -> Option<Self> {
-        Self::new(of, &WRITING)
     }
 
     /// What its author declares of it and the policy does not grant.

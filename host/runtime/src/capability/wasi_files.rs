@@ -24,7 +24,7 @@ use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsResult};
 use self::open::Opening;
 use self::streams::{FileReader, FileWriter, Start};
 use crate::capability::files::Meter;
-use crate::capability::silent::Silent;
+use crate::capability::silent::{FOLDERS, Silent, WRITING};
 use crate::engine::blocking::{GuestThreads, Undone};
 use crate::engine::state::GuestState;
 
@@ -37,13 +37,16 @@ type Fd = Resource<Descriptor>;
 /// What a function of the interface answers.
 type Answer<T> = wasmtime::Result<(Result<T, ErrorCode>,)>;
 
-/// Shadows each function of the list by one that does the same on a thread.
+/// Shadows each function of the list by one that does the same on a thread, `within` what the call may still write and make.
 macro_rules! on_thread {
-    ($types:ident; $($name:literal $method:ident ( $($arg:ident : $of:ty),* );)*) => {$(
+    ($types:ident; $($name:literal $method:ident ( $($arg:ident : $of:ty),* ) $(within |$meter:ident| $take:expr)?;)*) => {$(
         $types.func_wrap_async(
             concat!("[method]descriptor.", $name),
             |mut store: Store<'_>, (fd, $($arg,)*): (Fd, $($of,)*)| {
                 Box::new(async move {
+                    $(if meter(&store).and_then(|$meter| $take.ok()).is_none() {
+                        return Ok((Err(ErrorCode::Quota),));
+                    })?
                     let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| view.$method(fd, $($arg),*).await;
                     on_thread(&mut store, &fd, work).await
                 })
@@ -59,7 +62,7 @@ pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
         let folders = store.data_mut().filesystem().get_directories()?;
         // A guest without folders finds no file, and is not told why.
         if folders.is_empty()
-            && let Some(silent) = Silent::folders(&store.data().capabilities)
+            && let Some(silent) = Silent::new(&store.data().capabilities, &FOLDERS)
         {
             silent.used();
         }
@@ -84,6 +87,8 @@ pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
         "readlink-at" readlink_at(path: String);
         "remove-directory-at" remove_directory_at(path: String);
         "unlink-file-at" unlink_file_at(path: String);
+        "create-directory-at" create_directory_at(path: String) within |meter| meter.make();
+        "write" write(data: Vec<u8>, offset: u64) within |meter| meter.write(data.len() as u64);
         "metadata-hash" metadata_hash();
         "metadata-hash-at" metadata_hash_at(at: PathFlags, path: String);
     }
@@ -119,7 +124,7 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
                 let opened = access.run(work).await;
                 if !matches!(opened, Ok(Ok(_)))
                     && writes
-                    && let Some(silent) = Silent::writing(&store.data().capabilities)
+                    && let Some(silent) = Silent::new(&store.data().capabilities, &WRITING)
                 {
                     silent.used();
                 }
@@ -136,29 +141,12 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
         |mut store: Store<'_>,
          (fd, at, path, access, modification): (Fd, PathFlags, String, NewTimestamp, NewTimestamp)| {
             Box::new(async move {
-                // A file at the end of a link would be opened by wasmtime-wasi, whatever it is.
-                if at.contains(PathFlags::SYMLINK_FOLLOW) {
-                    let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                        open::set_times(view, &fd, path, access, modification).await
-                    };
-                    return on_thread(&mut store, &fd, work).await;
-                }
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
+                    // A file at the end of a link would be opened by wasmtime-wasi, whatever it is.
+                    if at.contains(PathFlags::SYMLINK_FOLLOW) {
+                        return open::set_times(view, &fd, path, access, modification).await;
+                    }
                     view.set_times_at(fd, at, path, access, modification).await
-                };
-                on_thread(&mut store, &fd, work).await
-            })
-        },
-    )?;
-    types.func_wrap_async(
-        "[method]descriptor.create-directory-at",
-        |mut store: Store<'_>, (fd, path): (Fd, String)| {
-            Box::new(async move {
-                if meter(&store).and_then(|m| m.make().ok()).is_none() {
-                    return Ok((Err(ErrorCode::Quota),));
-                }
-                let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    view.create_directory_at(fd, path).await
                 };
                 on_thread(&mut store, &fd, work).await
             })
@@ -181,20 +169,6 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
 }
 
 fn bound_bytes(types: &mut Types<'_>) -> wasmtime::Result<()> {
-    types.func_wrap_async(
-        "[method]descriptor.write",
-        |mut store: Store<'_>, (fd, data, offset): (Fd, Vec<u8>, u64)| {
-            Box::new(async move {
-                if meter(&store).and_then(|m| m.write(data.len() as u64).ok()).is_none() {
-                    return Ok((Err(ErrorCode::Quota),));
-                }
-                let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    view.write(fd, data, offset).await
-                };
-                on_thread(&mut store, &fd, work).await
-            })
-        },
-    )?;
     types.func_wrap_async("[method]descriptor.set-size", |mut store: Store<'_>, (fd, size): (Fd, u64)| {
         Box::new(async move {
             let meter = meter(&store);

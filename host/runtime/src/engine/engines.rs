@@ -27,14 +27,7 @@ pub(crate) struct Linked {
     pub(crate) cache: Option<Cache>,
 }
 
-impl std::fmt::Debug for Linked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Linked").field("engine", &self.engine).finish_non_exhaustive()
-    }
-}
-
 /// All engines of one host.
-#[derive(Debug)]
 pub(crate) struct Engines {
     limits: HostLimits,
     memory: MemoryBudget,

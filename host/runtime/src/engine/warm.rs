@@ -29,7 +29,6 @@ const OF_ONE_PLUGIN: usize = 4;
 type Agent = [Option<String>; 3];
 
 /// Whose an instance is.
-#[derive(Debug)]
 pub(crate) struct Owner {
     plugin: PluginId,
     session: Weak<Session>,
@@ -78,14 +77,13 @@ pub(crate) struct Used {
 }
 
 /// All that wait, of one host.
-#[derive(Debug)]
 pub(crate) struct WarmInstances {
     most: usize,
     idle: Duration,
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     /// In the order in which they began to wait.
     waiting: Vec<Waiting>,
@@ -96,12 +94,6 @@ struct Waiting {
     owner: Owner,
     used: Box<Used>,
     since: Instant,
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting").field("owner", &self.owner).finish_non_exhaustive()
-    }
 }
 
 impl WarmInstances {

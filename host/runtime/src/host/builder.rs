@@ -18,10 +18,10 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::floor::{Floor, Keep};
 use toolbay_policy::consent::ConsentStore;
 
+use crate::capability::Services;
 use crate::capability::clock::{Clock, Random, TimeAndChance};
 use crate::capability::files::{Folders, ReadLog};
 use crate::capability::http::recorded::RecordedHttp;
-use crate::capability::{Services, kv};
 use crate::engine::Metering;
 use crate::engine::admission::Admission;
 use crate::engine::engines::Engines;
@@ -301,7 +301,7 @@ impl HostBuilder {
         services.process.guard = self.guard;
         services.time_and_chance = self.time_and_chance;
         if let Some(store) = self.kv {
-            services.kv = kv::Store(store);
+            services.kv = store;
         }
         if let Some(pem) = &self.tls_roots {
             services.http.trust(pem).map_err(HostError::Tls)?;

@@ -12,12 +12,9 @@
 mod index;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
@@ -206,9 +203,9 @@ impl Cache {
             descriptor: descriptor.clone(),
         };
         let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
-        // Code first: metadata that stands there has its code.
-        self.write(&self.code_file(component), code).map_err(|e| e.to_string())?;
-        self.write(&self.file(component, "json"), &metadata).map_err(|e| e.to_string())?;
+        // Code first: metadata that stands there has its code. A mapped file is never changed, a reader never sees a part.
+        private::put(&self.code_file(component), &[code]).map_err(|e| e.to_string())?;
+        private::put(&self.file(component, "json"), &[&metadata]).map_err(|e| e.to_string())?;
         self.sweep();
         Ok(())
     }
@@ -249,7 +246,7 @@ impl Cache {
         if is_stored {
             return Ok(());
         }
-        self.write(&file, &bytes).map_err(|e| e.to_string())
+        private::put(&file, &[&bytes]).map_err(|e| e.to_string())
     }
 
     /// Where the index of a directory stands, and the directory's own path from the root.
@@ -263,21 +260,6 @@ impl Cache {
         self.told.call_once(|| {
             tracing::warn!(folder = %self.dir.display(), error, "{what}");
         });
-    }
-
-    /// Writes beside and renames: a mapped file is never changed, a reader never sees a part.
-    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let unique = format!(".{}-{count}-{now:x}.tmp", std::process::id());
-        let temporary = self.dir.join(unique);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let done = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
-        if done.is_err() {
-            fs::remove_file(&temporary).ok();
-        }
-        done
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::AdmittedCall;
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_core::call::invoke::Failure;
 use toolbay_policy::limits::Limits;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
@@ -135,12 +134,6 @@ pub(crate) struct Code {
     pub(crate) bytes: u64,
 }
 
-impl std::fmt::Debug for Code {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Code").field("imports", &self.imports).finish_non_exhaustive()
-    }
-}
-
 /// Says what is no component at all.
 pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
     match bytes {
@@ -232,48 +225,49 @@ impl Code {
         let limits = Arc::new(sealed(limits));
         let cancel = CancellationToken::new();
         let bounds = Bounds { engine: self.engine(), plugin, limits: &limits, cancel: &cancel };
-        let state = || {
-            GuestState::new(Seal::Sealed, &limits, Capabilities::sealed(plugin.clone(), Arc::clone(&limits)))
-                .map_err(|e| LoadError::Host(e.to_string()))
-        };
-        let fault = |asked: &str| {
-            let asked = asked.to_owned();
-            move |failure: Failure| match as_fault(failure) {
-                // Not the plugin's fault: it may be asked again.
-                Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),
-                fault => LoadError::Metadata(format!(
-                    "failed when asked for its {asked}: {}",
-                    fault.for_operator()
-                )),
-            }
-        };
         let mut tools = Vec::new();
         if let Some(Tools::Contract(contract)) = &self.tools {
-            let run = bounds.enter(state()?, async |store| {
+            let ask = async |store: &mut Store<GuestState>| {
                 let guest = contract.pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_tools().call_list_tools(store).await
-            });
-            tools = run.await.0.map_err(fault("tools"))?;
+            };
+            tools = asked(&bounds, &limits, "tools", ask).await?;
         }
         let mut reducers = Vec::new();
         if let Some(pre) = &self.reducers {
-            let run = bounds.enter(state()?, async |store| {
+            let ask = async |store: &mut Store<GuestState>| {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_reducers().call_list_reducers(store).await
-            });
-            reducers = run.await.0.map_err(fault("reducers"))?;
+            };
+            reducers = asked(&bounds, &limits, "reducers", ask).await?;
         }
         let mut about = None;
         if let Some(pre) = &self.about {
-            let run = bounds.enter(state()?, async |store| {
+            let ask = async |store: &mut Store<GuestState>| {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_about().call_describe(store).await
-            });
-            about = Some(run.await.0.map_err(fault("origin"))?);
+            };
+            about = Some(asked(&bounds, &limits, "origin", ask).await?);
         }
         let descriptor = Descriptor::new(about, tools, reducers, self.imports.clone())?;
         Ok(Descriptor { availability: self.availability.is_some(), ..descriptor })
     }
+}
+
+/// Asks a sealed instance something.
+async fn asked<T>(
+    bounds: &Bounds<'_>,
+    limits: &Arc<Limits>,
+    what: &str,
+    ask: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<T>,
+) -> Result<T, LoadError> {
+    let sealed = Capabilities::sealed(bounds.plugin.clone(), Arc::clone(limits));
+    let state = GuestState::new(Seal::Sealed, limits, sealed).map_err(|e| LoadError::Host(e.to_string()))?;
+    bounds.enter(state, ask).await.0.map_err(|failure| match as_fault(failure) {
+        // Not the plugin's fault: it may be asked again.
+        Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),
+        fault => LoadError::Metadata(format!("failed when asked for its {what}: {}", fault.for_operator())),
+    })
 }
 
 fn size(component: &Component) -> u64 {

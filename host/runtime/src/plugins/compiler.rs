@@ -10,14 +10,13 @@
 //! Without a worker a thread compiles. One whose time is up goes on, since nothing can stop it, but keeps its slot:
 //! when all slots are taken by such threads, no more is compiled.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use toolbay_policy::limits::HostLimits;
@@ -184,7 +183,8 @@ impl Compiler {
     }
 }
 
-async fn off_the_async_threads<T: Send + 'static>(
+/// Runs work that computes or waits for a disk on a thread that may block.
+pub(crate) async fn off_the_async_threads<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
 ) -> Result<T, LoadError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
@@ -192,34 +192,16 @@ async fn off_the_async_threads<T: Send + 'static>(
 
 /// Maps code that our worker sent and whose digest was checked.
 fn map(engine: &Engine, code: &[u8]) -> Result<Component, String> {
-    let folder = PrivateFolder::new().map_err(|e| e.to_string())?;
-    let file = folder.0.join("code");
-    let mut open = OpenOptions::new();
-    let mut out = open.write(true).create_new(true).mode(0o600).open(&file).map_err(|e| e.to_string())?;
-    out.write_all(code).map_err(|e| e.to_string())?;
-    // The folder goes when this returns; the mapping stays.
-    native::map(engine, &file).map_err(|e| e.to_string())
-}
-
-/// A new folder that only this user can look into, gone when dropped.
-struct PrivateFolder(PathBuf);
-
-impl PrivateFolder {
-    fn new() -> std::io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("toolbay-{}-{count}-{now:x}", std::process::id()));
-        // Fails if anything of that name is there: nobody can have put it there for us.
-        DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+    // Nobody else can look into the folder, and nobody can have put it there for us.
+    let mut folder = tempfile::Builder::new();
+    let folder = folder.prefix("toolbay-").permissions(Permissions::from_mode(0o700)).tempdir();
+    let folder = folder.map_err(|e| e.to_string())?;
+    let file = folder.path().join("code");
+    std::fs::write(&file, code).map_err(|e| e.to_string())?;
+    let mapped = native::map(engine, &file).map_err(|e| e.to_string());
+    // The mapping stays.
+    if let Err(error) = folder.close() {
+        tracing::warn!(%error, "a temporary folder stays");
     }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(folder = %self.0.display(), %error, "a temporary folder stays");
-        }
-    }
+    mapped
 }

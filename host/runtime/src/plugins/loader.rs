@@ -25,15 +25,16 @@ use crate::capability::{Granted, GrantedUnder, Services};
 use crate::engine::Metering;
 use crate::engine::breaker::Breaker;
 use crate::error::LoadError;
-use crate::plugins::availability::Availability;
+use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;
+use crate::plugins::compiler::off_the_async_threads;
 use crate::plugins::descriptor::{Descriptor, ToolDescription};
 use crate::plugins::digest::{Digest, sha256};
 use crate::plugins::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::plugins::foreign::{self, Sections};
 use crate::plugins::loading::CompileProgress;
 use crate::plugins::offers;
-use crate::plugins::plugin::{Given, Origin, Plugin, Shared};
+use crate::plugins::plugin::{Origin, Plugin, Shared};
 use crate::plugins::reducer::PluginReducer;
 use crate::plugins::settings;
 use crate::plugins::tool::PluginTool;
@@ -44,7 +45,6 @@ use crate::storage::consent::Keeper;
 const MAX_NAMED: usize = 3;
 
 /// Bytes, and where they come from.
-#[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) origin: Origin,
     bytes: Vec<u8>,
@@ -97,12 +97,12 @@ impl Loader {
     /// Makes a plugin of a file: with what the cache knows, or compiled.
     pub(crate) async fn prepare(&self, id: PluginId, file: &Path) -> Result<Arc<Plugin>, LoadError> {
         let (this, file) = (self.clone(), Arc::from(file));
-        let read = tokio::task::spawn_blocking(move || {
+        let read = off_the_async_threads(move || {
             let (contents, _) = Self::read(id, &file)?;
             let known = this.known(&contents.origin, &CacheAnswers::default())?;
-            Ok::<_, LoadError>((contents, known))
+            Ok((contents, known))
         });
-        match read.await.map_err(|e| LoadError::Host(e.to_string()))?? {
+        match read.await? {
             (_, Some(plugin)) => Ok(plugin),
             (contents, None) => self.compile(contents).await,
         }
@@ -135,7 +135,7 @@ impl Loader {
         if bytes.len() as u64 > MAX_COMPONENT_BYTES {
             return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
         }
-        let given = Some(Given(bytes.as_slice().into()));
+        let given = Some(bytes.as_slice().into());
         let origin = Origin { id, digest: sha256(&bytes), bytes: bytes.len() as u64, file: None, given };
         self.check_id(&origin.id, &origin.digest)?;
         self.compile(Contents { origin, bytes }).await
@@ -160,15 +160,14 @@ impl Loader {
         let shared = &self.shared;
         let (id, host, metering) = (origin.id.clone(), Arc::clone(shared), self.metering(&origin.id));
         let progress = CompileProgress::begin(shared.listener.as_ref(), &id, origin.bytes);
-        let read = tokio::task::spawn_blocking(move || {
+        let read = off_the_async_threads(move || {
             let (offers, sections) = (offers::read(&bytes)?, Sections::read(&bytes)?);
-            Ok::<_, LoadError>((bytes, offers, sections, Arc::clone(host.engine(metering)?)))
+            Ok((bytes, offers, sections, Arc::clone(host.engine(metering)?)))
         });
-        let (bytes, offers, sections, linked) = read.await.map_err(|e| LoadError::Host(e.to_string()))??;
+        let (bytes, offers, sections, linked) = read.await?;
         let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
         let component = compiled.component.clone();
-        let link = tokio::task::spawn_blocking(move || Code::link(&linked, &component));
-        let code = Arc::new(link.await.map_err(|e| LoadError::Host(e.to_string()))??);
+        let code = Arc::new(off_the_async_threads(move || Code::link(&linked, &component)).await?);
         let limits = self.services.policy.limits(&origin.id, None);
         // Never fires: who gives up drops this future.
         let cancel = tokio_util::sync::CancellationToken::new();
@@ -179,8 +178,11 @@ impl Loader {
         let descriptor = shared.descriptors.share(&origin.digest, descriptor);
         let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);
         let this = Arc::clone(&plugin);
-        let keep = tokio::task::spawn_blocking(move || this.keep(compiled, code));
-        keep.await.map_err(|e| LoadError::Host(e.to_string()))?;
+        off_the_async_threads(move || {
+            this.keep(compiled, code);
+            Ok(())
+        })
+        .await?;
         drop(progress);
         Ok(plugin)
     }
@@ -209,7 +211,7 @@ impl Loader {
         held.iter().for_each(|held| warn(held.for_operator()));
         // A plugin that is held is not run, not even for this.
         let availability = match held {
-            None => Availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
+            None => availability::of(plugin, &policy.limits(id, None), &config, policy.host()),
             Some(_) => None,
         };
         let reusable = plugin.descriptor.about.as_ref().is_some_and(|about| about.reusable);
@@ -230,7 +232,8 @@ impl Loader {
             }
             let effects = (granted.all().map(|one| Effects::of(&one.grants, policy)))
                 .fold(Effects::default(), Effects::or);
-            let check = availability.as_ref().map(|availability| availability.check(&name));
+            let check =
+                availability.clone().map(|entry| Arc::new(ToolCheck { entry, tool: name.clone() }) as _);
             let always_include = def.traits.always_include && policy.always_include(id);
             let invoker = PluginTool {
                 plugin: Arc::clone(plugin),
@@ -383,12 +386,8 @@ impl Loader {
             let others = granted.iter().filter(|wish| takes(declared, wish)).map(|wish| wish.tool.clone());
             let targets: BTreeSet<String> = own.into_iter().chain(others).collect();
             for target in targets {
-                let reducer = Arc::new(PluginReducer::new(
-                    Arc::clone(plugin),
-                    &limits,
-                    &target,
-                    self.services.policy.host(),
-                ));
+                let host = self.services.policy.host();
+                let reducer = Arc::new(PluginReducer::new(plugin, &limits, &target, host));
                 bundle.reducers.push(ReducerEntry {
                     target,
                     declared: declared.to_owned(),

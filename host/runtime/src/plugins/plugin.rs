@@ -16,7 +16,7 @@ use crate::engine::{ByMetering, Metering};
 use crate::error::LoadError;
 use crate::plugins::cache::Hit;
 use crate::plugins::code::Code;
-use crate::plugins::compiler::{Compiled, Compiler};
+use crate::plugins::compiler::{Compiled, Compiler, off_the_async_threads};
 use crate::plugins::descriptor::{Descriptor, Descriptors};
 use crate::plugins::digest::Digest;
 use crate::plugins::loading::{CompileProgress, LoadListener};
@@ -35,14 +35,7 @@ pub(crate) struct Shared {
     pub(crate) reads: Arc<ReadLog>,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("engines", &self.engines).finish_non_exhaustive()
-    }
-}
-
 /// One plugin. Calls in flight hold it; a reload replaces it and leaves them to their end.
-#[derive(Debug)]
 pub(crate) struct Plugin {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: PluginId,
@@ -51,28 +44,26 @@ pub(crate) struct Plugin {
     pub(crate) file: Option<Arc<Path>>,
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) from_cache: bool,
-    given: Option<Given>,
+    given: Option<Arc<[u8]>>,
     slots: ByMetering<Arc<Slot>>,
 }
 
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugin").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 /// Where a plugin comes from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Origin {
     pub(crate) id: PluginId,
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
     pub(crate) file: Option<Arc<Path>>,
-    pub(crate) given: Option<Given>,
-}
-
-/// A component that came as bytes: it is kept, since a policy can ask for another engine than the one it was compiled for.
-#[derive(Clone)]
-pub(crate) struct Given(pub(crate) Arc<[u8]>);
-
-impl std::fmt::Debug for Given {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Given").field(&self.0.len()).finish()
-    }
+    /// A component that came as bytes: it is kept, since a policy can ask for another engine than the one it was compiled
+    /// for.
+    pub(crate) given: Option<Arc<[u8]>>,
 }
 
 impl Plugin {
@@ -137,7 +128,7 @@ impl Plugin {
 
     async fn load_code(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
-        let cached = self.off_the_async_threads(move || {
+        let cached = off_the_async_threads(move || {
             let linked = plugin.shared.engine(metering)?;
             let cached = linked.cache.as_ref().and_then(|cache| {
                 let hit: Hit = cache.get(&plugin.digest)?;
@@ -157,8 +148,8 @@ impl Plugin {
 
     async fn compile_again(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
-        let read = self.off_the_async_threads(move || {
-            if let Some(Given(bytes)) = &plugin.given {
+        let read = off_the_async_threads(move || {
+            if let Some(bytes) = &plugin.given {
                 return Ok(bytes.to_vec());
             }
             let Some(file) = &plugin.file else {
@@ -176,7 +167,7 @@ impl Plugin {
         let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
         drop(progress);
         let plugin = Arc::clone(self);
-        let store = self.off_the_async_threads(move || {
+        let store = off_the_async_threads(move || {
             let code = Arc::new(Code::link(&linked, &compiled.component)?);
             plugin.keep(compiled, Arc::clone(&code));
             Ok(code)
@@ -197,13 +188,6 @@ impl Plugin {
                 .map(|()| cache.code_file(&self.digest))
         });
         self.slot(code.engine().metering).put(code, cached);
-    }
-
-    async fn off_the_async_threads<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
-    ) -> Result<T, LoadError> {
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
     }
 }
 

@@ -34,7 +34,6 @@ pub struct LoadedCode {
 }
 
 /// All code of one host.
-#[derive(Debug)]
 pub(crate) struct Resident {
     most: u64,
     since: Instant,
@@ -45,7 +44,6 @@ pub(crate) struct Resident {
 }
 
 /// The place of one plugin's code.
-#[derive(Debug)]
 pub(crate) struct Slot {
     all: Arc<Resident>,
     code: ArcSwapOption<Code>,

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::de::DeserializeOwned;
 use toolbay_policy::quantity::show_duration;
@@ -169,8 +169,6 @@ fn write_beside(
     sync: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let temporary = temporary_beside(path);
-    // Left over by a process of the same number that was killed.
-    fs::remove_file(&temporary).ok();
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| sync(&file));
     let done = written.and_then(|()| fs::rename(&temporary, path));
@@ -203,12 +201,14 @@ fn writer_of(name: &str) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(process.parse().ok().filter(|_| numbered)?)
 }
 
-/// A path beside another that no one else uses, for a file that is renamed when it is complete.
+/// A path beside another that no one else uses, for a file that is renamed when it is complete. Processes in containers
+/// that share the directory may have the same number, hence the time.
 pub(crate) fn temporary_beside(path: &Path) -> std::path::PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
     let dir = path.parent().unwrap_or(Path::new("/"));
-    dir.join(format!(".{}-{count}.tmp", std::process::id()))
+    dir.join(format!(".{}-{now}{count}.tmp", std::process::id()))
 }
 
 /// Tries until an attempt succeeds or the time is up; tells whether one succeeded. Blocks.

@@ -67,7 +67,8 @@ impl RedbStore {
         Self::new(None, DEFAULT_STATE_WAIT)
     }
 
-    pub(super) fn new(dir: Option<&Path>, wait: Duration) -> Self {
+    /// A store in a folder, or in memory.
+    pub(crate) fn new(dir: Option<&Path>, wait: Duration) -> Self {
         Self { shared: Arc::new(Shared::new(dir.map(Path::to_path_buf), wait)), queue: Mutex::default() }
     }
 

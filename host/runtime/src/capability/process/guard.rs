@@ -4,7 +4,6 @@
 //! open. When the pipe ends, it kills the group, itself included. It is outside of the server's sandbox, so that the
 //! server can not end it first where the kernel bounds signals.
 
-use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -41,15 +40,8 @@ pub(super) fn start(program: &Path, group: Pid) -> Option<OwnedFd> {
 /// # Errors
 /// When the group can not be killed.
 pub fn run_program_guard() -> std::io::Result<()> {
-    let (mut stdin, mut buffer) = (std::io::stdin().lock(), [0; 64]);
-    loop {
-        match stdin.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
+    // An error is an end, too.
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).ok();
     rustix::process::kill_current_process_group(Signal::KILL)?;
     Ok(())
 }
