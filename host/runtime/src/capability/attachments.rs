@@ -22,11 +22,11 @@ pub(crate) struct Meter {
 
 impl Capabilities {
     fn attachments(&self) -> Option<Arc<dyn Attachments>> {
-        self.call.as_ref()?.ctx.turn.attachments.clone()
+        self.who.ctx.as_ref()?.turn.attachments.clone()
     }
 
     fn attachment_rules(&self) -> &[AttachmentRule] {
-        self.granted.as_ref().map_or(&[], |granted| &granted.grants.attachments)
+        self.who.granted.as_ref().map_or(&[], |granted| &granted.grants.attachments)
     }
 
     fn takes(&self, access: Access, media: &str) -> bool {
@@ -45,33 +45,33 @@ impl Capabilities {
             if self.has_attachments(Access::Create) {
                 return Err(AttachmentError::Other("write a media type such as `image/png`".to_owned()));
             }
-            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "create")));
+            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, "create")));
         };
         let wish = format!("create {media}");
         if !self.takes(Access::Create, &media) {
-            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, &wish)));
+            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, &wish)));
         }
         check_name(name).map_err(AttachmentError::Other)?;
-        self.note(Key::Attachments, &wish, true);
+        self.who.note(Key::Attachments, &wish, true);
         Ok(media)
     }
 
     /// Takes a file's share of the call's quota.
     fn meter_attachment(&mut self, size: u64) -> Result<(), AttachmentError> {
-        if size > self.limits.attachment_bytes {
+        if size > self.who.limits.attachment_bytes {
             return Err(AttachmentError::TooLarge(size));
         }
         let (files, bytes) = (self.attachments.files, self.attachments.bytes);
-        let used_up = if files >= self.limits.attachments {
+        let used_up = if files >= self.who.limits.attachments {
             Limit::Attachments
-        } else if bytes.saturating_add(size) > self.limits.attachment_bytes {
+        } else if bytes.saturating_add(size) > self.who.limits.attachment_bytes {
             Limit::AttachmentBytes
         } else {
             self.attachments = Meter { files: files + 1, bytes: bytes + size };
             return Ok(());
         };
         let what = format!("the call has made {files} attachments of {bytes} bytes");
-        Err(AttachmentError::Other(self.over(&what, used_up)))
+        Err(AttachmentError::Other(self.who.over(&what, used_up)))
     }
 }
 
@@ -93,10 +93,10 @@ impl Host for Capabilities {
     async fn all(&mut self) -> Vec<Attachment> {
         if !self.has_attachments(Access::Read) {
             // The contract has no error here; the audit and the operator's hint tell of the wish.
-            drop(self.refuse(Key::Attachments, "read"));
+            drop(self.who.refuse(Key::Attachments, "read"));
             return Vec::new();
         }
-        self.note(Key::Attachments, "read", true);
+        self.who.note(Key::Attachments, "read", true);
         let Some(attachments) = self.attachments() else { return Vec::new() };
         let all = attachments.list().await;
         all.into_iter().filter(|one| self.takes(Access::Read, &one.media_type)).map(shown).collect()
@@ -104,7 +104,7 @@ impl Host for Capabilities {
 
     async fn read(&mut self, id: String) -> Result<Vec<u8>, AttachmentError> {
         if !self.has_attachments(Access::Read) {
-            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, "read")));
+            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, "read")));
         }
         let attachments = self.attachments().ok_or(AttachmentError::NotFound)?;
         let all = attachments.list().await;
@@ -112,11 +112,11 @@ impl Host for Capabilities {
         let media = media_type(&about.media_type).unwrap_or_else(|| UNKNOWN_MEDIA.to_owned());
         let wish = format!("read {media}");
         if !self.takes(Access::Read, &media) {
-            return Err(AttachmentError::Denied(self.refuse(Key::Attachments, &wish)));
+            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, &wish)));
         }
-        self.note(Key::Attachments, &wish, true);
+        self.who.note(Key::Attachments, &wish, true);
         // Before it is copied: it would lie in memory twice.
-        let most = self.limits.host_call_bytes;
+        let most = self.who.limits.host_call_bytes;
         if about.size > most {
             return Err(AttachmentError::TooLarge(about.size));
         }

@@ -1,40 +1,19 @@
 //! `context`: progress, cancellation, and what the running call may know. Sealed entries know nothing.
 
 use toolbay_core::call::{Audience, Identity};
-use toolbay_policy::limits::Limits;
 
-use super::rate::Rate;
-use super::{Capabilities, RunningCall};
+use super::Capabilities;
 use crate::engine::bindings::host::context;
-
-/// Counts the progress events of one guest entry.
-#[derive(Debug)]
-pub(crate) struct Meter {
-    left: u32,
-    rate: Rate,
-}
-
-impl Meter {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        Self { left: limits.progress_events, rate: Rate::new(limits.progress_rate) }
-    }
-
-    fn take(&mut self) -> bool {
-        let one = self.left > 0 && self.rate.take();
-        self.left -= u32::from(one);
-        one
-    }
-}
 
 impl Capabilities {
     fn identity<T>(&self, read: impl FnOnce(&Identity) -> Option<T>) -> Option<T> {
-        self.call.as_ref().and_then(|call| read(&call.ctx.turn.identity))
+        self.who.ctx.as_ref().and_then(|ctx| read(&ctx.turn.identity))
     }
 }
 
 impl context::Host for Capabilities {
     fn progress(&mut self, message: String, percent: Option<f32>, audience: context::Audience) {
-        let Some(RunningCall { ctx, .. }) = &self.call else { return };
+        let Some(ctx) = &self.who.ctx else { return };
         if !self.progress.take() {
             return;
         }
@@ -47,20 +26,20 @@ impl context::Host for Capabilities {
     }
 
     fn cancelled(&mut self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.ctx.cancel().is_cancelled())
+        self.who.ctx.as_ref().is_some_and(|ctx| ctx.cancel().is_cancelled())
     }
     fn budget_chars(&mut self) -> u32 {
-        self.call.as_ref().map_or(0, |call| u32::try_from(call.ctx.budget_chars).unwrap_or(u32::MAX))
+        self.who.ctx.as_ref().map_or(0, |ctx| u32::try_from(ctx.budget_chars).unwrap_or(u32::MAX))
     }
     fn remaining_ms(&mut self) -> Option<u64> {
-        let left = self.call.as_ref()?.deadline.saturating_duration_since(std::time::Instant::now());
+        let left = self.times?.deadline.saturating_duration_since(std::time::Instant::now());
         Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
     fn dry_run(&mut self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.ctx.turn.dry_run)
+        self.who.ctx.as_ref().is_some_and(|ctx| ctx.turn.dry_run)
     }
     fn call_id(&mut self) -> String {
-        self.call.as_ref().map_or_else(String::new, |call| call.ctx.call_id.to_string())
+        self.who.ctx.as_ref().map_or_else(String::new, |ctx| ctx.call_id.to_string())
     }
     fn session_id(&mut self) -> Option<String> {
         self.identity(|id| id.session_id.clone())

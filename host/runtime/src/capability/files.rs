@@ -54,7 +54,7 @@ impl Capabilities {
         match found {
             Ok(operation) => Ok(operation),
             Err(Unresolved::Answer(error)) => Err(error),
-            Err(Unresolved::Refused(refusal)) => Err(FileError::Denied(self.tell(refusal))),
+            Err(Unresolved::Refused(refusal)) => Err(FileError::Denied(self.who.tell(refusal))),
             Err(Unresolved::Outside(text, path)) => {
                 Err(FileError::Denied(self.outside(text, &path, access).await))
             }
@@ -67,17 +67,17 @@ impl Capabilities {
         &self,
         work: impl FnOnce(&CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let Some(granted) = &self.granted else { return Err(FileError::Denied(self.nothing_now())) };
+        let Some(granted) = &self.who.granted else { return Err(FileError::Denied(self.who.nothing_now())) };
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
-        let done = granted.services.file_threads.run(&self.plugin, move || work(&stop)).await;
+        let done = granted.services.file_threads.run(&self.who.plugin, move || work(&stop)).await;
         done.unwrap_or_else(|undone| Err(FileError::Other(undone.to_string())))
     }
 
     /// Why a tool that was granted no files at all reaches none.
     fn no_files(&self, path: &str, access: Access) -> Unresolved {
-        let Some(granted) = &self.granted else {
-            return Unresolved::Refused(self.nothing_now().into());
+        let Some(granted) = &self.who.granted else {
+            return Unresolved::Refused(self.who.nothing_now().into());
         };
         let full = match full_path(path, granted.services.policy.workspace()) {
             Ok(full) => full,
@@ -90,10 +90,11 @@ impl Capabilities {
     /// Refuses a path that no grant holds. The operator is told of the line for this path alone, and of what else is in
     /// its way; a guest learns nothing of what is outside of its grants.
     async fn outside(&self, text: String, path: &Path, access: Access) -> String {
-        let (Some(granted), Some(call)) = (&self.granted, &self.call) else { return text };
-        if call.ctx.takes_hints() {
+        let (Some(granted), Some(ctx)) = (&self.who.granted, &self.who.ctx) else { return text };
+        if ctx.takes_hints() {
             let policy = &granted.services.policy;
-            let advice = granted.advice(&self.plugin, access.key(), &reach::show(path, policy.workspace()));
+            let advice =
+                granted.advice(&self.who.plugin, access.key(), &reach::show(path, policy.workspace()));
             let hint = match (&advice, obstacle(&granted.services.process.kept, path, access).await) {
                 (Advice::Write { .. }, Some(Obstacle::Kept)) => {
                     grants::kept("", path).hint.unwrap_or_default()
@@ -104,28 +105,28 @@ impl Capabilities {
                 }
                 _ => advice.hint(),
             };
-            call.ctx.advise(format!("{text}. {hint}"));
+            ctx.advise(format!("{text}. {hint}"));
         }
-        format!("{text}: {}", not_permitted(&call.ctx.tool))
+        format!("{text}: {}", not_permitted(&ctx.tool))
     }
 
     /// Records a use, and hands its result on.
     fn used<T>(&self, path: &str, access: Access, result: Result<T, FileError>) -> Result<T, FileError> {
         let allowed = !matches!(result, Err(FileError::Denied(_)));
-        self.note(access.key(), &reach::shown(path), allowed);
-        if let (Err(_), Some(call)) = (&result, &self.call)
+        self.who.note(access.key(), &reach::shown(path), allowed);
+        if let (Err(_), Some(ctx)) = (&result, &self.who.ctx)
             && let Some(hint) = self.files.as_ref().and_then(|files| files.meter.hint())
         {
-            call.ctx.advise(hint.clone());
+            ctx.advise(hint.clone());
         }
         result
     }
 
     /// Tells the operator of a granted folder that is not there, if an operation ended for that.
     fn told_absent<T>(&self, absent: Option<&Path>, access: Access, result: &Result<T, FileError>) {
-        if let (Some(folder), Err(FileError::Denied(_)), Some(call)) = (absent, result, &self.call) {
+        if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) = (absent, result, &self.who.ctx) {
             let refusal = grants::absent("", folder, access);
-            call.ctx.advise(refusal.hint.unwrap_or_default());
+            ctx.advise(refusal.hint.unwrap_or_default());
         }
     }
 

@@ -85,7 +85,7 @@ impl Client {
 impl Host for Capabilities {
     async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let Some(session) = self.session() else {
-            return Err(HttpError::Denied(self.refuse(Key::Net, &request.url)));
+            return Err(HttpError::Denied(self.who.refuse(Key::Net, &request.url)));
         };
         let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
         let left = session.time(None);

@@ -15,7 +15,7 @@ use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::Refusal;
 
-use super::Capabilities;
+use super::{CallTimes, Capabilities};
 use crate::engine::admission::Lent;
 use crate::engine::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
 use crate::engine::bindings::types;
@@ -56,24 +56,24 @@ fn refused(about: &str, message: String) -> ToolError {
 impl Capabilities {
     /// The way to so many calls, the first of which has this number.
     fn admit(&self, calls: &[Invocation]) -> Result<(Caller, u32), ToolError> {
-        let granted = self.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
+        let granted = self.who.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
         if granted.is_empty() {
             let first = calls.first().map_or("*", |call| call.name.as_str());
-            return Err(refused("denied", self.refuse(Key::Invoke, first)));
+            return Err(refused("denied", self.who.refuse(Key::Invoke, first)));
         }
         let Some(caller) = &self.caller else {
             let why = format!("calls lie {MAX_DEPTH} deep in one another at most, and this one does already");
             return Err(refused("depth", why));
         };
-        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.limits.invocations);
+        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.who.limits.invocations);
         let Some(before) = caller.tools.count(count, most) else {
             let what = format!("no call was made: with {count} more there would be too many");
-            return Err(refused("limit", self.over(&what, Limit::Invocations)));
+            return Err(refused("limit", self.who.over(&what, Limit::Invocations)));
         };
         // Not before: the list may be as long as what crosses at once.
         for call in calls {
             let allowed = granted.iter().any(|rule| rule.takes(&call.name));
-            self.note(Key::Invoke, &reach::shown(&call.name), allowed);
+            self.who.note(Key::Invoke, &reach::shown(&call.name), allowed);
         }
         Ok((caller.clone(), before))
     }
@@ -142,16 +142,16 @@ impl Host for Capabilities {
 
     async fn invoke(&mut self, calls: Vec<Invocation>) -> Result<Vec<Answer>, types::ToolError> {
         let (caller, before) = self.admit(&calls).map_err(error_to_guest)?;
-        let ends = match &self.call {
-            Some(call) => call.deadline,
-            None => return Ok(Vec::new()),
-        };
-        let mut answers = Answers { all: Vec::new(), left: self.limits.host_call_bytes };
+        let Some(CallTimes { deadline: ends, .. }) = self.times else { return Ok(Vec::new()) };
+        let mut answers = Answers { all: Vec::new(), left: self.who.limits.host_call_bytes };
         answers.all.resize_with(calls.len(), || None);
         let numbered = calls.into_iter().zip(before + 1..);
         let calls = numbered.map(|(call, number)| ToolCall::new(number.to_string(), call.name, call.args));
-        let inner =
-            NestedBatch { calls: calls.collect(), at_once: self.limits.invocations_at_once as usize, ends };
+        let inner = NestedBatch {
+            calls: calls.collect(),
+            at_once: self.who.limits.invocations_at_once as usize,
+            ends,
+        };
         caller.place.give();
         caller.tools.call(inner, &mut |place, answered| answers.take(place, answered)).await;
         caller.place.take_back().await;

@@ -41,17 +41,17 @@ impl Capabilities {
             Scope::Session => granted_kv::Scope::Session,
             Scope::Agent => granted_kv::Scope::Agent,
         };
-        let granted = self.granted.as_ref().filter(|granted| granted.grants.kv.contains(&scope));
-        let (Some(granted), Some(call)) = (granted, &self.call) else {
-            return Err(KvError::Denied(self.refuse(Key::Kv, scope.as_str())));
+        let granted = self.who.granted.as_ref().filter(|granted| granted.grants.kv.contains(&scope));
+        let (Some(granted), Some(ctx)) = (granted, &self.who.ctx) else {
+            return Err(KvError::Denied(self.who.refuse(Key::Kv, scope.as_str())));
         };
-        let owner = owner(scope, granted.tool.as_str(), &call.ctx.turn.identity);
-        let bucket = Bucket::new(self.plugin.clone(), scope, &owner).map_err(KvError::Other)?;
-        self.note(Key::Kv, scope.as_str(), true);
+        let owner = owner(scope, granted.tool.as_str(), &ctx.turn.identity);
+        let bucket = Bucket::new(self.who.plugin.clone(), scope, &owner).map_err(KvError::Other)?;
+        self.who.note(Key::Kv, scope.as_str(), true);
         let quota = Quota {
-            value_bytes: self.limits.kv_value_bytes,
-            bytes: self.limits.kv_bytes,
-            keys: self.limits.kv_keys,
+            value_bytes: self.who.limits.kv_value_bytes,
+            bytes: self.who.limits.kv_bytes,
+            keys: self.who.limits.kv_keys,
         };
         Ok(Access { store: Arc::clone(&granted.services.kv), bucket, quota })
     }
@@ -64,21 +64,21 @@ impl Capabilities {
 
     fn check_value(&self, value: &[u8]) -> Result<(), KvError> {
         let bytes = value.len() as u64;
-        if bytes > self.limits.kv_value_bytes { Err(KvError::TooLarge(bytes)) } else { Ok(()) }
+        if bytes > self.who.limits.kv_value_bytes { Err(KvError::TooLarge(bytes)) } else { Ok(()) }
     }
 
     /// The contract's `quota-exceeded` says nothing; the operator hears which lines would help.
     fn kv_failed(&self, error: kv::KvError) -> KvError {
         if error == kv::KvError::QuotaExceeded {
             let [bytes, keys] =
-                [Limit::KvBytes, Limit::KvKeys].map(|limit| self.limits.hit(limit, &self.plugin));
+                [Limit::KvBytes, Limit::KvKeys].map(|limit| self.who.limits.hit(limit, &self.who.plugin));
             tracing::warn!(
-                plugin = %self.plugin,
+                plugin = %self.who.plugin,
                 "its key-value quota is used up ({} {}, {} {}): {} {}",
                 bytes.name, bytes.value, keys.name, keys.value, bytes.setting, keys.setting
             );
             for limit in [Limit::KvBytes, Limit::KvKeys] {
-                drop(self.over("its key-value quota is used up", limit));
+                drop(self.who.over("its key-value quota is used up", limit));
             }
         }
         error.into()

@@ -17,6 +17,7 @@ pub(crate) mod http;
 pub(crate) mod invoke;
 pub(crate) mod kv;
 pub(crate) mod log;
+pub(crate) mod principal;
 pub(crate) mod process;
 mod rate;
 pub(crate) mod secrets;
@@ -29,13 +30,11 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use toolbay_core::call::CallContext;
 use toolbay_core::output::redact::Redactor;
 use toolbay_core::session::kv::KvStore;
 use toolbay_policy::capability::reach;
-use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::limits::Limits;
 use toolbay_policy::name::{PluginId, ToolName};
-use toolbay_policy::refusal::{Refusal, not_permitted, raisable};
 use toolbay_policy::text::one_line;
 use toolbay_policy::{self as policy, Advice, Grants, Key, Policy};
 use wasmtime::component::{HasData, Linker};
@@ -44,6 +43,8 @@ use crate::engine::bindings::callers::toolbay::plugin as callers;
 use crate::engine::bindings::imports::Imports;
 use crate::engine::blocking::GuestThreads;
 use files::FileGrants;
+pub(crate) use principal::Principal;
+use rate::Meter;
 
 /// What stands behind the interfaces under one policy. When the policy is read again, the next one takes its place;
 /// calls that run hold the one they began with.
@@ -155,15 +156,6 @@ impl Granted {
             }
         }
     }
-
-    /// The text for a guest, and so for a model; the operator's hint is kept with the call.
-    fn refuse(&self, plugin: &PluginId, ctx: &CallContext, key: Key, wish: &str) -> String {
-        let text = self.refused(plugin, key, wish);
-        if ctx.takes_hints() {
-            ctx.advise(format!("{text}. {}", self.advice(plugin, key, wish).hint()));
-        }
-        format!("{text}: {}", not_permitted(&ctx.tool))
-    }
 }
 
 /// What one tool was granted, under each profile of the policy.
@@ -193,25 +185,20 @@ impl GrantedUnder {
 /// The grants of one guest entry.
 #[derive(Debug)]
 pub(crate) struct Capabilities {
-    /// The plugin.
-    pub(crate) plugin: PluginId,
-    /// The running call; `None` for metadata queries and reductions, which run sealed.
-    pub(crate) call: Option<RunningCall>,
-    /// What the tool was granted; `None` for sealed entries: nothing.
-    pub(crate) granted: Option<Arc<Granted>>,
-    /// The bounds of the entry.
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) who: Principal,
+    /// When the running call began and when it ends at the latest; `None` for sealed entries.
+    pub(crate) times: Option<CallTimes>,
     /// Files; `None` when nothing was granted.
     pub(crate) files: Option<FileGrants>,
     /// The operator's settings.
     pub(crate) config: Arc<BTreeMap<String, String>>,
-    /// Log lines that may still be written, and how quickly.
-    pub(crate) log: log::Meter,
-    /// Progress events that may be passed on, and how quickly.
-    pub(crate) progress: context::Meter,
+    /// Log lines that may still be written. What is not in the log is at least counted there, when the guest has ended.
+    pub(crate) log: Meter,
+    /// Progress events that may still be passed on.
+    pub(crate) progress: Meter,
     /// What was used so far.
     pub(crate) http: http::Meter,
-    pub(crate) process: process::Meter,
+    pub(crate) programs: u32,
     pub(crate) attachments: attachments::Meter,
     /// The way to other tools, if any were granted.
     pub(crate) caller: Option<invoke::Caller>,
@@ -219,10 +206,9 @@ pub(crate) struct Capabilities {
     pub(crate) tokens: secrets::Tokens,
 }
 
-/// What the interfaces know of a running call.
-#[derive(Debug)]
-pub(crate) struct RunningCall {
-    pub(crate) ctx: Arc<CallContext>,
+/// When a call began, and when it ends at the latest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallTimes {
     pub(crate) began: Instant,
     pub(crate) deadline: Instant,
 }
@@ -230,17 +216,21 @@ pub(crate) struct RunningCall {
 impl Capabilities {
     /// No authority at all.
     pub(crate) fn sealed(plugin: PluginId, limits: Arc<Limits>) -> Self {
+        Self::of(Principal { plugin, granted: None, limits, ctx: None })
+    }
+
+    /// What is granted and not used yet, without files, settings and the way to other tools.
+    pub(crate) fn of(who: Principal) -> Self {
+        let limits = &who.limits;
         Self {
-            call: None,
-            granted: None,
+            log: Meter::new(limits.log_lines, limits.log_rate),
+            progress: Meter::new(limits.progress_events, limits.progress_rate),
+            who,
+            times: None,
             files: None,
             config: Arc::default(),
-            log: log::Meter::new(&limits),
-            progress: context::Meter::new(&limits),
-            plugin,
-            limits,
             http: http::Meter::default(),
-            process: process::Meter::default(),
+            programs: 0,
             attachments: attachments::Meter::default(),
             caller: None,
             tokens: secrets::Tokens::default(),
@@ -249,7 +239,7 @@ impl Capabilities {
 
     /// A guest's text without the values of secrets, for the log and what leaves the host. A sealed entry can have none.
     pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.granted {
+        match &self.who.granted {
             Some(granted) => granted.services.redactor.text(text),
             None => Cow::Borrowed(text),
         }
@@ -257,7 +247,7 @@ impl Capabilities {
 
     /// A guest's bytes without the values of secrets.
     fn redacted_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        match &self.granted {
+        match &self.who.granted {
             Some(granted) => granted.services.redactor.bytes(bytes, |_| true),
             None => bytes,
         }
@@ -266,7 +256,7 @@ impl Capabilities {
     /// The beginning of a guest's text as one line without the values of secrets. The guest may have handed over
     /// megabytes: no more of it is searched than is kept.
     fn line(&self, text: &str, most: usize) -> String {
-        let (clean, more) = match &self.granted {
+        let (clean, more) = match &self.who.granted {
             Some(granted) => granted.services.redactor.start(text, most),
             None => (Cow::Borrowed(text), false),
         };
@@ -275,54 +265,6 @@ impl Capabilities {
             line.push('…');
         }
         line
-    }
-
-    /// Records that something was refused, keeps for the operator which lines would allow it, and says so to the
-    /// guest. `wish` is what the guest asked for, as a list of the policy would write it.
-    pub(crate) fn refuse(&self, key: Key, wish: &str) -> String {
-        self.note(key, &reach::shown(wish), false);
-        match (&self.granted, &self.call) {
-            (Some(granted), Some(call)) => granted.refuse(&self.plugin, &call.ctx, key, wish),
-            _ => self.nothing_now(),
-        }
-    }
-
-    /// Keeps a hint for the operator, and returns the text that a guest gets in its place.
-    fn refuse_with(&self, text: &str, hint: impl FnOnce() -> String) -> String {
-        let Some(call) = &self.call else { return text.to_owned() };
-        if call.ctx.takes_hints() {
-            call.ctx.advise(format!("{text}. {}", hint()));
-        }
-        format!("{text}: {}", not_permitted(&call.ctx.tool))
-    }
-
-    /// The same for a refusal that was made elsewhere.
-    fn tell(&self, refusal: Refusal) -> String {
-        match refusal.hint {
-            Some(hint) => self.refuse_with(&refusal.text, || hint),
-            None => refusal.text,
-        }
-    }
-
-    /// Names a limit that was reached, for a guest; the operator's hint is kept with the call.
-    pub(crate) fn over(&self, what: &str, limit: Limit) -> String {
-        let hit = self.limits.hit(limit, &self.plugin);
-        let text = format!("{what}: {hit}");
-        let (Some(hint), Some(call)) = (hit.hint(), &self.call) else { return text };
-        call.ctx.advise(format!("{text}. {hint}"));
-        format!("{text}; {}", raisable(&call.ctx.tool))
-    }
-
-    /// Why a plugin reaches nothing outside of a call.
-    fn nothing_now(&self) -> String {
-        format!("nothing can be reached while plugin `{}` is asked what it is", self.plugin)
-    }
-
-    /// Records for the audit that a grant was used, or that something was refused.
-    pub(crate) fn note(&self, key: Key, what: &str, allowed: bool) {
-        if let Some(call) = &self.call {
-            call.ctx.note(key.name(), what, allowed);
-        }
     }
 }
 

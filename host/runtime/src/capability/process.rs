@@ -89,34 +89,28 @@ impl Broker {
     }
 }
 
-/// What one call used.
-#[derive(Debug, Default)]
-pub(crate) struct Meter {
-    started: u32,
-}
-
 impl Host for Capabilities {
     async fn run(&mut self, command: Command) -> Result<Completed, ProcessError> {
         let wish = Wish::admit(self, command).await?;
-        let (Some(granted), Some(call)) = (&self.granted, &self.call) else {
-            return Err(ProcessError::Denied(self.refuse(Key::Process, &wish.shown)));
+        let (Some(granted), Some(times)) = (&self.who.granted, self.times) else {
+            return Err(ProcessError::Denied(self.who.refuse(Key::Process, &wish.shown)));
         };
-        let (services, deadline) = (Arc::clone(&granted.services), call.deadline);
-        if self.process.started >= self.limits.processes {
-            let what = format!("the call has started {} programs", self.limits.processes);
-            return Err(ProcessError::Denied(self.over(&what, Limit::Processes)));
+        let services = Arc::clone(&granted.services);
+        if self.programs >= self.who.limits.processes {
+            let what = format!("the call has started {} programs", self.who.limits.processes);
+            return Err(ProcessError::Denied(self.who.over(&what, Limit::Processes)));
         }
-        self.process.started += 1;
-        let place =
-            services.process.place(&self.plugin, deadline.saturating_duration_since(Instant::now())).await?;
+        self.programs += 1;
+        let left = times.deadline.saturating_duration_since(Instant::now());
+        let place = services.process.place(&self.who.plugin, left).await?;
         let shown = wish.shown.clone();
         // A file system may hang, and the call's deadline must still fire.
-        let prepared = services.file_threads.run(&self.plugin, move || wish.prepare()).await;
+        let prepared = services.file_threads.run(&self.who.plugin, move || wish.prepare()).await;
         let prepared = prepared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         let Request { plan, program, rule, stdin, timeout, output_bytes } =
             prepared.map_err(|why| self.not_run(why, &shown))?;
         let running = Running::start(plan, place).await.map_err(|error| self.not_started(error, &program))?;
-        self.note(Key::Process, &format!("{rule} [{}]", running.confinement()), true);
+        self.who.note(Key::Process, &format!("{rule} [{}]", running.confinement()), true);
         let work = running.finish(stdin, output_bytes);
         // Without a time-out of its own, that of the call ends it.
         let done = match timeout {
@@ -136,15 +130,15 @@ impl Capabilities {
         match why {
             NotRun::Answer(error) => error,
             NotRun::Denied(problem) => {
-                self.note(Key::Process, &reach::shown(shown), false);
+                self.who.note(Key::Process, &reach::shown(shown), false);
                 let Refusal { text, hint } = problem;
                 let text = format!("`{}` is not run: {text}", reach::shown(shown));
-                ProcessError::Denied(self.tell(Refusal { text, hint }))
+                ProcessError::Denied(self.who.tell(Refusal { text, hint }))
             }
-            NotRun::Limit(what, limit) => ProcessError::Denied(self.over(&what, limit)),
+            NotRun::Limit(what, limit) => ProcessError::Denied(self.who.over(&what, limit)),
             NotRun::Folder(folder) => ProcessError::Denied(format!(
                 "the program can not start there: {}",
-                self.refuse(Key::FsRead, &folder)
+                self.who.refuse(Key::FsRead, &folder)
             )),
         }
     }
@@ -156,11 +150,11 @@ impl Capabilities {
             }
             StartError::Io(error) => ProcessError::Other(format!("`{program}` can not be started: {error}")),
             StartError::Unconfined(problem) => {
-                self.note(Key::Process, &format!("{program} [no sandbox]"), false);
+                self.who.note(Key::Process, &format!("{program} [no sandbox]"), false);
                 let text = format!("`{program}` is not run, since this system can not confine it: {problem}");
                 let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
                 ProcessError::Denied(
-                    self.refuse_with(&text, || {
+                    self.who.refuse_with(&text, || {
                         format!("To run it all the same, write in the policy:\n{lines}")
                     }),
                 )

@@ -1,10 +1,33 @@
-//! How often a second: a bucket that fills at the rate and holds one second's worth.
+//! How many, and how often a second: a bucket that fills at the rate and holds one second's worth.
 
 use std::time::Instant;
 
+/// How many a guest entry may still have, and how quickly.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    left: u32,
+    rate: Rate,
+    /// How many it wanted beyond that.
+    pub(crate) dropped: u64,
+}
+
+impl Meter {
+    pub(super) fn new(most: u32, a_second: u32) -> Self {
+        Self { left: most, rate: Rate::new(a_second), dropped: 0 }
+    }
+
+    /// Takes one, if there is one.
+    pub(super) fn take(&mut self) -> bool {
+        let one = self.left > 0 && self.rate.take();
+        self.left -= u32::from(one);
+        self.dropped += u64::from(!one);
+        one
+    }
+}
+
 /// One call's bucket.
 #[derive(Debug)]
-pub(crate) struct Rate {
+struct Rate {
     a_second: f64,
     left: f64,
     /// When it was looked at last; `None`: it is as full as it was at first.
@@ -13,12 +36,12 @@ pub(crate) struct Rate {
 
 impl Rate {
     /// A full bucket.
-    pub(crate) fn new(a_second: u32) -> Self {
+    fn new(a_second: u32) -> Self {
         Self { a_second: a_second.into(), left: a_second.into(), filled: None }
     }
 
     /// Takes one, if there is one.
-    pub(crate) fn take(&mut self) -> bool {
+    fn take(&mut self) -> bool {
         self.take_at(Instant::now())
     }
 
@@ -38,6 +61,20 @@ impl Rate {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn lines_are_counted_in_all_and_a_second() {
+        let taken = |most, a_second| {
+            let mut meter = Meter::new(most, a_second);
+            let start = Instant::now();
+            let taken = (0..10_000).filter(|_| meter.take()).count();
+            assert_eq!(meter.dropped, 10_000 - taken as u64);
+            (taken, start.elapsed().as_secs_f64())
+        };
+        assert_eq!(taken(7, 1000).0, 7);
+        let (count, seconds) = taken(5000, 20);
+        assert!(count >= 20 && count as f64 <= 21.0 + 20.0 * seconds, "{count} in {seconds} s");
+    }
 
     #[test]
     fn a_burst_of_a_second_and_then_the_rate() {

@@ -197,13 +197,13 @@ impl Capabilities {
     /// which secrets there are.
     fn no_secret(&self, name: &str) -> SecretError {
         let shown = toolbay_policy::capability::reach::shown(name);
-        self.note(Key::Secrets, &shown, false);
-        let plugin = &self.plugin;
-        SecretError::Denied(match &self.granted {
+        self.who.note(Key::Secrets, &shown, false);
+        let plugin = &self.who.plugin;
+        SecretError::Denied(match &self.who.granted {
             None => format!("no secret can be had while plugin `{plugin}` is asked what it is"),
             Some(granted) => {
                 let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
-                self.refuse_with(&text, || granted.advice(plugin, Key::Secrets, name).hint())
+                self.who.refuse_with(&text, || granted.advice(plugin, Key::Secrets, name).hint())
             }
         })
     }
@@ -211,14 +211,14 @@ impl Capabilities {
 
 impl Host for Capabilities {
     fn get(&mut self, name: String) -> Result<Secret, SecretError> {
-        let granted = self.granted.clone();
+        let granted = self.who.granted.clone();
         let granted = granted.filter(|granted| granted.grants.secrets.iter().any(|rule| rule.matches(&name)));
         let Some(granted) = granted else { return Err(self.no_secret(&name)) };
         let Ok(held) = granted.services.secrets.held(&name) else {
-            self.note(Key::Secrets, &name, false);
+            self.who.note(Key::Secrets, &name, false);
             return Err(SecretError::NotFound);
         };
-        self.note(Key::Secrets, &name, true);
+        self.who.note(Key::Secrets, &name, true);
         if held.rule.reveal {
             return Ok(Secret { text: held.value.expose_secret().to_owned(), revealed: true });
         }

@@ -59,9 +59,8 @@ pub(crate) static WRITING: What = What {
 impl Silent {
     /// For one kind of use; `None`: it is granted, or the tool never asked for it.
     pub(crate) fn new(of: &Capabilities, what: &'static What) -> Option<Self> {
-        let (Some(granted), Some(call)) = (&of.granted, &of.call) else { return None };
-        let silent =
-            Self { ctx: Arc::clone(&call.ctx), granted: Arc::clone(granted), what, noted: Arc::default() };
+        let (Some(granted), Some(ctx)) = (&of.who.granted, &of.who.ctx) else { return None };
+        let silent = Self { ctx: Arc::clone(ctx), granted: Arc::clone(granted), what, noted: Arc::default() };
         (silent.refused().next().is_some() || silent.is_unknown()).then_some(silent)
     }
 

@@ -259,8 +259,8 @@ impl Access {
     /// The call's; a guest without files has none, and no descriptor either.
     fn of(store: &Store<'_>) -> Option<Self> {
         let capabilities = &store.data().capabilities;
-        let threads = capabilities.granted.as_ref()?.services.file_threads.clone();
-        Some(Self { threads, meter: meter(store)?, plugin: capabilities.plugin.clone() })
+        let threads = capabilities.who.granted.as_ref()?.services.file_threads.clone();
+        Some(Self { threads, meter: meter(store)?, plugin: capabilities.who.plugin.clone() })
     }
 
     async fn run<T: Send + 'static>(

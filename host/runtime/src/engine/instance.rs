@@ -68,12 +68,12 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let capabilities = &self.store.data().capabilities;
         if capabilities.log.dropped > 0 {
-            let (plugin, dropped) = (&capabilities.plugin, capabilities.log.dropped);
+            let (plugin, dropped) = (&capabilities.who.plugin, capabilities.log.dropped);
             tracing::warn!(target: "toolbay::guest", %plugin, dropped, "more lines than `log_lines` and `log_rate` allow");
         }
-        if let Some(call) = capabilities.call.as_ref().filter(|_| !self.ended) {
+        if let Some(ctx) = capabilities.who.ctx.as_ref().filter(|_| !self.ended) {
             let Usage { fuel, wall_us, peak_memory_bytes, .. } = self.usage();
-            call.ctx.spend(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
+            ctx.spend(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
         }
     }
 }

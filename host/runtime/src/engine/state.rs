@@ -69,7 +69,7 @@ pub(crate) enum Seal<'a> {
 
 impl GuestState {
     pub(crate) fn new(seal: Seal<'_>, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
-        let began = capabilities.call.as_ref().map_or_else(Instant::now, |call| call.began);
+        let began = capabilities.times.map_or_else(Instant::now, |times| times.began);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         let mut state = Self {
@@ -126,7 +126,7 @@ impl GuestState {
         builder.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
         if self.sealed {
             environment::seal(&mut builder);
-        } else if let Some(granted) = &self.capabilities.granted {
+        } else if let Some(granted) = &self.capabilities.who.granted {
             granted.environment.apply(&mut builder, &self.capabilities);
         }
         sockets::allow(&mut builder, &self.capabilities);
@@ -164,10 +164,10 @@ impl Begun {
 
 /// Sets up what a program is started with. A variable that the operator grants is not what the author says it is.
 fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
-    let name = capabilities.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
+    let name = capabilities.who.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
     wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
     let is_granted =
-        |name: &str| capabilities.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
+        |name: &str| capabilities.who.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
     for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
         wasi.env(name, value);
     }

@@ -13,9 +13,7 @@ use toolbay_policy::name::ToolName;
 use wasmtime::Store;
 
 use crate::capability::invoke::Caller;
-use crate::capability::{
-    Capabilities, GrantedUnder, RunningCall, attachments, context, http, invoke, log, process, secrets,
-};
+use crate::capability::{CallTimes, Capabilities, GrantedUnder, Principal, invoke};
 use crate::engine::Metering;
 use crate::engine::admission::{FairPermit, Lent};
 use crate::engine::bindings::types::ToolResult;
@@ -293,21 +291,19 @@ impl PluginTool {
         self.plugin.called(Metering::of(&self.limits), began);
         let session = ctx.turn.identity.session_id.as_deref();
         let granted = self.granted.under(ctx.profile.as_deref());
-        let capabilities = Capabilities {
+        let who = Principal {
             plugin: self.plugin.id.clone(),
-            call: Some(RunningCall { ctx: Arc::clone(ctx), began, deadline: self.ends(ctx, began) }),
             granted: Some(Arc::clone(granted)),
             limits: Arc::clone(&self.limits),
+            ctx: Some(Arc::clone(ctx)),
+        };
+        let capabilities = Capabilities {
+            times: Some(CallTimes { began, deadline: self.ends(ctx, began) }),
             files: (granted.files.as_ref())
                 .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
             config: Arc::clone(&self.config),
-            log: log::Meter::new(&self.limits),
-            progress: context::Meter::new(&self.limits),
-            http: http::Meter::default(),
-            process: process::Meter::default(),
-            attachments: attachments::Meter::default(),
             caller,
-            tokens: secrets::Tokens::default(),
+            ..Capabilities::of(who)
         };
         GuestState::new(seal, &self.limits, capabilities)
     }

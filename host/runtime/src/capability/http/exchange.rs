@@ -163,7 +163,7 @@ pub(super) async fn send(
         None => {
             let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
             let lease = (lease, session.time(None));
-            Box::pin(session.client().dispatch(request, key, &session.plugin, lease, check)).await
+            Box::pin(session.client().dispatch(request, key, &session.who.plugin, lease, check)).await
         }
     };
     sent.map_err(|unsent| match unsent {

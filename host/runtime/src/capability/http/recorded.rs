@@ -98,7 +98,7 @@ pub(super) async fn send(
     let sent = session.client().dispatch(
         Box::new(Request::from_parts(head, body)),
         key,
-        &session.plugin,
+        &session.who.plugin,
         (lease, session.time(None)),
         check,
     );

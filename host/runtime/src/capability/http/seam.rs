@@ -15,7 +15,7 @@ use super::session::{NetError, Session};
 /// # Errors
 /// A stand-in may not be sent there, or not in that header: the hop is then refused with this text.
 pub(super) fn inject(session: &Session, headers: &mut HeaderMap, url: &Url) -> Result<(), String> {
-    session.tokens.inject(headers, url, MAX_BYTES).map_err(|refusal| session.tell(refusal))
+    session.tokens.inject(headers, url, MAX_BYTES).map_err(|refusal| session.who.tell(refusal))
 }
 
 /// Makes a request of a call with stand-ins one whose response can be searched: whole, and in one of the `codings` that

@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use toolbay_core::call::CallContext;
 use toolbay_core::output::redact::Redactor;
 use toolbay_policy::Key;
 use toolbay_policy::capability::net::address::{self, NotPublic};
 use toolbay_policy::capability::net::{self, Allowed, Target};
 use toolbay_policy::capability::reach;
-use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::{Refusal, not_permitted, raisable};
 use url::Url;
 
 use super::Client;
@@ -26,7 +24,7 @@ use super::connect::User;
 use super::places::Place;
 use super::service::Sender;
 use crate::capability::secrets::{Held, Tokens};
-use crate::capability::{Capabilities, Granted};
+use crate::capability::{Capabilities, Granted, Principal};
 
 /// Why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,11 +88,8 @@ impl Drop for Lease {
 /// The network as one call sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
-    pub(super) plugin: PluginId,
+    pub(super) who: Principal,
     pub(super) granted: Arc<Granted>,
-    limits: Arc<Limits>,
-    /// The call; `None`: the host itself, for a document.
-    ctx: Option<Arc<CallContext>>,
     deadline: Instant,
     spent: Arc<Spent>,
     pub(super) tokens: Tokens,
@@ -114,13 +109,10 @@ pub(super) struct Own {
 impl Capabilities {
     /// The network as this call sees it; `None` for sealed entries, which have none.
     pub(crate) fn session(&self) -> Option<Session> {
-        let (call, granted) = (self.call.as_ref()?, self.granted.as_ref()?);
         Some(Session {
-            plugin: self.plugin.clone(),
-            granted: Arc::clone(granted),
-            limits: Arc::clone(&self.limits),
-            ctx: Some(Arc::clone(&call.ctx)),
-            deadline: call.deadline,
+            who: self.who.clone(),
+            granted: Arc::clone(self.who.granted.as_ref()?),
+            deadline: self.times?.deadline,
             spent: Arc::clone(&self.http.0),
             tokens: self.tokens.clone(),
             own: None,
@@ -132,27 +124,19 @@ impl Session {
     /// The network as one request of a service sees it.
     pub(super) fn of_service(sender: Sender, name: PluginId, own: Own, tokens: Tokens) -> Self {
         let Sender { granted, limits, ctx, deadline } = sender;
-        Self {
-            plugin: name,
-            granted,
-            limits,
-            ctx,
-            deadline,
-            spent: Arc::default(),
-            tokens,
-            own: Some(Arc::new(own)),
-        }
+        let who = Principal { plugin: name, granted: Some(Arc::clone(&granted)), limits, ctx };
+        Self { who, granted, deadline, spent: Arc::default(), tokens, own: Some(Arc::new(own)) }
     }
 
     /// For whom connections are kept.
     pub(super) fn user(&self) -> User {
-        let name = self.plugin.clone();
+        let name = self.who.plugin.clone();
         if self.granted.service.is_some() { User::Service(name) } else { User::Plugin(name) }
     }
 
     /// What knows the values of secrets.
     pub(super) fn redactor(&self) -> &Redactor {
-        self.ctx.as_ref().map_or(&self.granted.services.redactor, |ctx| ctx.redactor())
+        self.who.ctx.as_ref().map_or(&self.granted.services.redactor, |ctx| ctx.redactor())
     }
 
     /// A URL as it is sent: with the values of secrets that stand in the query of what the host made itself.
@@ -161,7 +145,8 @@ impl Session {
         let Some(own) = own.filter(|own| !own.query.is_empty()) else { return Ok(Cow::Borrowed(url)) };
         let mut sent = url.clone();
         for (name, held) in &own.query {
-            held.put_into_query(target, name, &mut sent).map_err(|why| NetError::Denied(self.tell(why)))?;
+            held.put_into_query(target, name, &mut sent)
+                .map_err(|why| NetError::Denied(self.who.tell(why)))?;
         }
         Ok(Cow::Owned(sent))
     }
@@ -184,18 +169,18 @@ impl Session {
         };
         match judged {
             Ok(allowed) => {
-                self.note(&target.wish(), true);
+                self.who.note(Key::Net, &target.wish(), true);
                 Ok(allowed)
             }
             Err(_) if self.is_own(target, url) && self.profile().is_some() => {
-                self.note(&target.wish(), false);
+                self.who.note(Key::Net, &target.wish(), false);
                 let profile = self.profile().unwrap_or_default();
                 let text = format!("`{}` is beyond the profile `{profile}`", target.wish());
                 let hint = || format!("See `net` in [profile.{profile}].");
-                Err(NetError::Denied(self.refuse_with(&text, hint)))
+                Err(NetError::Denied(self.who.refuse_with(&text, hint)))
             }
             Err(why) => {
-                let refusal = self.refuse(Key::Net, &target.wish());
+                let refusal = self.who.refuse(Key::Net, &target.wish());
                 Err(NetError::Denied(why.map_or(refusal.clone(), |why| format!("{why}; {refusal}"))))
             }
         }
@@ -206,7 +191,7 @@ impl Session {
     }
 
     fn profile(&self) -> Option<&str> {
-        self.ctx.as_ref()?.profile.as_deref()
+        self.who.ctx.as_ref()?.profile.as_deref()
     }
 
     /// Checks every address that a host stands for. One that may not be connected to refuses them all: whoever
@@ -227,20 +212,20 @@ impl Session {
         let host = target.host();
         let refusal = match (allowed, problem) {
             (Allowed::Public, _) => {
-                self.noted(Key::Net, &target.wish());
+                self.who.note(Key::Net, &reach::shown(&target.wish()), false);
                 let text = format!(
                     "`{host}` has an address that is not public, and it is granted with public addresses only"
                 );
                 // The host by its name, and then the network.
                 let hint = || {
-                    let advice = |key, wish: &str| self.granted.advice(&self.plugin, key, wish).hint();
+                    let advice = |key, wish: &str| self.granted.advice(&self.who.plugin, key, wish).hint();
                     let named = advice(Key::Net, &target.wish());
                     format!("{named}\n{}", advice(Key::NetPrivate, &net))
                 };
-                self.refuse_with(&text, hint)
+                self.who.refuse_with(&text, hint)
             }
             (Allowed::Named, NotPublic::Special(..) | NotPublic::Metadata(_)) => {
-                format!("`{host}`: {problem}; {}", self.refuse(Key::NetPrivate, &net))
+                format!("`{host}`: {problem}; {}", self.who.refuse(Key::NetPrivate, &net))
             }
         };
         Err(NetError::Address(refusal))
@@ -256,31 +241,21 @@ impl Session {
 
     /// Counts one more request, hop, look-up or raw connection.
     pub(super) fn count_request(&self) -> Result<(), NetError> {
-        let most = self.limits.http_requests;
-        let counted = self
-            .spent
-            .requests
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < most).then_some(n + 1));
-        counted.map(drop).map_err(|_| NetError::Denied(self.limit(Limit::HttpRequests)))
+        let counted = count(&self.spent.requests, self.who.limits.http_requests);
+        counted.ok_or_else(|| NetError::Denied(self.limit(Limit::HttpRequests)))
     }
 
     /// Opens one more request or connection.
     pub(super) fn lease(&self) -> Result<Lease, NetError> {
-        let most = self.limits.http_connections;
-        let counted = self
-            .spent
-            .open
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < most).then_some(n + 1));
-        match counted {
-            Ok(_) => Ok(Lease(Arc::downgrade(&self.spent))),
-            Err(_) => Err(NetError::Denied(self.limit(Limit::HttpConnections))),
-        }
+        let counted = count(&self.spent.open, self.who.limits.http_connections);
+        counted.ok_or_else(|| NetError::Denied(self.limit(Limit::HttpConnections)))?;
+        Ok(Lease(Arc::downgrade(&self.spent)))
     }
 
     /// Counts bytes of a request's or a response's body.
     pub(super) fn count_bytes(&self, bytes: usize) -> Result<(), NetError> {
         let before = self.spent.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
-        if before.saturating_add(bytes as u64) > self.limits.http_bytes {
+        if before.saturating_add(bytes as u64) > self.who.limits.http_bytes {
             return Err(NetError::Denied(self.limit(Limit::HttpBytes)));
         }
         Ok(())
@@ -288,77 +263,24 @@ impl Session {
 
     /// Bytes of bodies that are left, and how many may be handed over at once.
     pub(super) fn bytes_left(&self) -> (u64, Limit) {
-        let left = self.limits.http_bytes.saturating_sub(self.spent.bytes.load(Ordering::Acquire));
-        if left <= self.limits.host_call_bytes {
+        let left = self.who.limits.http_bytes.saturating_sub(self.spent.bytes.load(Ordering::Acquire));
+        if left <= self.who.limits.host_call_bytes {
             (left, Limit::HttpBytes)
         } else {
-            (self.limits.host_call_bytes, Limit::HostCallBytes)
+            (self.who.limits.host_call_bytes, Limit::HostCallBytes)
         }
     }
 
-    /// Names a limit that was reached; the operator's hint is kept with the call.
+    /// Names a limit that was reached.
     pub(super) fn limit(&self, limit: Limit) -> String {
-        let hit = self.limits.hit(limit, &self.plugin);
-        let text = format!("no more is sent or received: {hit}");
-        match (hit.hint(), &self.ctx) {
-            (Some(hint), Some(ctx)) => {
-                ctx.advise(format!("{text}. {hint}"));
-                format!("{text}; {}", raisable(&ctx.tool))
-            }
-            (Some(hint), None) => format!("{text}. {hint}"),
-            (None, _) => text,
-        }
+        self.who.over("no more is sent or received", limit)
     }
+}
 
-    /// Notes a refusal, and says it; the operator's hint is kept with the call.
-    pub(super) fn refuse(&self, key: Key, wish: &str) -> String {
-        self.noted(key, wish);
-        match &self.ctx {
-            Some(ctx) => self.granted.refuse(&self.plugin, ctx, key, wish),
-            // The host itself asks, for a document: an operator reads it.
-            None => {
-                let text = self.granted.refused(&self.plugin, key, wish);
-                format!("{text}. {}", self.granted.advice(&self.plugin, key, wish).hint())
-            }
-        }
-    }
-
-    /// Appends a refusal to the result of the call: the interface has no words for it.
-    pub(super) fn unheard(&self, text: &str) {
-        if let Some(ctx) = &self.ctx {
-            ctx.unheard(text, false);
-        }
-    }
-
-    fn noted(&self, key: Key, wish: &str) {
-        if let Some(ctx) = &self.ctx {
-            ctx.note(key.name(), &reach::shown(wish), false);
-        }
-    }
-
-    /// A refusal with a hint that is not that of a list.
-    fn refuse_with(&self, text: &str, hint: impl FnOnce() -> String) -> String {
-        let Some(ctx) = &self.ctx else { return format!("{text}. {}", hint()) };
-        if ctx.takes_hints() {
-            ctx.advise(format!("{text}. {}", hint()));
-        }
-        format!("{text}: {}", not_permitted(&ctx.tool))
-    }
-
-    /// The same for a refusal that was made elsewhere.
-    pub(super) fn tell(&self, refusal: Refusal) -> String {
-        match refusal.hint {
-            Some(hint) => self.refuse_with(&refusal.text, || hint),
-            None => refusal.text,
-        }
-    }
-
-    fn note(&self, what: &str, allowed: bool) {
-        match &self.ctx {
-            Some(ctx) => ctx.note(Key::Net.name(), what, allowed),
-            None => tracing::info!(service = %self.plugin, allowed, "{what}, for its document"),
-        }
-    }
+/// Counts one more, if there may be.
+fn count(so_far: &AtomicU32, most: u32) -> Option<()> {
+    let more = |n| (n < most).then_some(n + 1);
+    so_far.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(drop)
 }
 
 impl Own {
@@ -381,12 +303,12 @@ impl Session {
         let target = Target::raw(net::Scheme::Tcp, name, 1).map_err(NetError::Invalid)?;
         let Some(allowed) = net::judge_lookup(&self.granted.grants.net, target.host()) else {
             let wish = format!("tcp://{}:*", target.host());
-            let text = self.refuse(Key::Net, &wish);
-            self.unheard(&text);
+            let text = self.who.refuse(Key::Net, &wish);
+            self.who.unheard(&text);
             return Err(NetError::Denied(text));
         };
         self.count_request()?;
-        let found = self.client().resolver.addresses(&self.plugin, target.host(), 0);
+        let found = self.client().resolver.addresses(&self.who.plugin, target.host(), 0);
         let found = tokio::time::timeout(self.time(None), found).await.map_err(|_| NetError::Timeout)??;
         self.check(&target, allowed, &found)?;
         let mut raw = self.spent.raw.lock();
@@ -415,11 +337,11 @@ impl Session {
             address::judge(&host, peer.ip(), self.private(allowed)).ok().map(|()| target)
         });
         let Some(target) = granted.into_iter().next() else {
-            let text = self.refuse(Key::Net, &format!("{}://{peer}", scheme.name()));
-            self.unheard(&text);
+            let text = self.who.refuse(Key::Net, &format!("{}://{peer}", scheme.name()));
+            self.who.unheard(&text);
             return false;
         };
-        self.note(&target.wish(), true);
+        self.who.note(Key::Net, &target.wish(), true);
         if self.count_request().is_err() {
             return false;
         }

@@ -76,7 +76,7 @@ type Sent = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Se
 /// The error as the interface has it. It has no words for a refusal: those are appended to the result of the call.
 fn told(session: &Session, error: NetError) -> Error {
     if let NetError::Denied(text) | NetError::Address(text) = &error {
-        session.unheard(text);
+        session.who.unheard(text);
     }
     shown(error)
 }

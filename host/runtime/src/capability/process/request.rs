@@ -69,9 +69,9 @@ impl Wish {
     /// author some of the patterns.
     pub(super) async fn admit(of: &Capabilities, command: Command) -> Result<Self, ProcessError> {
         check_size(&command)?;
-        let denied = |shown: &str| ProcessError::Denied(of.refuse(Key::Process, shown));
-        let granted = Arc::clone(of.granted.as_ref().ok_or_else(|| denied(&command.program))?);
-        let (files, limits) = (of.files.clone(), Arc::clone(&of.limits));
+        let denied = |shown: &str| ProcessError::Denied(of.who.refuse(Key::Process, shown));
+        let granted = Arc::clone(of.who.granted.as_ref().ok_or_else(|| denied(&command.program))?);
+        let (files, limits) = (of.files.clone(), Arc::clone(&of.who.limits));
         let threads = granted.services.file_threads.clone();
         let compare = move || {
             let shown = ProgramRule::exact(&command.program, &command.args).show(Path::new("/"));
@@ -86,7 +86,7 @@ impl Wish {
                 (None, _) | (_, None) => Err(shown),
             }
         };
-        let compared = threads.run(&of.plugin, compare).await;
+        let compared = threads.run(&of.who.plugin, compare).await;
         let compared = compared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         compared.map_err(|shown| denied(&shown))
     }
