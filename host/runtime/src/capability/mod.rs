@@ -133,6 +133,20 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
+    /// Without files, and for the tool of a plugin that knows the contract.
+    pub(crate) fn new(services: &Arc<Services>, tool: ToolName, grants: Grants) -> Self {
+        Self {
+            services: Arc::clone(services),
+            tool,
+            profile: None,
+            environment: environment::Environment::new(&grants, &services.time_and_chance),
+            grants,
+            files: None,
+            service: None,
+            foreign: false,
+        }
+    }
+
     /// Says that something is not granted, without a line of the policy.
     fn refused(&self, plugin: &PluginId, key: Key, wish: &str) -> String {
         let (key, shown) = (key.name(), reach::shown(wish));

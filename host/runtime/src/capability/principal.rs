@@ -66,6 +66,11 @@ impl Principal {
         }
     }
 
+    /// The profile of the call.
+    pub(super) fn profile(&self) -> Option<&str> {
+        self.ctx.as_ref()?.profile.as_deref()
+    }
+
     /// Why a plugin reaches nothing outside of a call.
     pub(super) fn nothing_now(&self) -> String {
         format!("nothing can be reached while plugin `{}` is asked what it is", self.plugin)

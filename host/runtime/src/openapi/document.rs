@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use toolbay_openapi::Request;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::limits::Limits;
 use toolbay_policy::name::ToolName;
@@ -15,10 +16,9 @@ use toolbay_policy::rule::Rule as _;
 use toolbay_policy::{Grants, OpenApi, Place};
 use url::Url;
 
-use crate::capability::environment::Environment;
 use crate::capability::http::NetError;
-use crate::capability::http::service::{Sender, Service, ServiceRequest};
-use crate::capability::{Granted, Services};
+use crate::capability::http::service::{self, Service};
+use crate::capability::{Granted, Principal, Services};
 use crate::plugins::digest::sha256;
 use crate::storage::private;
 use crate::storage::regular::read_regular;
@@ -144,16 +144,11 @@ async fn ask(
     if let Some(Head { tag: Some(tag), .. }) = before {
         headers.push(("If-None-Match".to_owned(), tag.clone()));
     }
-    let request = ServiceRequest {
-        method: "GET",
-        url: url.to_string(),
-        headers,
-        body: None,
-        credentials: Vec::new(),
-        most: MAX_BYTES + 1,
-    };
-    let sender = Sender {
-        granted: Arc::new(granted(section, url, services)?),
+    let request =
+        Request { method: "GET", url: url.to_string(), headers, body: None, credentials: Vec::new() };
+    let who = Principal {
+        plugin: section.name.clone(),
+        granted: Some(Arc::new(granted(section, url, services)?)),
         limits: Arc::new(Limits {
             timeout: FETCH_TIME,
             http_bytes: MAX_BYTES + 1,
@@ -161,9 +156,9 @@ async fn ask(
             ..services.policy.openapi_limits(section, None)
         }),
         ctx: None,
-        deadline: Instant::now() + FETCH_TIME,
     };
-    let response = sender.send(request).await.map_err(|error| match error {
+    let sent = service::send(request, MAX_BYTES + 1, who, Instant::now() + FETCH_TIME).await;
+    let response = sent.map_err(|error| match error {
         NetError::Timeout => format!("its server took more than {} seconds", FETCH_TIME.as_secs()),
         other => other.to_string(),
     })?;
@@ -191,16 +186,8 @@ fn granted(section: &Arc<OpenApi>, url: &Url, services: &Arc<Services>) -> Resul
         more: std::iter::once(origin).chain(section.net.iter().cloned()).collect(),
         routes: Arc::default(),
     };
-    Ok(Granted {
-        services: Arc::clone(services),
-        tool: ToolName::new("document").map_err(|e| e.to_string())?,
-        profile: None,
-        environment: Environment::new(&grants, &services.time_and_chance),
-        grants,
-        files: None,
-        service: Some(Arc::new(service)),
-        foreign: false,
-    })
+    let tool = ToolName::new("document").map_err(|e| e.to_string())?;
+    Ok(Granted { service: Some(Arc::new(service)), ..Granted::new(services, tool, grants) })
 }
 
 async fn keep(copy: Option<Copy>, head: Head, text: &Text) {

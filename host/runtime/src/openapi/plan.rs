@@ -23,7 +23,6 @@ use toolbay_policy::{Grants, Header, OpenApi};
 use url::Url;
 
 use super::wire::Wire;
-use crate::capability::environment::Environment;
 use crate::capability::http::service::Service;
 use crate::capability::{Granted, GrantedUnder, Services};
 use crate::plugins::reducers;
@@ -190,18 +189,8 @@ fn granted(
         section.named_secrets().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
     let join = |grants: Grants, own, more| {
         let service = Service { about: Arc::clone(section), own, more, routes: Arc::clone(routes) };
-        let (services, tool) = (Arc::clone(services), tool.clone());
-        let environment = Environment::new(&grants, &services.time_and_chance);
-        Arc::new(Granted {
-            services,
-            tool,
-            profile: None,
-            grants,
-            files: None,
-            environment,
-            service: Some(Arc::new(service)),
-            foreign: false,
-        })
+        let service = Some(Arc::new(service));
+        Arc::new(Granted { service, ..Granted::new(services, tool.clone(), grants) })
     };
     let under = |profile: Option<&str>| {
         let of = |declared: &[Capability]| policy.openapi_grant(section, &tool, declared, reached, profile);

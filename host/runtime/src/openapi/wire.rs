@@ -13,9 +13,8 @@ use toolbay_policy::OpenApi;
 use toolbay_policy::capability::attachment::Access;
 use toolbay_policy::limits::{Limit, Limits};
 
-use crate::capability::http::NetError;
-use crate::capability::http::service::{Sender, ServiceRequest};
-use crate::capability::{Granted, GrantedUnder};
+use crate::capability::http::{NetError, service};
+use crate::capability::{Granted, GrantedUnder, Principal};
 
 /// The wire of one service.
 #[derive(Debug)]
@@ -47,23 +46,11 @@ impl Wire {
         let gone = |_| NetError::Transport("the host is shutting down".to_owned());
         let _place = self.places.acquire().await.map_err(gone)?;
         let limits = Arc::clone(self.limits(&ctx.tool));
-        let request = ServiceRequest {
-            method: request.method,
-            url: request.url,
-            headers: request.headers,
-            body: request.body,
-            credentials: request.credentials,
-            most: limits.http_bytes,
-        };
-        let sender =
-            Sender { granted: Arc::clone(self.under(ctx)), limits, ctx: Some(Arc::clone(ctx)), deadline };
-        let answer = sender.send(request).await?;
-        Ok(Response {
-            status: answer.status,
-            headers: answer.headers,
-            body: answer.body,
-            truncated: answer.truncated,
-        })
+        let most = limits.http_bytes;
+        let plugin = self.section.name.clone();
+        let granted = Some(Arc::clone(self.under(ctx)));
+        let who = Principal { plugin, granted, limits, ctx: Some(Arc::clone(ctx)) };
+        service::send(request, most, who, deadline).await
     }
 
     /// The time is up: the service's doing, and the policy's to change.

@@ -19,7 +19,6 @@ use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::Refusal;
 use toolbay_policy::{Grants, Policy, Reduction};
 
-use crate::capability::environment::Environment;
 use crate::capability::files::FileGrants;
 use crate::capability::{Granted, GrantedUnder, Services};
 use crate::engine::Metering;
@@ -285,10 +284,9 @@ impl Loader {
     ) -> (GrantedUnder, Option<Refusal>, BTreeMap<Arc<str>, Option<Refusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
-            let services = Arc::clone(&self.services);
-            let environment = Environment::new(&grants, &services.time_and_chance);
-            let (tool, profile) = (name.clone(), profile.cloned());
-            Arc::new(Granted { services, tool, profile, grants, files, environment, service: None, foreign })
+            let profile = profile.cloned();
+            let plain = Granted::new(&self.services, name.clone(), grants);
+            Arc::new(Granted { profile, files, foreign, ..plain })
         };
         let mut under = |profile: Option<&Arc<str>>| {
             if let Some(held) = held {

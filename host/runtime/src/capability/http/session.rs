@@ -16,13 +16,11 @@ use toolbay_policy::capability::net::address::{self, NotPublic};
 use toolbay_policy::capability::net::{self, Allowed, Target};
 use toolbay_policy::capability::reach;
 use toolbay_policy::limits::Limit;
-use toolbay_policy::name::PluginId;
 use url::Url;
 
 use super::Client;
 use super::connect::User;
 use super::places::Place;
-use super::service::Sender;
 use crate::capability::secrets::{Held, Tokens};
 use crate::capability::{Capabilities, Granted, Principal};
 
@@ -122,10 +120,14 @@ impl Capabilities {
 
 impl Session {
     /// The network as one request of a service sees it.
-    pub(super) fn of_service(sender: Sender, name: PluginId, own: Own, tokens: Tokens) -> Self {
-        let Sender { granted, limits, ctx, deadline } = sender;
-        let who = Principal { plugin: name, granted: Some(Arc::clone(&granted)), limits, ctx };
-        Self { who, granted, deadline, spent: Arc::default(), tokens, own: Some(Arc::new(own)) }
+    pub(super) fn of_service(
+        who: Principal,
+        deadline: Instant,
+        own: Own,
+        tokens: Tokens,
+    ) -> Result<Self, NetError> {
+        let granted = who.granted.clone().ok_or_else(|| NetError::Denied(who.nothing_now()))?;
+        Ok(Self { who, granted, deadline, spent: Arc::default(), tokens, own: Some(Arc::new(own)) })
     }
 
     /// For whom connections are kept.
@@ -172,9 +174,9 @@ impl Session {
                 self.who.note(Key::Net, &target.wish(), true);
                 Ok(allowed)
             }
-            Err(_) if self.is_own(target, url) && self.profile().is_some() => {
+            Err(_) if self.is_own(target, url) && self.who.profile().is_some() => {
                 self.who.note(Key::Net, &target.wish(), false);
-                let profile = self.profile().unwrap_or_default();
+                let profile = self.who.profile().unwrap_or_default();
                 let text = format!("`{}` is beyond the profile `{profile}`", target.wish());
                 let hint = || format!("See `net` in [profile.{profile}].");
                 Err(NetError::Denied(self.who.refuse_with(&text, hint)))
@@ -188,10 +190,6 @@ impl Session {
 
     fn is_own(&self, target: &Target, url: &Url) -> bool {
         self.own.as_ref().is_some_and(|own| own.is(target, url))
-    }
-
-    fn profile(&self) -> Option<&str> {
-        self.who.ctx.as_ref()?.profile.as_deref()
     }
 
     /// Checks every address that a host stands for. One that may not be connected to refuses them all: whoever
