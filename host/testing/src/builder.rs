@@ -66,19 +66,16 @@ impl TestHostBuilder {
     #[must_use]
     pub fn secret(mut self, name: &str, value: &str, origin: &str) -> Self {
         self.secrets.push((name.to_owned(), value.to_owned()));
-        let section = self.section(&["secrets", name]);
-        section.insert("origins".to_owned(), Value::Array(vec![Value::String(origin.to_owned())]));
+        self.section(&["secrets", name]).insert("origins".to_owned(), vec![origin].into());
         self.grant("secrets", name)
     }
 
     /// Grants by a rule under any key of the policy's `grant`.
     #[must_use]
     pub fn grant(mut self, key: &str, rule: &str) -> Self {
-        let id = self.component.id.to_string();
-        let grant = self.section(&["plugins", &id, "grant"]);
-        let rules = grant.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+        let rules = self.of_plugin("grant").entry(key).or_insert_with(|| Value::Array(Vec::new()));
         if let Some(rules) = rules.as_array_mut() {
-            rules.push(Value::String(rule.to_owned()));
+            rules.push(rule.into());
         }
         self
     }
@@ -90,10 +87,7 @@ impl TestHostBuilder {
     #[must_use]
     #[track_caller]
     pub fn config(mut self, key: &str, value: impl Serialize) -> Self {
-        let value = Value::try_from(value);
-        let value = value.unwrap_or_else(|error| fail(&format!("the setting `{key}`: {error}")));
-        let id = self.component.id.to_string();
-        self.section(&["plugins", &id, "config"]).insert(key.to_owned(), value);
+        self.of_plugin("config").insert(key.to_owned(), written(value, key));
         self
     }
 
@@ -104,10 +98,7 @@ impl TestHostBuilder {
     #[must_use]
     #[track_caller]
     pub fn limit(mut self, name: &str, value: impl Serialize) -> Self {
-        let value = Value::try_from(value);
-        let value = value.unwrap_or_else(|error| fail(&format!("the limit `{name}`: {error}")));
-        let id = self.component.id.to_string();
-        self.section(&["plugins", &id, "limits"]).insert(name.to_owned(), value);
+        self.of_plugin("limits").insert(name.to_owned(), written(value, name));
         self
     }
 
@@ -136,14 +127,16 @@ impl TestHostBuilder {
     #[must_use]
     pub fn clock(mut self, clock: &FakeClock) -> Self {
         self.clock = Some(clock.clone());
-        self.switch_on("clock")
+        self.of_plugin("grant").insert("clock".to_owned(), true.into());
+        self
     }
 
     /// Gives the randomness that belongs to a seed, the same in each run, and grants `random`.
     #[must_use]
     pub fn random_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
-        self.switch_on("random")
+        self.of_plugin("grant").insert("random".to_owned(), true.into());
+        self
     }
 
     /// Makes the host and loads the component.
@@ -170,7 +163,12 @@ impl TestHostBuilder {
             let from = crate_folder().join(files);
             copy(&from, &workspace).map_err(|error| format!("`{}`: {error}", from.display()))?;
         }
-        self.write_secrets(&root)?;
+        for (number, (name, value)) in std::mem::take(&mut self.secrets).into_iter().enumerate() {
+            let file = root.join(format!("secret-{number}"));
+            write_private(&file, &value).map_err(|error| format!("the secret `{name}`: {error}"))?;
+            let from = format!("file:{}", file.display());
+            self.section(&["secrets", &name]).insert("from".to_owned(), from.into());
+        }
         let text = toml::to_string(&self.policy).map_err(|error| format!("the policy: {error}"))?;
         let policy = Policy::parse(&text, &root, Some(&workspace));
         let policy = policy.map_err(|error| format!("the policy: {error}\n{text}"))?;
@@ -203,44 +201,29 @@ impl TestHostBuilder {
         Ok(TestHost { host, id, runtime, cassette, workspace, _folder: folder })
     }
 
-    fn switch_on(mut self, key: &str) -> Self {
+    fn of_plugin(&mut self, section: &str) -> &mut Table {
         let id = self.component.id.to_string();
-        self.section(&["plugins", &id, "grant"]).insert(key.to_owned(), Value::Boolean(true));
-        self
+        self.section(&["plugins", &id, section])
     }
 
     /// The table at a place of the policy, made if it is not there.
     fn section(&mut self, path: &[&str]) -> &mut Table {
-        section(&mut self.policy, path)
-    }
-
-    /// Secrets come from files that only this user can read.
-    fn write_secrets(&mut self, root: &Path) -> Result<(), String> {
-        for (number, (name, value)) in std::mem::take(&mut self.secrets).into_iter().enumerate() {
-            let file = root.join(format!("secret-{number}"));
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            let written =
-                options.open(&file).and_then(|mut open| io::Write::write_all(&mut open, value.as_bytes()));
-            written.map_err(|error| format!("the secret `{name}`: {error}"))?;
-            let from = Value::String(format!("file:{}", file.display()));
-            self.section(&["secrets", &name]).insert("from".to_owned(), from);
-        }
-        Ok(())
+        path.iter().fold(&mut self.policy, |table, key| {
+            let member = table.entry(*key).or_insert_with(|| Value::Table(Table::new()));
+            member.as_table_mut().unwrap_or_else(|| fail(&format!("the policy: `{key}` is no table")))
+        })
     }
 }
 
-fn section<'t>(table: &'t mut Table, path: &[&str]) -> &'t mut Table {
-    let Some((first, rest)) = path.split_first() else { return table };
-    let member = table.entry(*first).or_insert_with(|| Value::Table(Table::new()));
-    if !member.is_table() {
-        *member = Value::Table(Table::new());
-    }
-    match member {
-        Value::Table(inner) => section(inner, rest),
-        // Made a table above.
-        _ => fail("the policy has no such section"),
-    }
+#[track_caller]
+fn written(value: impl Serialize, key: &str) -> Value {
+    Value::try_from(value).unwrap_or_else(|error| fail(&format!("`{key}`: {error}")))
+}
+
+/// Secrets come from files that only this user can read.
+fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    io::Write::write_all(&mut open, text.as_bytes())
 }
 
 fn join(table: &mut Table, more: Table) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use similar::{ChangeTag, TextDiff};
+use similar::TextDiff;
 
 use crate::is_on;
 
@@ -53,7 +53,9 @@ impl Golden {
     fn compare_or_write(self, folder: &Path, name: &str, write: bool) -> Result<(), String> {
         let file = place(folder, name)?;
         let shown = file.display();
-        let mut found = serde_json::to_string_pretty(&sorted(self.0)).map_err(|error| error.to_string())?;
+        let mut value = self.0;
+        value.sort_all_objects();
+        let mut found = serde_json::to_string_pretty(&value).map_err(|error| error.to_string())?;
         found.push('\n');
         if write {
             let written =
@@ -116,40 +118,14 @@ fn in_texts(value: &mut Value, change: &impl Fn(&str) -> String) {
     }
 }
 
-/// The same with the keys of each object in order.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Array(elements) => elements.into_iter().map(sorted).collect(),
-        Value::Object(members) => {
-            let mut members: Vec<_> =
-                members.into_iter().map(|(key, member)| (key, sorted(member))).collect();
-            members.sort_by(|(one, _), (other, _)| one.cmp(other));
-            Value::Object(members.into_iter().collect())
-        }
-        other => other,
-    }
-}
-
 /// The lines that differ, with those around them: `-` is the file, `+` the result.
 fn difference(wanted: &str, found: &str) -> String {
-    let diff = TextDiff::from_lines(wanted, found);
-    let mut text = String::new();
-    let groups = diff.grouped_ops(3);
-    let changes = groups.iter().flatten().flat_map(|op| diff.iter_changes(op));
-    for (number, change) in changes.enumerate() {
-        if number == MAX_LINES {
-            text.push_str("…\n");
-            break;
-        }
-        let sign = match change.tag() {
-            ChangeTag::Delete => '-',
-            ChangeTag::Insert => '+',
-            ChangeTag::Equal => ' ',
-        };
-        // Writing to a `String` does not fail.
-        writeln!(text, "{sign} {}", change.value().trim_end_matches('\n')).ok();
+    let diff = TextDiff::from_lines(wanted, found).unified_diff().to_string();
+    let mut shown: Vec<&str> = diff.lines().take(MAX_LINES + 1).collect();
+    if let Some(more) = shown.get_mut(MAX_LINES) {
+        *more = "…";
     }
-    text
+    shown.join("\n")
 }
 
 /// In hex.
@@ -193,7 +169,7 @@ mod tests {
         written(dir.path(), "a", "{\n  \"text\": \"old\"\n}\n");
         let problem =
             Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
-        for part in ["tests/golden/a.json", "-   \"text\": \"old\"", "+   \"text\": \"new\"", UPDATE] {
+        for part in ["tests/golden/a.json", "-  \"text\": \"old\"", "+  \"text\": \"new\"", UPDATE] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
         let problem =

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use http_body_util::{BodyDataStream, BodyExt as _, Full};
+use http_body_util::{BodyDataStream, BodyExt as _, Either, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -22,21 +22,15 @@ use super::{dispatch, seam};
 /// A response's body with all that it keeps open. Read to its end, the connection can be used again; dropped before,
 /// it is closed.
 pub(super) struct Inbound {
-    body: Source,
+    body: Either<Incoming, Full<Bytes>>,
     connection: Option<(Key, Connection, Arc<Pool>)>,
     _lease: Lease,
-}
-
-/// Where a response's body comes from.
-enum Source {
-    Network(Incoming),
-    Record(Full<Bytes>),
 }
 
 impl Inbound {
     /// One that is in memory.
     pub(super) fn replayed(body: Bytes, lease: Lease) -> Self {
-        Self { body: Source::Record(Full::new(body)), connection: None, _lease: lease }
+        Self { body: Either::Right(Full::new(body)), connection: None, _lease: lease }
     }
 
     pub(super) fn new(
@@ -46,7 +40,7 @@ impl Inbound {
         pool: Arc<Pool>,
         lease: Lease,
     ) -> Self {
-        Self { body: Source::Network(body), connection: Some((key, connection, pool)), _lease: lease }
+        Self { body: Either::Left(body), connection: Some((key, connection, pool)), _lease: lease }
     }
 
     fn end(&mut self) {
@@ -66,19 +60,13 @@ impl Drop for Inbound {
 
 impl Body for Inbound {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = match &mut self.body {
-            Source::Network(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Record(body) => {
-                let frame = ready!(Pin::new(body).poll_frame(cx));
-                return Poll::Ready(frame.map(|frame| frame.map_err(|never| match never {})));
-            }
-        };
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             None => self.end(),
             Some(Err(_)) => self.connection = None,
@@ -88,17 +76,11 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Source::Network(body) => body.is_end_stream(),
-            Source::Record(body) => body.is_end_stream(),
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Source::Network(body) => body.size_hint(),
-            Source::Record(body) => body.size_hint(),
-        }
+        self.body.size_hint()
     }
 }
 
@@ -199,7 +181,7 @@ async fn decoded(body: Inbound, coding: Coding, most: u64, left: u64) -> std::io
     let mut raw = 0_u64;
     let stream = BodyDataStream::new(body).map_err(std::io::Error::other).and_then(move |part| {
         raw = raw.saturating_add(part.len() as u64);
-        std::future::ready(if raw > left { Err(TooMuch.into()) } else { Ok(part) })
+        std::future::ready(if raw > left { Err(TOO_MUCH.into()) } else { Ok(part) })
     });
     let reader = StreamReader::new(stream);
     match coding {
@@ -214,19 +196,11 @@ async fn decoded(body: Inbound, coding: Coding, most: u64, left: u64) -> std::io
 }
 
 /// More came over the wire than the call may read.
-#[derive(Debug, thiserror::Error)]
-#[error("too much")]
-struct TooMuch;
-
-impl From<TooMuch> for std::io::Error {
-    fn from(error: TooMuch) -> Self {
-        Self::other(error)
-    }
-}
+const TOO_MUCH: std::io::ErrorKind = std::io::ErrorKind::QuotaExceeded;
 
 fn refused(session: &Session, error: &std::io::Error, limit: Limit) -> NetError {
     match error.get_ref() {
-        Some(inner) if inner.is::<TooMuch>() => NetError::Denied(session.limit(limit)),
+        None if error.kind() == TOO_MUCH => NetError::Denied(session.limit(limit)),
         Some(inner) if inner.is::<hyper::Error>() => {
             NetError::Transport(format!("the response broke off: {}", cause(session, inner)))
         }

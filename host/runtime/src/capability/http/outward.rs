@@ -143,7 +143,7 @@ fn answer(response: Response<Inbound>) -> Result<outside::Response, OutsideError
     });
     let parted = BodyDataStream::new(body).map(|part| match part {
         Ok(bytes) => Ok(bytes.to_vec()),
-        Err(error) => Err(one_line(&cause(&error), MAX_SHOWN)),
+        Err(error) => Err(one_line(&cause(&*error), MAX_SHOWN)),
     });
     Ok(outside::Response {
         status: parts.status.as_u16(),

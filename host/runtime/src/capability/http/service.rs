@@ -74,7 +74,11 @@ pub(crate) async fn send(
 }
 
 /// Puts stand-ins into the headers, which are swapped where every other is, and names what goes into the query.
-fn put(who: &Principal, tokens: &Tokens, request: &mut Request) -> Result<Vec<(String, Arc<Held>)>, NetError> {
+fn put(
+    who: &Principal,
+    tokens: &Tokens,
+    request: &mut Request,
+) -> Result<Vec<(String, Arc<Held>)>, NetError> {
     let mut query = Vec::new();
     let Some(granted) = &who.granted else { return Err(NetError::Denied(who.nothing_now())) };
     for Credential { secret, placement } in std::mem::take(&mut request.credentials) {
