@@ -50,9 +50,6 @@ pub enum ExchangeError {
     /// The policy does not allow it; the text names the line that would.
     #[error("{0}")]
     Denied(String),
-    /// Something it needs is not there: a secret, a place for a connection.
-    #[error("{0}")]
-    Unavailable(String),
     /// It was tried, and failed.
     #[error("{0}")]
     Failed(String),

@@ -43,4 +43,4 @@ pub use exchange::{Exchange, ExchangeError, Request, Response};
 pub use operation::{Import, Operation, Options, Problem, import};
 pub use routes::Routes;
 pub use security::{Credential, Placement};
-pub use tool::{bundle, tool};
+pub use tool::tool;

@@ -40,7 +40,7 @@ fn short(text: &str) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) id: Option<&'a str>,
-    pub(crate) method: &'a str,
+    pub(crate) method: &'static str,
     pub(crate) path: &'a str,
 }
 

@@ -14,7 +14,7 @@ use crate::name::{self, Named};
 use crate::request::Plan;
 use crate::routes::Routes;
 use crate::security::{self, Credential};
-use crate::select::{Candidate, Pattern};
+use crate::select::Pattern;
 use crate::site::{Gathered, Site};
 use crate::work::TEXT_STEP;
 
@@ -133,10 +133,10 @@ impl Lines {
         lines.iter().map(read).collect::<Result<_, _>>().map(Self).map_err(DocumentError)
     }
 
-    fn fit(&mut self, one: Candidate<'_>) -> bool {
+    fn fit(&mut self, one: Named<'_>, tags: &[String]) -> bool {
         let mut any = false;
         for (pattern, used) in &mut self.0 {
-            let fits = pattern.fits(one);
+            let fits = pattern.fits(one, tags);
             (*used, any) = (*used || fits, any || fits);
         }
         any
@@ -148,17 +148,10 @@ impl Lines {
 }
 
 /// An operation where it is found.
-struct Found<'a> {
-    path: &'a String,
-    item: &'a Map<String, Value>,
-    method: &'static str,
-    operation: &'a Value,
-}
-
-impl<'a> Found<'a> {
-    fn id(&self) -> Option<&'a str> {
-        self.operation.get("operationId").and_then(Value::as_str)
-    }
+pub(crate) struct Found<'a> {
+    pub(crate) item: &'a Map<String, Value>,
+    pub(crate) operation: &'a Value,
+    pub(crate) name: Named<'a>,
 }
 
 /// Most tags of one operation.
@@ -185,10 +178,10 @@ fn all(document: &Document) -> Result<(Vec<Found<'_>>, Vec<Problem>), String> {
                     let Some(operation) = item.get(key).filter(|operation| operation.is_object()) else {
                         continue;
                     };
-                    let one = Found { path, item, method, operation };
+                    let id = operation.get("operationId").and_then(Value::as_str);
                     // It is named, and compared with the lines of the operator's lists.
-                    document.work.spend(1 + one.id().map_or(0, str::len) / TEXT_STEP)?;
-                    found.push(one);
+                    document.work.spend(1 + id.map_or(0, str::len) / TEXT_STEP)?;
+                    found.push(Found { item, operation, name: Named { id, method, path } });
                 }
             }
             Err(reason) => problems.push(problem("*", path, reason)),
@@ -210,8 +203,7 @@ pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> R
     let (mut include, mut exclude) = (Lines::read(&options.include)?, Lines::read(&options.exclude)?);
     let (all, problems) = all(document).map_err(DocumentError)?;
     let reserved: Arc<[_]> = security::reserved(document).map_err(DocumentError)?.into();
-    let named: Vec<Named<'_>> =
-        all.iter().map(|one| Named { id: one.id(), method: one.method, path: one.path }).collect();
+    let named: Vec<Named<'_>> = all.iter().map(|one| one.name).collect();
     let names = name::of_all(namespace, &named);
     let mut came = Import { problems, ..Import::default() };
     let mut gathered = Gathered::default();
@@ -219,9 +211,8 @@ pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> R
     for (one, tool) in all.iter().zip(&names) {
         let tags = tags(document, one.operation).map_err(DocumentError)?;
         document.work.spend(lines).map_err(DocumentError)?;
-        let candidate = Candidate { id: one.id(), method: one.method, path: one.path, tags: &tags };
         // Both are asked, so that a line is known to fit.
-        let (included, excluded) = (include.fit(candidate), exclude.fit(candidate));
+        let (included, excluded) = (include.fit(one.name, &tags), exclude.fit(one.name, &tags));
         if excluded || !(included || options.include.is_empty()) {
             came.left_out += 1;
             continue;
@@ -230,18 +221,10 @@ pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> R
             let text = format!("it has more than {MAX_OPERATIONS} operations: choose some with `include`");
             return Err(DocumentError(text));
         }
-        let site = Site {
-            document,
-            options,
-            item: one.item,
-            path: one.path,
-            method: one.method,
-            operation: one.operation,
-            reserved: &reserved,
-        };
+        let site = Site { document, options, found: one, reserved: &reserved };
         match site.tool(namespace, tool, &tags, &mut gathered) {
             Ok(operation) => came.operations.push(operation),
-            Err(reason) => came.problems.push(problem(one.method, one.path, reason)),
+            Err(reason) => came.problems.push(problem(one.name.method, one.name.path, reason)),
         }
         // What is over is over for all that follow.
         document.work.spend(0).map_err(DocumentError)?;

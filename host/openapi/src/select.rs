@@ -1,15 +1,7 @@
 //! Which operations become tools.
 
+use crate::name::Named;
 use crate::operation::METHODS;
-
-/// An operation, as it is selected.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate<'a> {
-    pub(crate) id: Option<&'a str>,
-    pub(crate) method: &'a str,
-    pub(crate) path: &'a str,
-    pub(crate) tags: &'a [String],
-}
 
 /// One line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` stands for any run of
 /// characters.
@@ -47,9 +39,9 @@ impl Pattern {
         }
     }
 
-    pub(crate) fn fits(&self, one: Candidate<'_>) -> bool {
+    pub(crate) fn fits(&self, one: Named<'_>, tags: &[String]) -> bool {
         match self {
-            Self::Tag(tag) => one.tags.iter().any(|have| matches(tag, have)),
+            Self::Tag(tag) => tags.iter().any(|have| matches(tag, have)),
             Self::Id(id) => one.id.is_some_and(|have| matches(id, have)),
             Self::Path(method, path) => {
                 method.as_ref().is_none_or(|method| method == one.method) && matches(path, one.path)
@@ -85,7 +77,7 @@ mod tests {
     #[test]
     fn what_is_selected() {
         let tags = ["pet".to_owned(), "store admin".to_owned()];
-        let one = Candidate { id: Some("getPet"), method: "GET", path: "/pets/{id}", tags: &tags };
+        let one = Named { id: Some("getPet"), method: "GET", path: "/pets/{id}" };
         for (include, exclude, expected) in [
             (vec![], vec![], true),
             (vec!["tag:pet"], vec![], true),
@@ -105,7 +97,7 @@ mod tests {
             let read = |lines: &[&str]| {
                 lines.iter().filter_map(|line| Pattern::parse(line).ok()).collect::<Vec<_>>()
             };
-            let fits = |lines: &[&str]| read(lines).iter().any(|pattern| pattern.fits(one));
+            let fits = |lines: &[&str]| read(lines).iter().any(|pattern| pattern.fits(one, &tags));
             let wanted = (include.is_empty() || fits(&include)) && !fits(&exclude);
             assert_eq!(wanted, expected, "{include:?} {exclude:?}");
         }

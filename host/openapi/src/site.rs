@@ -13,7 +13,7 @@ use toolbay_policy::text::one_line;
 
 use crate::body::Body;
 use crate::document::Document;
-use crate::operation::{Operation, Options};
+use crate::operation::{Found, Operation, Options};
 use crate::parameter::{self, Fixed, Place};
 use crate::request::{Piece, Plan, pieces};
 use crate::schema::{Known, Schemas, plain};
@@ -31,10 +31,7 @@ const DEPTHS: [usize; 4] = [60, 8, 4, 2];
 pub(crate) struct Site<'a> {
     pub(crate) document: &'a Document,
     pub(crate) options: &'a Options,
-    pub(crate) item: &'a Map<String, Value>,
-    pub(crate) path: &'a str,
-    pub(crate) method: &'static str,
-    pub(crate) operation: &'a Value,
+    pub(crate) found: &'a Found<'a>,
     /// Under which names credentials are sent to the service.
     pub(crate) reserved: &'a Arc<[Fixed]>,
 }
@@ -58,9 +55,9 @@ impl Site<'_> {
         gathered: &mut Gathered,
     ) -> Result<Operation, String> {
         // Whatever is done with it is done a bounded number of times for each of its parts.
-        self.document.work.weigh(self.operation)?;
-        self.item.get("parameters").map_or(Ok(()), |shared| self.document.work.weigh(shared))?;
-        let demanded = security::credentials(self.document, self.operation, &self.options.secrets);
+        self.document.work.weigh(self.found.operation)?;
+        self.found.item.get("parameters").map_or(Ok(()), |shared| self.document.work.weigh(shared))?;
+        let demanded = security::credentials(self.document, self.found.operation, &self.options.secrets);
         let (mut credentials, unavailable) = match demanded {
             Ok(credentials) => (credentials, None),
             Err(why) => (Vec::new(), Some(why)),
@@ -96,10 +93,10 @@ impl Site<'_> {
             .chain(credentials.iter().map(|one| (CapabilityKind::Secret, one.secret.clone())))
             .map(|(kind, target)| Capability { kind, target, optional: false, reason: None })
             .collect();
-        let reads = matches!(self.method, "GET" | "HEAD");
+        let reads = matches!(self.found.name.method, "GET" | "HEAD");
         def.traits = ToolTraits {
             read_only: reads,
-            idempotent: reads || matches!(self.method, "PUT" | "DELETE"),
+            idempotent: reads || matches!(self.found.name.method, "PUT" | "DELETE"),
             untrusted_output: true,
             ..ToolTraits::default()
         };
@@ -135,10 +132,10 @@ impl Site<'_> {
 
     fn planned(&self, depth: usize, fixed: &[Fixed], known: &mut Known) -> Result<(Plan, Value), String> {
         let mut schemas = Schemas::new(self.document, depth, known);
-        let (own, shared) = (self.operation.get("parameters"), self.item.get("parameters"));
+        let (own, shared) = (self.found.operation.get("parameters"), self.found.item.get("parameters"));
         let parameters = parameter::read(self.document, own, shared, fixed, &mut schemas)?;
-        let body = Body::read(self.document, self.operation, &mut schemas)?;
-        let path = pieces(self.path)?;
+        let body = Body::read(self.document, self.found.operation, &mut schemas)?;
+        let path = pieces(self.found.name.path)?;
         let of_path =
             |name: &str| parameters.iter().any(|(one, _)| one.place == Place::Path && one.name == name);
         for piece in &path {
@@ -172,14 +169,17 @@ impl Site<'_> {
                 map.insert("$defs".to_owned(), Value::Object(definitions));
             }
         }
-        let levels =
-            [self.operation.get("servers"), self.item.get("servers"), self.document.root().get("servers")];
+        let levels = [
+            self.found.operation.get("servers"),
+            self.found.item.get("servers"),
+            self.document.root().get("servers"),
+        ];
         for servers in levels.into_iter().flatten() {
             self.document.work.weigh(servers.get(0).unwrap_or(servers))?;
         }
         let (given, from) = (self.options.server.as_deref(), self.options.document_url.as_deref());
         let plan = Plan {
-            method: self.method,
+            method: self.found.name.method,
             base: server::base(given, from, &self.options.variables, levels)?,
             path,
             parameters: parameters.into_iter().map(|(one, _)| one).collect(),
@@ -188,7 +188,7 @@ impl Site<'_> {
             headers: self.options.headers.clone(),
             credentials: Vec::new(),
             reserved: Arc::default(),
-            spoken: one_line(&format!("{} {}", self.method, self.path), 200),
+            spoken: one_line(&format!("{} {}", self.found.name.method, self.found.name.path), 200),
             encoded_slashes: false,
         };
         Ok((plan, schema))
@@ -196,7 +196,8 @@ impl Site<'_> {
 
     /// What the operation answers with when it succeeds; JSON first.
     fn accept(&self) -> String {
-        let responses = self.operation.get("responses").and_then(Value::as_object).into_iter().flatten();
+        let responses =
+            self.found.operation.get("responses").and_then(Value::as_object).into_iter().flatten();
         let good = responses.filter(|(status, _)| status.starts_with('2'));
         let content = |response| {
             let content = self.document.resolve(response).ok()?.get("content")?.as_object()?;
@@ -214,18 +215,18 @@ impl Site<'_> {
     }
 
     fn said(&self, key: &str) -> Option<&str> {
-        self.operation.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty())
+        self.found.operation.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty())
     }
 
     fn description(&self) -> String {
         let mut parts: Vec<&str> = Vec::new();
-        if self.operation.get("deprecated") == Some(&Value::Bool(true)) {
+        if self.found.operation.get("deprecated") == Some(&Value::Bool(true)) {
             parts.push("Deprecated.");
         }
         let (summary, description) = (self.said("summary"), self.said("description"));
         parts.extend(summary);
         parts.extend(description.filter(|text| Some(*text) != summary));
-        let call = one_line(&format!("{} {}", self.method, self.path), 200);
+        let call = one_line(&format!("{} {}", self.found.name.method, self.found.name.path), 200);
         if summary.or(description).is_none() {
             parts.push(&call);
         }

@@ -5,23 +5,16 @@ use std::time::Instant;
 
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
-use toolbay_core::registry::{Bundle, Entry};
+use toolbay_core::registry::Entry;
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 use toolbay_policy::limits::Usage;
 
 use crate::exchange::{Exchange, ExchangeError};
-use crate::operation::{Import, Operation};
+use crate::operation::Operation;
 use crate::request::Plan;
 use crate::response::{self, Answer, File};
 
-/// The tools of a document for the registry, all of whose requests go out through `exchange`.
-#[must_use]
-pub fn bundle(import: Import, exchange: &Arc<dyn Exchange>) -> Bundle {
-    let tools = import.operations.into_iter().map(|operation| tool(operation, Arc::clone(exchange)));
-    Bundle { tools: tools.collect(), ..Bundle::default() }
-}
-
-/// One of them.
+/// The tool of an operation for the registry, whose requests go out through `exchange`.
 #[must_use]
 pub fn tool(operation: Operation, exchange: Arc<dyn Exchange>) -> Entry {
     let mut entry = Entry::new(operation.def, Arc::new(Tool { plan: operation.plan, exchange }));
@@ -41,9 +34,7 @@ impl Tool {
         let url = request.url.clone();
         let answer = self.exchange.exchange(request, ctx).await.map_err(|error| match error {
             ExchangeError::Fault(fault) => Failure::Fault(fault),
-            ExchangeError::Denied(text) | ExchangeError::Unavailable(text) => {
-                ToolError::new(ErrorCode::NotAvailable, text).into()
-            }
+            ExchangeError::Denied(text) => ToolError::new(ErrorCode::NotAvailable, text).into(),
             ExchangeError::Failed(text) => ToolError::new(ErrorCode::ExecutionFailed, text).into(),
         })?;
         match response::result(&url, answer, ctx.budget_chars)? {
