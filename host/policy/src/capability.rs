@@ -48,51 +48,44 @@ pub struct Undeclared<'a> {
     /// The interface.
     pub import: &'a str,
     /// The kinds of capability of which one would explain it.
-    pub kinds: &'static [CapabilityKind],
+    pub kinds: Vec<&'static CapabilityKind>,
     /// Whether it is an interface of the contract; the others are WASI's, which come with languages.
     pub of_contract: bool,
 }
 
-/// The interfaces that reach something, by how their names begin. Not here: `wasi:cli/environment` and
-/// `wasi:random/insecure-seed`, which every program of some languages imports.
-const REACHING: [(&str, &[CapabilityKind]); 14] = [
-    ("toolbay:plugin/kv@", &[CapabilityKind::Kv]),
-    ("toolbay:plugin/secrets@", &[CapabilityKind::Secret]),
-    ("toolbay:plugin/http-client@", &[CapabilityKind::Net]),
-    ("toolbay:plugin/files@", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
-    ("toolbay:plugin/process@", &[CapabilityKind::Process]),
-    ("toolbay:plugin/attachments@", &[CapabilityKind::Attachments]),
-    ("toolbay:plugin/tool-invoke@", &[CapabilityKind::Invoke]),
-    ("wasi:filesystem/", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
-    ("wasi:sockets/", &[CapabilityKind::Net]),
-    ("wasi:http/", &[CapabilityKind::Net]),
-    ("wasi:clocks/wall-clock@", &[CapabilityKind::Clock]),
-    ("wasi:clocks/timezone@", &[CapabilityKind::Clock]),
-    ("wasi:random/random@", &[CapabilityKind::Random]),
-    ("wasi:random/insecure@", &[CapabilityKind::Random]),
-];
-
-/// How many interfaces of the world `imports` reach something; they stand first.
-const OF_CONTRACT: usize = 6;
-
 /// What a component imports and no declaration of its tools explains, in the order of the imports.
+/// `wasi:random/insecure-seed` leads to nothing.
 #[must_use]
-pub fn undeclared<'a>(imports: &'a [String], declared: &[Capability]) -> Vec<Undeclared<'a>> {
-    let explained = |kinds: &[CapabilityKind]| declared.iter().any(|wish| kinds.contains(&wish.kind));
+pub fn undeclared<'a, 'c>(
+    imports: &'a [String],
+    declared: impl IntoIterator<Item = &'c Capability>,
+) -> Vec<Undeclared<'a>> {
+    let declared: Vec<_> = declared.into_iter().map(|wish| &wish.kind).collect();
     let found = imports.iter().filter_map(|import| {
-        let (begin, kinds) = REACHING.iter().find(|(begin, _)| import.starts_with(begin))?;
-        let of_contract = begin.starts_with("toolbay:");
-        (!explained(kinds)).then_some(Undeclared { import, kinds, of_contract })
+        let reached = |begins: &[&str]| begins.iter().any(|begin| import.starts_with(begin));
+        let kinds: Vec<_> = CapabilityKind::INTERFACES
+            .iter()
+            .filter(|(_, begins)| reached(begins))
+            .map(|(kind, _)| kind)
+            .collect();
+        let explained = declared.iter().any(|kind| kinds.contains(kind));
+        let of_contract = import.starts_with(CONTRACT);
+        (!kinds.is_empty() && !explained).then_some(Undeclared { import, kinds, of_contract })
     });
     found.collect()
 }
 
+/// How the names of the contract's own interfaces begin.
+const CONTRACT: &str = "toolbay:";
+
 /// Whether a component imports the contract as a whole, as tools for JavaScript and Python build them: its imports then
-/// say nothing about what it does.
+/// say nothing about what it does. Calls of other tools are no part of that.
 #[must_use]
 pub fn imports_everything(imports: &[String]) -> bool {
-    let has = |begin: &str| imports.iter().any(|import| import.starts_with(begin));
-    REACHING.iter().take(OF_CONTRACT).all(|(begin, _)| has(begin))
+    let interfaces = CapabilityKind::INTERFACES.iter().filter(|(kind, _)| *kind != CapabilityKind::Invoke);
+    let mut of_contract =
+        interfaces.flat_map(|(_, begins)| *begins).filter(|begin| begin.starts_with(CONTRACT));
+    of_contract.all(|begin| imports.iter().any(|import| import.starts_with(begin)))
 }
 
 #[cfg(test)]
@@ -116,16 +109,13 @@ mod tests {
             ("wasi:random/random@0.2.6", CapabilityKind::Random, false),
         ] {
             let all = imports(&["toolbay:plugin/context@0.1.0", import, "wasi:io/streams@0.2.0"]);
-            let found = undeclared(&all, &[wish(CapabilityKind::Env)]);
+            let env = wish(CapabilityKind::Env);
+            let found = undeclared(&all, [&env]);
             let found: Vec<_> = found.iter().map(|one| (one.import, one.of_contract)).collect();
             assert_eq!(found, [(import, of_contract)]);
-            assert_eq!(undeclared(&all, &[wish(CapabilityKind::Env), wish(kind)]), []);
+            assert_eq!(undeclared(&all, &[env, wish(kind)]), []);
         }
-        let harmless = [
-            "wasi:cli/environment@0.2.6",
-            "wasi:random/insecure-seed@0.2.6",
-            "wasi:clocks/monotonic-clock@0.2.6",
-        ];
+        let harmless = ["wasi:random/insecure-seed@0.2.6", "wasi:clocks/monotonic-clock@0.2.6"];
         assert_eq!(undeclared(&imports(&harmless), &[]), []);
     }
 

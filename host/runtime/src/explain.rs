@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use toolbay_core::registry::Entry;
 use toolbay_policy::capability::net::NetRule;
-use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::capability::{Capability, CapabilityKind, undeclared};
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::quantity;
 use toolbay_policy::rule::Rule as _;
@@ -73,31 +73,6 @@ pub struct Wish {
     pub proposal: Option<Proposal>,
 }
 
-/// What an interface stands for, and by which kinds of capability it is declared.
-const INTERFACES: &[(&str, &[CapabilityKind])] = &[
-    ("toolbay:plugin/files@", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
-    ("wasi:filesystem/", &[CapabilityKind::FsRead, CapabilityKind::FsWrite]),
-    ("toolbay:plugin/http-client@", &[CapabilityKind::Net]),
-    ("wasi:http/outgoing-handler@", &[CapabilityKind::Net]),
-    ("wasi:sockets/", &[CapabilityKind::Net]),
-    ("toolbay:plugin/process@", &[CapabilityKind::Process]),
-    ("toolbay:plugin/secrets@", &[CapabilityKind::Secret]),
-    ("toolbay:plugin/kv@", &[CapabilityKind::Kv]),
-    ("toolbay:plugin/attachments@", &[CapabilityKind::Attachments]),
-    ("toolbay:plugin/tool-invoke@", &[CapabilityKind::Invoke]),
-    ("wasi:cli/environment@", &[CapabilityKind::Env]),
-    ("wasi:clocks/wall-clock@", &[CapabilityKind::Clock]),
-    ("wasi:random/random@", &[CapabilityKind::Random]),
-];
-
-/// The imports that lead to something which none of the capabilities asks for.
-pub(crate) fn undeclared(imports: &[String], declared: &[&Capability]) -> Vec<String> {
-    let asked = |kinds: &[CapabilityKind]| declared.iter().any(|wish| kinds.contains(&wish.kind));
-    let leads_nowhere =
-        |import: &String| INTERFACES.iter().any(|(start, kinds)| import.starts_with(start) && !asked(kinds));
-    imports.iter().filter(|import| leads_nowhere(import)).cloned().collect()
-}
-
 /// What the gates of the policy make of calls of a tool.
 fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
     let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
@@ -157,8 +132,8 @@ pub(crate) fn explain(
             stands,
         }
     });
-    let declared: Vec<&Capability> =
-        plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities).collect();
+    let declared = plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities);
+    let undeclared = undeclared(&plugin.descriptor.imports, declared).into_iter();
     let limits = limits_of(policy, id, tool, &def);
     Some(Explanation {
         tool: def.name.as_str().to_owned(),
@@ -170,7 +145,7 @@ pub(crate) fn explain(
         calls: calls(policy, entry, profile),
         wishes: wishes.collect(),
         settings: settings(policy, plugin),
-        undeclared: undeclared(&plugin.descriptor.imports, &declared),
+        undeclared: undeclared.map(|one| one.import.to_owned()).collect(),
         limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
         host: policy.host_rows(),
     })

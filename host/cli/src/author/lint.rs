@@ -106,6 +106,10 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
     }
     let everything = imports_everything(&info.imports);
     for Undeclared { import, kinds, of_contract } in undeclared(&info.imports, &info.capabilities) {
+        // Every program of some languages imports it.
+        if kinds == [&CapabilityKind::Env] {
+            continue;
+        }
         let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
         let kinds = kinds.join(" or ");
         let finds = match kinds.as_str() {

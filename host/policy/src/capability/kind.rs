@@ -9,35 +9,44 @@ use crate::rule::Rule;
 /// Calls a macro with the table of kinds. An entry is
 ///
 /// ```text
-/// [Kind "name in the contract"] Key key: Rule, "what it grants";
+/// [Kind "name in the contract" "an interface that reaches it" …] Key key: Rule, "what it grants";
 /// ```
 ///
-/// The first part is absent where a key narrows what another one grants. A kind is this entry, its type of rules and the
+/// The first part is absent where a key narrows what another one grants. Interfaces are written as their names begin. A kind is this entry, its type of rules and the
 /// place that enforces it.
 macro_rules! kinds {
     ($callback:ident! { $($context:tt)* }) => {
         $callback! {
             [
-                [FsRead "fs-read"] FsRead fs_read: $crate::capability::reach::Reach, "files to read";
-                [FsWrite "fs-write"] FsWrite fs_write: $crate::capability::reach::Reach,
-                    "files to write; gives no reading";
-                [Net "net"] Net net: $crate::capability::net::NetRule,
+                [FsRead "fs-read" "toolbay:plugin/files@" "wasi:filesystem/"]
+                    FsRead fs_read: $crate::capability::reach::Reach, "files to read";
+                [FsWrite "fs-write" "toolbay:plugin/files@" "wasi:filesystem/"]
+                    FsWrite fs_write: $crate::capability::reach::Reach, "files to write; gives no reading";
+                [Net "net" "toolbay:plugin/http-client@" "wasi:http/" "wasi:sockets/"]
+                    Net net: $crate::capability::net::NetRule,
                     "requests and connections: methods, scheme, host, port and path";
                 NetPrivate net_private: ::ipnet::IpNet,
                     "private networks that those connections may lead to, `10.1.0.0/16`; without it public addresses only";
-                [Process "process"] Process process: $crate::capability::program::ProgramRule,
+                [Process "process" "toolbay:plugin/process@"]
+                    Process process: $crate::capability::program::ProgramRule,
                     "programs of `[programs]`, with patterns for their arguments";
-                [Secret "secret"] Secrets secrets: $crate::capability::secret::SecretRule,
+                [Secret "secret" "toolbay:plugin/secrets@"]
+                    Secrets secrets: $crate::capability::secret::SecretRule,
                     "credentials of `[secrets]`, by name";
-                [Kv "kv"] Kv kv: $crate::capability::kv::Scope,
+                [Kv "kv" "toolbay:plugin/kv@"] Kv kv: $crate::capability::kv::Scope,
                     "scopes in which state is kept: `tool`, `plugin`, `session`, `agent`";
-                [Env "env"] Env env: $crate::capability::environment::EnvRule,
+                [Env "env" "wasi:cli/environment@"]
+                    Env env: $crate::capability::environment::EnvRule,
                     "environment variables, `TZ` with the host's value or `TZ=UTC` with this one";
-                [Attachments "attachments"] Attachments attachments: $crate::capability::attachment::AttachmentRule,
+                [Attachments "attachments" "toolbay:plugin/attachments@"]
+                    Attachments attachments: $crate::capability::attachment::AttachmentRule,
                     "attachments, `read`, `create`, or with a media type, `read image/*`";
-                [Clock "clock"] Clock clock: $crate::capability::switch::Switch, "the real clock";
-                [Random "random"] Random random: $crate::capability::switch::Switch, "unpredictable bytes";
-                [Invoke "invoke"] Invoke invoke: $crate::capability::invoke_rule::InvokeRule,
+                [Clock "clock" "wasi:clocks/wall-clock@" "wasi:clocks/timezone@"]
+                    Clock clock: $crate::capability::switch::Switch, "the real clock";
+                [Random "random" "wasi:random/random@" "wasi:random/insecure@"]
+                    Random random: $crate::capability::switch::Switch, "unpredictable bytes";
+                [Invoke "invoke" "toolbay:plugin/tool-invoke@"]
+                    Invoke invoke: $crate::capability::invoke_rule::InvokeRule,
                     "[calls of other tools](capabilities/invoke.md), by name, `files__read_file`, or how names begin, `files__*`";
             ]
             $($context)*
@@ -48,7 +57,7 @@ macro_rules! kinds {
 pub(crate) use kinds;
 
 macro_rules! kinds_and_keys {
-    ([$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
+    ([$($([$Kind:ident $name:tt $($interface:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
         /// The kinds of capability of the contract.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum CapabilityKind {
@@ -59,6 +68,9 @@ macro_rules! kinds_and_keys {
         }
 
         impl CapabilityKind {
+            /// All that this host knows, each with the interfaces that reach it, by how their names begin.
+            pub(crate) const INTERFACES: &[(Self, &[&str])] = &[$($((Self::$Kind, &[$($interface),*]),)?)*];
+
             /// Reads a kind as the contract writes it.
             #[must_use]
             pub fn parse(kind: &str) -> Self {
@@ -123,7 +135,7 @@ kinds!(kinds_and_keys! {});
 /// Calls a generic function for the type of the rules of a key: `by_rule!(key, function(arguments))`.
 macro_rules! by_rule {
     (
-        [$($([$Kind:ident $name:tt])? $Key:ident $field:ident: $Rule:ty, $grants:tt;)*]
+        [$($([$($kind:tt)*])? $Key:ident $field:ident: $Rule:ty, $grants:tt;)*]
         ($key:expr) $function:ident $arguments:tt
     ) => {
         match $key { $($crate::capability::kind::Key::$Key => $function::<$Rule> $arguments,)* }

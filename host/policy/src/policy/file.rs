@@ -35,7 +35,7 @@ use crate::session::{SessionLimits, SessionLimitsPatch};
 /// refusal of unknown keys.
 macro_rules! with_rules {
     (
-        [$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]
+        [$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]
         $(#[$meta:meta])*
         struct $name_of_table:ident { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }
     ) => {

@@ -117,7 +117,7 @@ impl Levels<'_> {
     fn decide(&self, wish: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
         macro_rules! decide {
             (
-                [$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $text:tt;)*]
+                [$($([$Kind:ident $($about:tt)*])? $Key:ident $key:ident: $Rule:ty, $text:tt;)*]
                 $levels:ident $grants:ident
             ) => {
                 match &wish.kind {

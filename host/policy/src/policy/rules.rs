@@ -7,7 +7,7 @@ use crate::capability::kind::kinds;
 use crate::rule::Rule;
 
 macro_rules! levels_and_grants {
-    ([$($([$Kind:ident $name:tt])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
+    ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
         /// One level of rules. In a plugin's grant an absent list is empty; elsewhere it narrows nothing.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub(super) struct Rules {

@@ -64,8 +64,8 @@ fn tell_undeclared(plugin: &Plugin, mut warn: impl FnMut(String)) {
     if imports_everything(&descriptor.imports) {
         return;
     }
-    let declared: Vec<_> = descriptor.tools.iter().flat_map(|tool| tool.capabilities.clone()).collect();
-    for one in undeclared(&descriptor.imports, &declared).iter().filter(|one| one.of_contract) {
+    let declared = descriptor.tools.iter().flat_map(|tool| &tool.capabilities);
+    for one in undeclared(&descriptor.imports, declared).iter().filter(|one| one.of_contract) {
         warn(format!(
             "it imports `{}`, which no tool of it declares; what it asks there is denied",
             one.import
