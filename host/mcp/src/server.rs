@@ -23,7 +23,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::view::{Filter, View};
@@ -102,24 +101,16 @@ impl Default for Options {
 /// Toolbay as an MCP server. Cheap to clone; serves any number of connections at once.
 #[derive(Debug, Clone)]
 pub struct Server {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Clone)]
-struct Shared {
-    registry: Arc<Registry>,
-    pipeline: Pipeline,
-    filter: Arc<Filter>,
-    options: Options,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) filter: Arc<Filter>,
+    pub(crate) options: Arc<Options>,
     changes: watch::Sender<u64>,
-    state_signer: Arc<RequestStateSigner>,
-    tasks: Arc<Tasks>,
+    pub(crate) state_signer: Arc<RequestStateSigner>,
+    pub(crate) tasks: Arc<Tasks>,
     /// The files that tools made for sessions.
-    attachments: Arc<SessionAttachments>,
-    /// The calls that run, whether or not somebody still waits for their answers.
-    calls: TaskTracker,
-    /// Fires when calls that still run are cancelled because the server ends; they are answered with an error.
-    cut_off: CancellationToken,
+    pub(crate) attachments: Arc<SessionAttachments>,
+    pub(crate) calls: RunningCalls,
     /// Fires when the tools are there.
     loaded: CancellationToken,
     /// The bridge to other servers, if there is one.
@@ -128,73 +119,79 @@ struct Shared {
     list_by: Instant,
 }
 
+/// The calls that run, whether or not somebody still waits for their answers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunningCalls {
+    pub(crate) tracker: TaskTracker,
+    /// Fires when those that still run are cancelled because the server ends; they are answered with an error.
+    pub(crate) cut_off: CancellationToken,
+}
+
+impl RunningCalls {
+    fn new() -> Self {
+        let calls = Self::default();
+        // It takes more all the same; so it can be waited for at any time.
+        calls.tracker.close();
+        calls
+    }
+}
+
 impl Server {
     /// A server for what `filter` lets through of `registry`.
     #[must_use]
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
-        let (changes, loaded) = (watch::Sender::new(0), CancellationToken::new());
+        let loaded = CancellationToken::new();
         loaded.cancel();
-        let (filter, tasks, attachments) = (Arc::new(filter), Arc::default(), Arc::default());
-        let state_signer = Arc::new(RequestStateSigner::new());
-        let calls = TaskTracker::new();
-        // It takes more all the same; so it can be waited for at any time.
-        calls.close();
-        let (bridge, list_by) = (Weak::new(), Instant::now() + options.list_wait);
-        let shared = Shared {
+        Self {
             registry,
             pipeline,
-            filter,
-            options,
-            changes,
-            state_signer,
-            tasks,
-            attachments,
-            calls,
-            cut_off: CancellationToken::new(),
+            filter: Arc::new(filter),
+            list_by: Instant::now() + options.list_wait,
+            options: Arc::new(options),
+            changes: watch::Sender::new(0),
+            state_signer: Arc::new(RequestStateSigner::new()),
+            tasks: Arc::default(),
+            attachments: Arc::default(),
+            calls: RunningCalls::new(),
             loaded,
-            bridge,
-            list_by,
-        };
-        Self { shared: Arc::new(shared) }
+            bridge: Weak::new(),
+        }
     }
 
     /// The same while plugins are still being loaded, until `loaded` fires: a call waits for its tool, and a list for
     /// [`Options::list_wait`] from now at most.
     #[must_use]
     pub fn waiting_for(self, loaded: CancellationToken) -> Self {
-        let list_by = Instant::now() + self.options().list_wait;
-        Self { shared: Arc::new(Shared { loaded, list_by, ..Shared::clone(&self.shared) }) }
+        Self { loaded, list_by: Instant::now() + self.options.list_wait, ..self }
     }
 
     /// The same with the servers of a bridge: lists and calls wait for those that are being started, as they do for
     /// plugins, and clients read their resources. Give it the policy first; the server does not keep it.
     #[must_use]
     pub fn bridged(self, bridge: &Arc<Bridge>) -> Self {
-        let (changes, list_by) = (bridge.changes(), Instant::now() + self.options().list_wait);
-        let bridge = Arc::downgrade(bridge);
-        Self { shared: Arc::new(Shared { bridge, changes, list_by, ..Shared::clone(&self.shared) }) }
+        let (changes, list_by) = (bridge.changes(), Instant::now() + self.options.list_wait);
+        Self { bridge: Arc::downgrade(bridge), changes, list_by, ..self }
     }
 
     /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
-    pub(crate) fn with_profile(&self, profile: Option<&str>) -> Option<Self> {
-        let Some(name) = profile else { return Some(self.clone()) };
-        let Shared { registry, filter, .. } = &*self.shared;
-        let profile = Arc::clone(registry.current().profile(name)?);
-        if filter.profile.as_ref().is_some_and(|own| **own.name() != *name) {
+    pub(crate) fn with_profile(self: &Arc<Self>, profile: Option<&str>) -> Option<Arc<Self>> {
+        let Some(name) = profile else { return Some(Arc::clone(self)) };
+        let profile = Arc::clone(self.catalog().profile(name)?);
+        if self.filter.profile.as_ref().is_some_and(|own| **own.name() != *name) {
             return None;
         }
-        let filter = Arc::new(Filter { profile: Some(profile), ..Filter::clone(filter) });
-        Some(Self { shared: Arc::new(Shared { filter, ..Shared::clone(&self.shared) }) })
+        let filter = Arc::new(Filter { profile: Some(profile), ..Filter::clone(&self.filter) });
+        Some(Arc::new(Self { filter, ..Self::clone(self) }))
     }
 
     /// Whether the tools are there.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.shared.loaded.is_cancelled()
+        self.loaded.is_cancelled()
     }
 
     /// Waits until the tools are there. Whoever gives up waiting drops the request.
     pub(crate) async fn loaded(&self) {
-        self.shared.loaded.cancelled().await;
+        self.loaded.cancelled().await;
     }
 
     /// Whether a list is whole: all plugins are loaded, and all other servers were tried.
@@ -211,7 +208,7 @@ impl Server {
             }
         };
         // Who is late is announced.
-        drop(tokio::time::timeout_at(self.shared.list_by, all).await);
+        drop(tokio::time::timeout_at(self.list_by, all).await);
     }
 
     /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; one of another server once
@@ -248,7 +245,7 @@ impl Server {
 
     /// Whether a tool is there, and what it does depends on no plugin that may still come.
     fn stands_alone(&self, tool: &str) -> bool {
-        let profile = self.shared.filter.profile.as_ref().map(|profile| &**profile.name());
+        let profile = self.filter.profile.as_ref().map(|profile| &**profile.name());
         let calls_others = |entry: &Entry| entry.invoker.invoke_grant(profile).is_some();
         let comes_alone =
             |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
@@ -258,7 +255,7 @@ impl Server {
 
     /// The bridge to other servers, while there is one.
     pub(crate) fn bridge(&self) -> Option<Arc<Bridge>> {
-        self.shared.bridge.upgrade()
+        self.bridge.upgrade()
     }
 
     /// All resources of a view, those of other servers included, in the order of their addresses.
@@ -280,7 +277,7 @@ impl Server {
         let permissions = profile.map(|profile| &profile.permissions);
         let may = |tool: &ToolDef, labels: &[Arc<str>], args: &Value| {
             // Nobody is asked about a resource: what the rules ask about is not read.
-            self.pipeline().action_for(permissions, tool, labels, args) == Action::Allow
+            self.pipeline.action_for(permissions, tool, labels, args) == Action::Allow
         };
         bridge.read(&view, uri, may).await
     }
@@ -293,47 +290,24 @@ impl Server {
     }
 
     /// The same, whose calls are waited for and cut off apart.
-    pub(crate) fn with_own_tracker(self) -> Self {
-        let (calls, cut_off) = (TaskTracker::new(), CancellationToken::new());
-        calls.close();
-        Self { shared: Arc::new(Shared { calls, cut_off, ..Shared::clone(&self.shared) }) }
-    }
-
-    /// Fires when calls that still run are cancelled because the server ends.
-    pub(crate) fn cut_off(&self) -> &CancellationToken {
-        &self.shared.cut_off
-    }
-
-    /// Says that a call runs, until what is returned is dropped.
-    pub(crate) fn track_call(&self) -> TaskTrackerToken {
-        self.shared.calls.token()
-    }
-
-    /// Waits until no call runs.
-    pub(crate) async fn wait_idle(&self) {
-        self.shared.calls.wait().await;
+    pub(crate) fn with_own_calls(self) -> Arc<Self> {
+        Arc::new(Self { calls: RunningCalls::new(), ..self })
     }
 
     /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
     /// have changed; changes in quick succession are told once, and what does not show in a list is not told.
     pub fn notify_changed(&self) {
-        self.shared.changes.send_modify(|count| *count += 1);
-    }
-
-    /// The options it was made with.
-    #[must_use]
-    pub fn options(&self) -> &Options {
-        &self.shared.options
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// The connection of a client to which messages go by `sink`; `closed` fires when the client has gone.
     pub(crate) fn connection(
-        &self,
+        self: &Arc<Self>,
         owner: SessionOwner,
         sink: Arc<dyn MessageSink>,
         closed: CancellationToken,
     ) -> McpConnection {
-        McpConnection::new(ClientContext::new(self.clone(), owner, closed.clone()), sink, closed)
+        McpConnection::new(ClientContext::new(Arc::clone(self), owner, closed.clone()), sink, closed)
     }
 
     pub(crate) fn view(&self) -> View {
@@ -342,37 +316,21 @@ impl Server {
 
     /// What clients see of a state of the registry.
     pub(crate) fn view_on(&self, catalog: Arc<Catalog>) -> View {
-        toolbay_discovery::offer(View::new(catalog, Arc::clone(&self.shared.filter)))
+        toolbay_discovery::offer(View::new(catalog, Arc::clone(&self.filter)))
     }
 
     /// The state of the registry as it is now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
-        self.shared.registry.current()
-    }
-
-    pub(crate) fn pipeline(&self) -> &Pipeline {
-        &self.shared.pipeline
+        self.registry.current()
     }
 
     /// What the outboxes of its clients have in common.
     pub(crate) fn outboxes(&self) -> OutboxSettings {
-        OutboxSettings::of(self.pipeline())
-    }
-
-    pub(crate) fn state_signer(&self) -> &RequestStateSigner {
-        &self.shared.state_signer
-    }
-
-    pub(crate) fn attachments(&self) -> &Arc<SessionAttachments> {
-        &self.shared.attachments
-    }
-
-    pub(crate) fn tasks(&self) -> &Tasks {
-        &self.shared.tasks
+        OutboxSettings::of(&self.pipeline)
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.changes.subscribe()
+        self.changes.subscribe()
     }
 }
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
@@ -94,9 +95,20 @@ struct Set {
 struct Next {
     not_before: Option<Instant>,
     failures: u32,
-    /// The reading that is under way: fires at its end.
-    reading: Option<CancellationToken>,
+    /// The last reading, which may be under way.
+    reading: Option<Reading>,
 }
+
+impl Next {
+    /// Lets the next reading wait, the longer the more have failed.
+    fn wait(&mut self) {
+        let pause = LEAST_PAUSE.saturating_mul(1 << self.failures.min(5)).min(MOST_PAUSE);
+        self.not_before = Instant::now().checked_add(pause);
+    }
+}
+
+/// The end of a reading, for whoever waits for it.
+type Reading = Shared<BoxFuture<'static, ()>>;
 
 /// One key, for one kind of signature.
 #[derive(Debug)]
@@ -121,13 +133,6 @@ pub(super) enum Missing {
     Key,
     /// The issuer's keys can not be had: nothing can be said of any token.
     Keys,
-}
-
-/// A reading, for whoever waits for its end.
-struct Reading {
-    done: CancellationToken,
-    /// Whether it began with this look.
-    begun: bool,
 }
 
 impl Keys {
@@ -170,13 +175,13 @@ impl Keys {
         match (held.find(kid, algorithm), age) {
             (Some(key), Some(age)) if age < FRESH => return Ok(key),
             (Some(key), Some(age)) if age < STALE => match self.read() {
-                Some(Reading { done, begun: true }) => done.cancelled().await,
+                Some((reading, true)) => reading.await,
                 // Who comes while another waits for them takes the old one.
-                Some(Reading { begun: false, .. }) | None => return Ok(key),
+                Some((_, false)) | None => return Ok(key),
             },
             _ => {
-                if let Some(reading) = self.read() {
-                    reading.done.cancelled().await;
+                if let Some((reading, _)) = self.read() {
+                    reading.await;
                 }
             }
         }
@@ -187,57 +192,29 @@ impl Keys {
         held.find(kid, algorithm).ok_or(Missing::Key)
     }
 
-    /// The reading that is under way, or begins now; `None`: that was just done.
-    fn read(&self) -> Option<Reading> {
-        let mut next = self.0.next();
-        if let Some(done) = &next.reading {
-            return Some(Reading { done: done.clone(), begun: false });
+    /// The reading that is under way, or begins now, and whether it began with this look; `None`: that was just done.
+    fn read(&self) -> Option<(Reading, bool)> {
+        let mut next = self.0.next.lock();
+        if let Some(reading) = next.reading.as_ref().filter(|reading| reading.peek().is_none()) {
+            return Some((reading.clone(), false));
         }
-        let now = Instant::now();
-        if next.not_before.is_some_and(|not_before| now < not_before) {
+        if next.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return None;
         }
-        let done = CancellationToken::new();
-        next.reading = Some(done.clone());
-        drop(next);
-        // Its drop ends it, whatever becomes of the task.
+        // Until it is known to have gone well.
+        next.failures = next.failures.saturating_add(1);
+        next.wait();
+        let source = Arc::clone(&self.0);
         // Ends within ten seconds.
-        tokio::spawn(UnderWay { source: Arc::clone(&self.0), read: false }.run());
-        Some(Reading { done, begun: true })
-    }
-}
-
-/// A reading, until this is dropped.
-struct UnderWay {
-    source: Arc<Source>,
-    read: bool,
-}
-
-impl UnderWay {
-    async fn run(mut self) {
-        self.read = self.source.read_again().await;
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut next = self.source.next();
-        next.failures = if self.read { 0 } else { next.failures.saturating_add(1) };
-        let pause = LEAST_PAUSE.saturating_mul(1 << next.failures.min(5)).min(MOST_PAUSE);
-        next.not_before = Instant::now().checked_add(pause);
-        if let Some(done) = next.reading.take() {
-            done.cancel();
-        }
+        let reading = tokio::spawn(async move { source.read_again().await }).map(drop).boxed().shared();
+        next.reading = Some(reading.clone());
+        Some((reading, true))
     }
 }
 
 impl Source {
-    fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock()
-    }
-
-    /// Reads them again; returns whether that could be done.
-    async fn read_again(&self) -> bool {
+    /// Reads them again.
+    async fn read_again(&self) {
         let got = tokio::time::timeout(PATIENCE, self.get()).await;
         let got = got.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
         match got.and_then(|bytes| parse(&bytes, &self.ended)) {
@@ -246,13 +223,13 @@ impl Source {
                 let set = Set { keys: before.goes_on_in(keys), read: Some(Instant::now()) };
                 before.end_all_but(&set);
                 self.held.store(Arc::new(set));
-                true
+                self.next.lock().failures = 0;
             }
             Err(problem) => {
                 tracing::warn!(from = self.from, problem, "the keys for tokens can not be read");
-                false
             }
         }
+        self.next.lock().wait();
     }
 
     async fn get(&self) -> Result<Vec<u8>, String> {

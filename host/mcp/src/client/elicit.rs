@@ -46,11 +46,10 @@ pub trait Elicit: Send + Sync + fmt::Debug {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Params<'a> {
-    #[serde(default)]
     mode: Option<String>,
     #[serde(default)]
     message: String,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     requested_schema: Option<&'a RawValue>,
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use toolbay_core::call::outside::{Body, Outside, Request, Response};
+use toolbay_core::call::outside::{Body, Request, Response};
 use toolbay_policy::mcp_server::Endpoint;
 use toolbay_policy::quantity;
 
@@ -31,12 +30,9 @@ const SESSION: &str = "mcp-session-id";
 /// A server behind a URL.
 #[derive(Debug)]
 pub(super) struct Web {
-    outside: Arc<dyn Outside>,
     endpoint: Endpoint,
     inbox: Arc<Inbox>,
     known: Mutex<Known>,
-    over: CancellationToken,
-    why: Mutex<String>,
     /// The stream of what the server says by itself, opened before anything is called.
     ear: Mutex<Option<Response>>,
     /// Places for what is told beside all requests.
@@ -46,7 +42,7 @@ pub(super) struct Web {
 impl Drop for Web {
     /// Nobody waits any more for what a person was asked.
     fn drop(&mut self) {
-        self.over.cancel();
+        self.inbox.ending.end("the host ended it".to_owned());
     }
 }
 
@@ -67,12 +63,9 @@ enum End {
 impl Web {
     pub(super) fn new(endpoint: Endpoint, inbox: Arc<Inbox>) -> Self {
         Self {
-            outside: Arc::clone(&inbox.outside),
             endpoint,
             inbox,
             known: Mutex::default(),
-            over: CancellationToken::new(),
-            why: Mutex::default(),
             ear: Mutex::default(),
             asides: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
@@ -91,24 +84,6 @@ impl Web {
     /// Nothing is settled yet.
     pub(super) fn unsettle(&self) {
         *self.known.lock() = Known::default();
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
-    }
-
-    pub(super) async fn over(&self) -> String {
-        self.over.cancelled().await;
-        self.why.lock().clone()
-    }
-
-    fn end(&self, why: &str) {
-        let mut reason = self.why.lock();
-        if reason.is_empty() {
-            why.clone_into(&mut reason);
-        }
-        drop(reason);
-        self.over.cancel();
     }
 
     async fn send(
@@ -133,50 +108,34 @@ impl Web {
             headers.push(("mcp-protocol-version".to_owned(), version));
         }
         let request = Request { method, headers, body };
-        let response = self.outside.send(&self.inbox.name, &self.endpoint, request).await;
+        let response = self.inbox.outside.send(&self.inbox.name, &self.endpoint, request).await;
         response.map_err(|error| match LinkError::from(error) {
             // A server that can not be reached now may be reached the next time: each request is its own.
             LinkError::Closed(why) => {
-                self.end(&why);
+                self.inbox.ending.end(why.clone());
                 LinkError::Closed(why)
             }
             other => other,
         })
     }
 
-    pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
-        let headers = self.mirror(&body);
-        let response = self.send("POST", body, headers).await?;
+    pub(super) async fn tell(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
+        let mut headers = Vec::new();
+        if self.known().modern {
+            headers.push(("mcp-method".to_owned(), method.to_owned()));
+        }
+        let response = self.send("POST", message::notification(method, params), headers).await?;
         match response.status {
             200..=299 => Ok(()),
             _ => Err(self.refused(response).await),
         }
     }
 
-    /// The method of a notification, as 2026-07-28 wants it in a header.
-    fn mirror(&self, body: &[u8]) -> Vec<(String, String)> {
-        #[derive(serde::Deserialize)]
-        struct Method {
-            method: Option<String>,
-        }
-        let method = serde_json::from_slice::<Method>(body).ok().and_then(|one| one.method);
-        match method {
-            Some(method) if self.known().modern => vec![("mcp-method".to_owned(), method)],
-            Some(_) | None => Vec::new(),
-        }
-    }
-
     pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
-        if self.is_over() {
-            return Err(LinkError::Closed(self.over().await));
+        if self.inbox.ending.is_over() {
+            return Err(self.inbox.ending.error());
         }
         let Ask { id, method, body, headers } = ask;
-        let mut open = Open {
-            web: Arc::clone(self),
-            id,
-            tells: !matches!(method, "initialize" | "server/discover"),
-            done: false,
-        };
         let response = self.send("POST", body, headers).await?;
         if method == "initialize" {
             let session = response.header(SESSION).filter(|id| {
@@ -184,16 +143,14 @@ impl Web {
             });
             self.known.lock().session = session.map(ToOwned::to_owned);
         }
-        let answer = self.answer(id, response).await;
-        open.done = true;
-        answer?.map_err(LinkError::Rpc)
+        self.answer(id, response).await?.map_err(LinkError::Rpc)
     }
 
     async fn answer(self: &Arc<Self>, id: u64, response: Response) -> Result<RpcResult, LinkError> {
         if !(200..=299).contains(&response.status) {
             let known = response.status == 404 && self.known().session.is_some();
             if known {
-                self.end("the server has forgotten the session");
+                self.inbox.ending.end("the server has forgotten the session".to_owned());
             }
             return match self.refused(response).await {
                 LinkError::Rpc(error) => Ok(Err(error)),
@@ -311,7 +268,7 @@ impl Web {
     /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked, so that
     /// what else comes is heard meanwhile. There are no more such tasks than questions may be open.
     async fn reply(self: &Arc<Self>, request: RawRequest) -> Result<(), Flood> {
-        let (over, web) = (self.over.clone(), Arc::downgrade(self));
+        let (inbox, web) = (Arc::clone(&self.inbox), Arc::downgrade(self));
         let mut asked = Box::pin(Arc::clone(&self.inbox).respond(request));
         if let Some(answer) = (&mut asked).now_or_never() {
             self.say(answer?).await;
@@ -319,7 +276,7 @@ impl Web {
         }
         drop(tokio::spawn(async move {
             tokio::select! {
-                () = over.cancelled() => {}
+                _ = inbox.ending.over() => {}
                 Ok(answer) = asked => if let Some(web) = web.upgrade() { web.say(answer).await },
             }
         }));
@@ -333,7 +290,7 @@ impl Web {
 
     /// It says more than may be: the conversation is over.
     fn flooded(&self, flood: &Flood) -> LinkError {
-        self.end(&flood.to_string());
+        self.inbox.ending.end(flood.to_string());
         LinkError::Closed(flood.to_string())
     }
 
@@ -393,38 +350,28 @@ impl Web {
 
     /// Ends the session, if there is one.
     pub(super) async fn close(&self) {
-        let ends = self.known().session.is_some() && !self.is_over();
+        let ends = self.known().session.is_some() && !self.inbox.ending.is_over();
         if ends {
             // It is a courtesy.
             drop(tokio::time::timeout(FAREWELL, self.send("DELETE", Vec::new(), Vec::new())).await);
         }
-        self.end("the host ended it");
+        self.inbox.ending.end("the host ended it".to_owned());
     }
-}
 
-/// A request that is not answered yet. When it is given up, a server of an older revision is told; for 2026-07-28 the
-/// closed connection says it.
-struct Open {
-    web: Arc<Web>,
-    id: u64,
-    tells: bool,
-    done: bool,
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if self.done || !self.tells || self.web.known().modern || self.web.is_over() {
+    /// Tells a server of an older revision that nobody waits for an answer any more; for 2026-07-28 the closed connection
+    /// says it.
+    pub(super) fn give_up(self: &Arc<Self>, cancelled: Value) {
+        if self.known().modern || self.inbox.ending.is_over() {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         // However many calls are given up: who does not read is not told of all of them.
-        let Ok(place) = Arc::clone(&self.web.asides).try_acquire_owned() else { return };
-        let (web, id) = (Arc::clone(&self.web), self.id);
+        let Ok(place) = Arc::clone(&self.asides).try_acquire_owned() else { return };
+        let web = Arc::clone(self);
         drop(runtime.spawn(async move {
             let _place = place;
-            let params = json!({"requestId": id, "reason": "the caller gave up"});
-            let body = message::notification("notifications/cancelled", Some(&params));
-            drop(tokio::time::timeout(TELL_WAIT, web.tell(body)).await);
+            let told = web.tell("notifications/cancelled", Some(&cancelled));
+            drop(tokio::time::timeout(TELL_WAIT, told).await);
         }));
     }
 }

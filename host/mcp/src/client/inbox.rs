@@ -21,6 +21,7 @@ use super::bounds::{
     MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_STRAY, MAX_UNASKED, MAX_UNASKED_BYTES, PROGRESS_PAUSE,
 };
 use super::elicit::{self, Elicit};
+use super::link::Ending;
 use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, RpcError};
 
 /// Where the unasked messages of one connection go.
@@ -31,19 +32,25 @@ pub(super) struct Inbox {
     pub(super) elicit: Option<Arc<dyn Elicit>>,
     /// The list has changed, it was said.
     pub(super) changed: Notify,
-    /// Counts what was heard, whatever it was.
-    pub(super) heard: AtomicUsize,
     /// It does not answer any more. Of this connection alone: the next one begins without guilt.
     pub(super) hung: Notify,
     /// Calls that took too long in a row, with nothing heard in between.
     overdue: AtomicU32,
-    garbage: AtomicUsize,
-    stray: AtomicUsize,
+    /// The end of the connection.
+    pub(super) ending: Ending,
     questions: Semaphore,
     calls: Mutex<HashMap<u64, Progress>>,
     held: AtomicUsize,
-    flood: Mutex<Window>,
-    log: Mutex<Window>,
+    said: Mutex<Unasked>,
+}
+
+/// How much was said that nobody asked for.
+#[derive(Debug, Default)]
+struct Unasked {
+    garbage: usize,
+    stray: usize,
+    flood: Window,
+    log: Window,
 }
 
 /// More was said than may be: the connection is to be closed. Says what there was too much of.
@@ -67,15 +74,17 @@ struct Window {
     bytes: usize,
 }
 
-impl Window {
-    fn new() -> Self {
+impl Default for Window {
+    fn default() -> Self {
         Self { since: Instant::now(), count: 0, bytes: 0 }
     }
+}
 
+impl Window {
     /// Counts so many and so many bytes; tells how much there is now.
     fn count(&mut self, long: std::time::Duration, count: u32, bytes: usize) -> (u32, usize) {
         if self.since.elapsed() > long {
-            *self = Self::new();
+            *self = Self::default();
         }
         self.count = self.count.saturating_add(count);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -89,9 +98,7 @@ impl Window {
 struct ProgressParams {
     progress_token: u64,
     progress: f64,
-    #[serde(default)]
     total: Option<f64>,
-    #[serde(default)]
     message: Option<String>,
 }
 
@@ -102,16 +109,13 @@ impl Inbox {
             outside,
             elicit,
             changed: Notify::new(),
-            heard: AtomicUsize::new(0),
             hung: Notify::new(),
             overdue: AtomicU32::new(0),
-            garbage: AtomicUsize::new(0),
-            stray: AtomicUsize::new(0),
+            ending: Ending::default(),
             questions: Semaphore::new(MAX_QUESTIONS),
             calls: Mutex::default(),
             held: AtomicUsize::new(0),
-            flood: Mutex::new(Window::new()),
-            log: Mutex::new(Window::new()),
+            said: Mutex::default(),
         }
     }
 
@@ -134,7 +138,6 @@ impl Inbox {
 
     /// Something was heard that was asked for.
     pub(super) fn hear(&self) {
-        self.heard.fetch_add(1, Ordering::AcqRel);
         self.overdue.store(0, Ordering::Release);
     }
 
@@ -146,8 +149,7 @@ impl Inbox {
     }
 
     fn count(&self, count: u32, bytes: usize) -> Result<(), Flood> {
-        let mut flood = self.flood.lock();
-        let (count, bytes) = flood.count(FLOOD_WINDOW, count, bytes);
+        let (count, bytes) = self.said.lock().flood.count(FLOOD_WINDOW, count, bytes);
         if count > MAX_UNASKED {
             return Err(Flood("it sends more notifications than may be".to_owned()));
         }
@@ -164,7 +166,9 @@ impl Inbox {
 
     /// Counts an answer to nothing that was asked.
     pub(super) fn stray(&self) -> Result<(), Flood> {
-        if self.stray.fetch_add(1, Ordering::AcqRel) >= MAX_STRAY {
+        let mut said = self.said.lock();
+        said.stray = said.stray.saturating_add(1);
+        if said.stray > MAX_STRAY {
             return Err(Flood(format!("it answered {MAX_STRAY} times what nobody asked")));
         }
         Ok(())
@@ -174,7 +178,9 @@ impl Inbox {
     pub(super) fn garbage(&self, what: &str, text: &[u8]) -> Result<(), Flood> {
         let head = text.get(..text.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
         self.log(&format!("wrote no message {what}"), &String::from_utf8_lossy(head));
-        if self.garbage.fetch_add(1, Ordering::AcqRel) >= MAX_GARBAGE {
+        let mut said = self.said.lock();
+        said.garbage = said.garbage.saturating_add(1);
+        if said.garbage > MAX_GARBAGE {
             return Err(Flood(format!("it wrote {MAX_GARBAGE} lines {what} that are no messages")));
         }
         Ok(())
@@ -254,7 +260,7 @@ impl Inbox {
     /// Writes a line of a server into the log, as long as there are not too many.
     pub(super) fn log(&self, what: &str, line: &str) {
         let minute = std::time::Duration::from_secs(60);
-        let (count, _) = self.log.lock().count(minute, 1, 0);
+        let (count, _) = self.said.lock().log.count(minute, 1, 0);
         match count.cmp(&MAX_LOG_LINES) {
             std::cmp::Ordering::Less => {
                 // A line may have megabytes; what is kept of it ends far before this cut.

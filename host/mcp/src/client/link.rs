@@ -1,8 +1,10 @@
 //! The way to one server and back, whatever carries it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use toolbay_core::call::CallContext;
 use toolbay_core::call::outside::OutsideError;
 use toolbay_policy::text::one_line;
@@ -44,6 +46,36 @@ impl From<OutsideError> for LinkError {
     }
 }
 
+/// The end of a connection, and why it came.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    over: CancellationToken,
+    why: OnceLock<String>,
+}
+
+impl Ending {
+    /// The connection is over; the first reason stays.
+    pub(super) fn end(&self, why: String) {
+        // Set before the token fires: who hears it reads the reason.
+        drop(self.why.set(why));
+        self.over.cancel();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Waits for it; returns why it came.
+    pub(super) async fn over(&self) -> String {
+        self.over.cancelled().await;
+        self.why.get().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn error(&self) -> LinkError {
+        LinkError::Closed(self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned()))
+    }
+}
+
 /// A request on its way.
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
@@ -67,34 +99,20 @@ impl Link {
     /// Sends a request and waits for its answer. Dropping the future gives the request up, and tells the server so where
     /// it may be told.
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
-        match self {
+        let mut open = OpenRequest { link: self, id: ask.id, gives_up: !ask.begins() };
+        let answer = match self {
             Self::Pipe(pipe) => pipe.ask(ask).await,
             Self::Web(web) => web.ask(ask).await,
-        }
+        };
+        open.gives_up = false;
+        answer
     }
 
     /// Sends a notification.
-    pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
+    pub(super) async fn tell(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
         match self {
-            Self::Pipe(pipe) => pipe.tell(body).await,
-            Self::Web(web) => web.tell(body).await,
-        }
-    }
-
-    /// Why it is over, once it is.
-    pub(super) async fn over(&self) -> String {
-        match self {
-            Self::Pipe(pipe) => pipe.over().await,
-            // A URL has no connection that could end: a request finds out.
-            Self::Web(web) => web.over().await,
-        }
-    }
-
-    /// Whether it is over.
-    pub(super) fn is_over(&self) -> bool {
-        match self {
-            Self::Pipe(pipe) => pipe.is_over(),
-            Self::Web(web) => web.is_over(),
+            Self::Pipe(pipe) => pipe.tell(method, params).await,
+            Self::Web(web) => web.tell(method, params).await,
         }
     }
 
@@ -114,6 +132,31 @@ impl Link {
                 web.close().await;
                 None
             }
+        }
+    }
+}
+
+impl Ask<'_> {
+    /// Whether it begins the conversation: a server is not told that such a request was given up.
+    fn begins(&self) -> bool {
+        matches!(self.method, "initialize" | "server/discover")
+    }
+}
+
+/// A request that is not answered yet. When it is given up, the server is told.
+struct OpenRequest<'a> {
+    link: &'a Link,
+    id: u64,
+    gives_up: bool,
+}
+
+impl Drop for OpenRequest<'_> {
+    fn drop(&mut self) {
+        let cancelled = self.gives_up.then(|| json!({"requestId": self.id, "reason": "the caller gave up"}));
+        match (self.link, cancelled) {
+            (Link::Pipe(pipe), cancelled) => pipe.forget(self.id, cancelled.as_ref()),
+            (Link::Web(web), Some(cancelled)) => web.give_up(cancelled),
+            (Link::Web(_), None) => {}
         }
     }
 }

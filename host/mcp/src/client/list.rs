@@ -62,7 +62,6 @@ impl List {
 struct Page<'a> {
     #[serde(borrow, alias = "resources", alias = "resourceTemplates")]
     tools: First<'a, MAX_TOOLS>,
-    #[serde(default)]
     next_cursor: Option<String>,
 }
 

@@ -27,7 +27,7 @@ impl Supervisor {
         // Thousands of schemas are read: not on a thread that others wait for.
         let made = tokio::task::spawn_blocking(move || {
             let version = session.known.version.clone();
-            supervisor.put_tools(&listed, version.as_ref(), || session.link.is_over());
+            supervisor.put_tools(&listed, version.as_ref(), || session.inbox.ending.is_over());
             (listed, version)
         });
         let (listed, version) =

@@ -57,15 +57,10 @@ pub(super) struct Offered {
 struct Item {
     #[serde(alias = "uriTemplate")]
     uri: String,
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     description: Option<String>,
-    #[serde(default)]
     mime_type: Option<String>,
-    #[serde(default)]
     size: Option<u64>,
 }
 
@@ -161,22 +156,17 @@ pub(super) fn rename(server: &str, content: &mut [ContentBlock]) {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     contents: Option<First<'a, MAX_CONTENTS>>,
-    #[serde(default)]
     result_type: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Part {
-    #[serde(default)]
     uri: Option<String>,
-    #[serde(default)]
     mime_type: Option<String>,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     blob: Option<String>,
 }
 
@@ -269,7 +259,7 @@ impl Supervisor {
         for problem in &mut offered.problems {
             *problem = self.heard(problem);
         }
-        if self.stop.is_cancelled() || session.link.is_over() {
+        if self.stop.is_cancelled() || session.inbox.ending.is_over() {
             return;
         }
         let mut now = self.offered.lock();

@@ -41,17 +41,15 @@ pub(super) struct InputRequest {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
-    #[serde(default)]
     result_type: Option<String>,
     #[serde(default, borrow)]
     content: First<'a, MAX_BLOCKS>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     structured_content: Option<&'a RawValue>,
-    #[serde(default)]
     is_error: Option<bool>,
     #[serde(default, borrow)]
     input_requests: Entries<'a, MAX_INPUTS>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     request_state: Option<&'a RawValue>,
 }
 
@@ -61,25 +59,16 @@ struct Answer<'a> {
 struct Block<'a> {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     data: Option<String>,
-    #[serde(default)]
     mime_type: Option<String>,
-    #[serde(default)]
     uri: Option<String>,
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     description: Option<String>,
-    #[serde(default)]
     size: Option<u64>,
-    #[serde(default)]
     resource: Option<Resource>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     annotations: Option<&'a RawValue>,
 }
 
@@ -87,11 +76,8 @@ struct Block<'a> {
 #[serde(rename_all = "camelCase")]
 struct Resource {
     uri: String,
-    #[serde(default)]
     mime_type: Option<String>,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     blob: Option<String>,
 }
 
@@ -157,7 +143,7 @@ fn inputs(answer: &Answer<'_>) -> Result<Came, String> {
     #[derive(Deserialize)]
     struct Asked<'a> {
         method: String,
-        #[serde(default, borrow)]
+        #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
     if answer.input_requests.more {

@@ -234,7 +234,7 @@ impl Session {
             )));
         }
         self.settle(&version, false);
-        self.link.tell(message::notification("notifications/initialized", None)).await?;
+        self.link.tell("notifications/initialized", None).await?;
         Ok(hello.known(&version, false, &*self.inbox.outside))
     }
 
@@ -320,7 +320,7 @@ impl Session {
                 Err(LinkError::Status(status, _)) if status < 500 => return std::future::pending().await,
                 Ok(()) | Err(_) => {}
             }
-            if self.link.is_over() {
+            if self.inbox.ending.is_over() {
                 return;
             }
             if begun.elapsed() > STABLE {

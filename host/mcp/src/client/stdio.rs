@@ -4,16 +4,15 @@
 //! is written waits in a short queue, so that a server that does not read holds up its own calls and nothing else.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use toolbay_core::call::outside::{Input, Life, Output, Started};
 use toolbay_policy::quantity;
 
@@ -48,28 +47,19 @@ impl std::fmt::Debug for Pipe {
 struct Shared {
     inbox: Arc<Inbox>,
     pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
-    over: CancellationToken,
-    why: OnceLock<String>,
     last_words: Mutex<LastWords>,
 }
 
 impl Shared {
-    /// The connection is over; the first reason stays.
-    fn end(&self, why: String) {
-        // Set before the token fires: who hears it reads the reason.
-        drop(self.why.set(why));
-        self.over.cancel();
-        self.pending.lock().clear();
-    }
-
-    fn reason(&self) -> String {
-        let mut why = self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned());
-        let words = self.last_words.lock();
-        if !words.0.is_empty() {
+    /// The connection is over.
+    fn end(&self, mut why: String) {
+        let words = self.last_words.lock().told();
+        if !words.is_empty() {
             why.push_str("; its last words: ");
-            why.push_str(&words.told());
+            why.push_str(&words);
         }
-        why
+        self.inbox.ending.end(why);
+        self.pending.lock().clear();
     }
 }
 
@@ -102,13 +92,7 @@ impl Pipe {
     /// Drives a program that was started.
     pub(super) fn new(started: Started, inbox: Arc<Inbox>) -> Self {
         let Started { stdin, stdout, stderr, confinement, life } = started;
-        let shared = Arc::new(Shared {
-            inbox,
-            pending: Mutex::default(),
-            over: CancellationToken::new(),
-            why: OnceLock::new(),
-            last_words: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { inbox, pending: Mutex::default(), last_words: Mutex::default() });
         let (out, queue) = mpsc::channel(OUTBOX);
         let mut tasks = JoinSet::new();
         let (reads, writes, logs) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
@@ -130,53 +114,37 @@ impl Pipe {
         Self { shared, out, life: Mutex::new(Some(life)), tasks: Mutex::new(tasks), confinement }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.shared.over.is_cancelled()
-    }
-
-    pub(super) async fn over(&self) -> String {
-        self.shared.over.cancelled().await;
-        self.shared.reason()
-    }
-
-    fn closed(&self) -> LinkError {
-        LinkError::Closed(self.shared.reason())
-    }
-
     async fn send(&self, body: Vec<u8>) -> Result<(), LinkError> {
+        let ending = &self.shared.inbox.ending;
         tokio::select! {
             biased;
-            () = self.shared.over.cancelled() => Err(self.closed()),
-            sent = self.out.send(body) => sent.map_err(|_| self.closed()),
+            why = ending.over() => Err(LinkError::Closed(why)),
+            sent = self.out.send(body) => sent.map_err(|_| ending.error()),
         }
     }
 
-    pub(super) async fn tell(&self, body: Vec<u8>) -> Result<(), LinkError> {
-        self.send(body).await
+    pub(super) async fn tell(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
+        self.send(message::notification(method, params)).await
     }
 
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
         let (sender, answer) = oneshot::channel();
         self.shared.pending.lock().insert(ask.id, sender);
-        let mut open = Open {
-            pipe: self,
-            id: ask.id,
-            tells: !matches!(ask.method, "initialize" | "server/discover"),
-            done: false,
-        };
-        if self.is_over() {
-            return Err(self.closed());
-        }
         self.send(ask.body).await?;
-        let answer = tokio::select! {
+        let ending = &self.shared.inbox.ending;
+        tokio::select! {
             biased;
-            answer = answer => answer,
-            () = self.shared.over.cancelled() => return Err(self.closed()),
-        };
-        open.done = true;
-        match answer {
-            Ok(answer) => answer.map_err(LinkError::Rpc),
-            Err(_) => Err(self.closed()),
+            answer = answer => answer.map_err(|_| ending.error())?.map_err(LinkError::Rpc),
+            why = ending.over() => Err(LinkError::Closed(why)),
+        }
+    }
+
+    /// Nobody waits for an answer any more; where that is to be `told`, the server hears of it.
+    pub(super) fn forget(&self, id: u64, told: Option<&Value>) {
+        self.shared.pending.lock().remove(&id);
+        if told.is_some() && !self.shared.inbox.ending.is_over() {
+            // A queue that is full is one of a server that does not read.
+            drop(self.out.try_send(message::notification("notifications/cancelled", told)));
         }
     }
 
@@ -187,28 +155,6 @@ impl Pipe {
         let mut life = self.life.lock().take()?;
         // That it does not end in time is what killing is for.
         tokio::time::timeout(END_GRACE, life.ended()).await.ok()
-    }
-}
-
-/// A request that is not answered yet. When it is given up, the server is told.
-struct Open<'a> {
-    pipe: &'a Pipe,
-    id: u64,
-    tells: bool,
-    done: bool,
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        self.pipe.shared.pending.lock().remove(&self.id);
-        if self.tells && !self.pipe.is_over() {
-            let params = json!({"requestId": self.id, "reason": "the caller gave up"});
-            // A queue that is full is one of a server that does not read.
-            drop(self.pipe.out.try_send(message::notification("notifications/cancelled", Some(&params))));
-        }
     }
 }
 
@@ -296,7 +242,7 @@ fn answer(
     answers: &mpsc::WeakSender<Vec<u8>>,
 ) -> Result<(), Flood> {
     let Some(out) = answers.upgrade() else { return Ok(()) };
-    let over = shared.over.clone();
+    let inbox = Arc::clone(&shared.inbox);
     let mut asked = Box::pin(Arc::clone(&shared.inbox).respond(request));
     match futures_util::FutureExt::now_or_never(&mut asked) {
         Some(answer) => {
@@ -305,7 +251,7 @@ fn answer(
         }
         None => drop(tokio::spawn(async move {
             tokio::select! {
-                () = over.cancelled() => {}
+                _ = inbox.ending.over() => {}
                 Ok(answer) = asked => drop(out.send(answer).await),
             }
         })),

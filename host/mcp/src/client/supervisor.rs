@@ -168,7 +168,7 @@ impl Supervisor {
             loop {
                 let (now, session) = state.borrow_and_update().clone();
                 match (now, session) {
-                    (_, Some(session)) if !session.link.is_over() => return Ok(session),
+                    (_, Some(session)) if !session.inbox.ending.is_over() => return Ok(session),
                     (ServerState::Suspended, _) => return Err(self.suspended()),
                     // It was tried for this call, and failed.
                     (ServerState::Failed, _) if std::mem::replace(&mut tried, true) => {
@@ -411,7 +411,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return "the host ended it".to_owned(),
-                why = session.link.over() => return why,
+                why = session.inbox.ending.over() => return why,
                 () = session.inbox.hung.notified() => {
                     return "it did not answer several calls in a row, and was ended".to_owned();
                 }

@@ -40,17 +40,15 @@ pub(super) struct Taken {
 #[serde(rename_all = "camelCase")]
 struct Tool<'a> {
     name: String,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     description: Option<String>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     input_schema: Option<&'a RawValue>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     output_schema: Option<&'a RawValue>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     annotations: Option<&'a RawValue>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     execution: Option<&'a RawValue>,
 }
 

@@ -10,8 +10,6 @@
 //! | a request with the id of one that is not answered yet | -32600 with that id |
 //! | a response to nothing, an unknown notification | none |
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rmcp::model::{CancelledNotificationParam, ErrorData, RequestId, RequestMetaObject};
@@ -39,6 +37,9 @@ pub(crate) struct Request {
     pub(crate) id: RequestId,
     pub(crate) method: String,
     params: Option<Box<RawValue>>,
+    /// What the request is about: the name of a tool, a prompt or a task, the address of a resource, or the version that a
+    /// handshake asks for.
+    pub(crate) subject: Option<String>,
     /// What the request says of itself.
     pub(crate) meta: RequestMetaObject,
     /// The arguments of a call as the client wrote them: parsing loses keys that occur twice, and digits.
@@ -66,11 +67,33 @@ pub(crate) enum InvalidKind {
 
 /// What is looked at of every request's parameters.
 #[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
 struct Head<'a> {
-    #[serde(default)]
-    _meta: Option<RequestMetaObject>,
-    #[serde(borrow, default)]
+    #[serde(rename = "_meta")]
+    meta: Option<RequestMetaObject>,
+    #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    task_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    protocol_version: Option<&'a RawValue>,
+}
+
+impl Head<'_> {
+    fn subject(&self, method: &str) -> Option<String> {
+        let subject = match method {
+            "tools/call" | "prompts/get" => self.name,
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => self.uri,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_id,
+            "initialize" => self.protocol_version,
+            _ => None,
+        };
+        serde_json::from_str(subject?.get()).ok()
+    }
 }
 
 impl Request {
@@ -88,14 +111,7 @@ impl Request {
 
     /// Whether it is the handshake of a version before 2026-07-28. Another request of that name is an unknown method.
     pub(crate) fn is_handshake(&self) -> bool {
-        self.method == "initialize"
-            && (self.meta.protocol_version().is_none() || self.text("protocolVersion").is_some())
-    }
-
-    /// A parameter that is a text.
-    pub(crate) fn text(&self, key: &str) -> Option<String> {
-        let params: BTreeMap<Cow<'_, str>, &RawValue> = message::object(self.params.as_deref()?).ok()?;
-        serde_json::from_str(params.get(key)?.get()).ok()
+        self.method == "initialize" && (self.meta.protocol_version().is_none() || self.subject.is_some())
     }
 
     /// The answer to a request whose parameters are not those of its method.
@@ -139,15 +155,14 @@ fn read_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
                 }
                 Some(_) | None => Head::default(),
             };
-            let (meta, arguments) =
-                (head._meta.unwrap_or_default(), head.arguments.map(|raw| raw.get().into()));
-            let arguments = arguments.filter(|_| raw.method == "tools/call");
+            let arguments = head.arguments.filter(|_| raw.method == "tools/call");
             Ok(ClientMessage::Request(Request {
                 id,
+                subject: head.subject(&raw.method),
+                arguments: arguments.map(|raw| raw.get().into()),
+                meta: head.meta.unwrap_or_default(),
                 method: raw.method,
                 params: raw.params,
-                meta,
-                arguments,
             }))
         }
         Some(Message::Notification { method, params }) => Ok(ClientMessage::Notification { method, params }),
@@ -177,9 +192,9 @@ fn salvaged(bytes: &[u8], why: &str) -> Result<ClientMessage, Box<InvalidMessage
 fn malformed(text: &str) -> Box<InvalidMessage> {
     #[derive(Deserialize, Default)]
     struct Members<'a> {
-        #[serde(borrow, default)]
+        #[serde(borrow)]
         id: Option<&'a RawValue>,
-        #[serde(borrow, default)]
+        #[serde(borrow)]
         method: Option<&'a RawValue>,
     }
     let text = text.trim_ascii_start();

@@ -50,7 +50,7 @@ pub(crate) struct RpcError {
     #[serde(default)]
     pub(crate) message: String,
     /// As it came: what is in it is read where it is asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<RawValue>>,
 }
 
@@ -64,17 +64,15 @@ impl RpcError {
 /// The members of a message. Those that occur twice make it none.
 #[derive(Deserialize)]
 pub(crate) struct Envelope<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
-    #[serde(default)]
     method: Option<String>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     result: Option<&'a RawValue>,
-    #[serde(default)]
     error: Option<RpcError>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct State {
     /// Which it is, once.
     nonce: String,
     /// Which question about the call's permission was asked, if one was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) approval: Option<String>,
     /// What was answered in earlier rounds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rmcp::model::{CreateTaskResult, ErrorData, InputRequiredResult, LoggingLevel};
+use rmcp::model::{CreateTaskResult, ErrorData, InputRequiredResult, LoggingLevel, RequestId};
 use serde::Deserialize;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -42,7 +43,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 /// What all calls of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     pub(crate) owner: SessionOwner,
     permits: Arc<Semaphore>,
     closed: CancellationToken,
@@ -55,9 +56,7 @@ pub(crate) struct ClientContext {
 #[serde(rename_all = "camelCase")]
 struct CallParams {
     name: String,
-    #[serde(default)]
     input_responses: Option<BTreeMap<String, Value>>,
-    #[serde(default)]
     request_state: Option<String>,
 }
 
@@ -91,18 +90,18 @@ impl CallOutcome {
         Self::Complete(Box::new(result.signed(era)))
     }
 
-    fn answer(&self, room: Option<OutboxPermit>) -> Result<Answer, ErrorData> {
+    fn answer(&self, id: &RequestId, room: Option<OutboxPermit>) -> Answer {
         match self {
-            Self::Complete(result) => Answer::new(result, room),
-            Self::InputRequired(result) => Answer::new(result, None),
-            Self::Task(created) => Answer::new(created, None),
+            Self::Complete(result) => Answer::new(id, result, room),
+            Self::InputRequired(result) => Answer::new(id, result, None),
+            Self::Task(created) => Answer::new(id, created, None),
         }
     }
 }
 
 impl ClientContext {
-    pub(crate) fn new(server: Server, owner: SessionOwner, closed: CancellationToken) -> Self {
-        let most = server.options().max_in_flight.min(Semaphore::MAX_PERMITS);
+    pub(crate) fn new(server: Arc<Server>, owner: SessionOwner, closed: CancellationToken) -> Self {
+        let most = server.options.max_in_flight.min(Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(most));
         Self { server, owner, permits, closed, log_level: Mutex::default() }
     }
@@ -119,15 +118,16 @@ impl ClientContext {
             return Err(request.invalid_params());
         }
         let arguments = request.arguments.unwrap_or_default();
-        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(None);
+        let id = context.id.clone();
+        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(&id, None);
         tokio::select! {
             () = self.server.callable(&tool) => {}
-            () = self.server.cut_off().cancelled() => return refused(convert::cut_off()),
+            () = self.server.calls.cut_off.cancelled() => return Ok(refused(convert::cut_off())),
         }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            let most = self.server.options().max_in_flight;
+            let most = self.server.options.max_in_flight;
             tracing::warn!(most, "a call was refused: too many in flight");
-            return refused(convert::busy(most));
+            return Ok(refused(convert::busy(most)));
         };
         let as_task = era == Era::Modern && context.capabilities.supports_tasks();
         // A task goes on when its request has ended.
@@ -135,7 +135,7 @@ impl ClientContext {
         let cancel = if as_task { CancellationToken::new() } else { ended.child_token() };
         let dialog = self.dialog(&context, cancel.clone());
         let input = RetryInput { responses: input_responses, state: request_state };
-        dialog.take(input, self.server.state_signer(), || self.about_call(&tool, &arguments))?;
+        dialog.take(input, &self.server.state_signer, || self.about_call(&tool, &arguments))?;
         let call = InFlightCall {
             client: Arc::clone(self),
             context,
@@ -145,20 +145,20 @@ impl ClientContext {
             cancel,
             as_task,
             _permit: permit,
-            _tracked: self.server.track_call(),
+            _tracked: self.server.calls.tracker.token(),
         };
         let (outcome, room) = match as_task {
             // In a box: few calls are, and all would have room for it.
             true => Box::pin(call.run_as_task(&ended)).await?,
             false => call.run().await?,
         };
-        outcome.answer(room)
+        Ok(outcome.answer(&id, room))
     }
 
     /// The client of a request, for what it may be asked.
     pub(crate) fn dialog(&self, context: &RequestContext, cancel: CancellationToken) -> Arc<ClientDialog> {
         let level = match context.era {
-            _ if !self.server.options().logging => None,
+            _ if !self.server.options.logging => None,
             Era::Legacy => *self.log_level.lock(),
             Era::Modern => context.meta.log_level(),
         };
@@ -186,9 +186,9 @@ impl InFlightCall {
     async fn run_as_task(self, request: &CancellationToken) -> CallEnd {
         let (client, dialog, cancel) =
             (Arc::clone(&self.client), Arc::clone(&self.dialog), self.cancel.clone());
-        let options = client.server.options();
+        let options = &client.server.options;
         let open = || {
-            let tasks = client.server.tasks();
+            let tasks = &client.server.tasks;
             let opened = tasks.open(&client.owner.name(), cancel.clone(), options.task_life);
             if opened.is_none() {
                 tracing::warn!("a long call did not become a task: there is no room for one more");
@@ -250,7 +250,7 @@ impl InFlightCall {
             .then(progress::channel)
             .unzip();
         let turn = TurnContext {
-            budget_chars: server.options().budget_chars,
+            budget_chars: server.options.budget_chars,
             cancel: self.cancel.clone(),
             progress: sink,
             identity: Identity { traceparent: self.context.traceparent(), ..self.client.owner.identity() },
@@ -259,8 +259,8 @@ impl InFlightCall {
             // Results of such turns are not kept for equal calls: only where they are wanted.
             attachments: entry
                 .filter(|entry| hands_back(entry))
-                .and_then(|_| server.attachments().of_call(&self.client.owner.session)),
-            approver: (server.options().ask && server.state_signer().is_ready() && self.dialog.can_approve())
+                .and_then(|_| server.attachments.of_call(&self.client.owner.session)),
+            approver: (server.options.ask && server.state_signer.is_ready() && self.dialog.can_approve())
                 .then(|| Arc::clone(&self.dialog) as _),
             ..TurnContext::default()
         };
@@ -274,13 +274,10 @@ impl InFlightCall {
         let (mut delivered, ()) = tokio::join!(run, self.forward(events, &ended));
         let room = self.claim(room, delivered.as_mut());
         let about = || self.client.about_call(&self.tool, &self.arguments);
-        if let Some(required) = self.dialog.required(server.state_signer(), about, server.options().ask_life)
-        {
-            let mut required = required?;
-            convert::sign(&mut required.meta, era);
-            return Ok((CallOutcome::InputRequired(required), None));
+        if let Some(required) = self.dialog.required(&server.state_signer, about, server.options.ask_life) {
+            return Ok((CallOutcome::InputRequired(required?), None));
         }
-        let is_cut_off = server.cut_off().is_cancelled();
+        let is_cut_off = server.calls.cut_off.is_cancelled();
         let mut result = match delivered {
             Some(CallResult { result: Err(Failure::Fault(fault)), .. })
                 if is_cut_off && fault.kind == FaultKind::Cancelled =>
@@ -298,7 +295,7 @@ impl InFlightCall {
                 convert::answer(delivered, entry.map(AsRef::as_ref), era, links)?
             }
         };
-        server.attachments().complete(&self.client.owner.session, &mut result.content);
+        server.attachments.complete(&self.client.owner.session, &mut result.content);
         Ok((CallOutcome::complete(result, era), room))
     }
 
@@ -315,14 +312,14 @@ impl InFlightCall {
             tokio::select! {
                 () = self.cancel.cancelled() => {}
                 () = self.credential_expired() => {}
-                () = self.client.server.cut_off().cancelled() => {}
+                () = self.client.server.calls.cut_off.cancelled() => {}
             }
             self.cancel.cancel();
             tokio::time::sleep(CANCEL_GRACE).await;
         };
         tokio::select! {
             biased;
-            mut delivered = self.client.server.pipeline().call_all(view, vec![call], turn) => delivered.pop(),
+            mut delivered = self.client.server.pipeline.call_all(view, vec![call], turn) => delivered.pop(),
             () = overdue => {
                 tracing::warn!("a cancelled call did not end by itself and was dropped");
                 None
@@ -382,7 +379,7 @@ impl Drop for ClientContext {
     /// The attachments of a session go with it; those of one that others hold stay.
     fn drop(&mut self) {
         if Arc::strong_count(&self.owner.session) == 1 {
-            self.server.attachments().forget(&self.owner.session);
+            self.server.attachments.forget(&self.owner.session);
         }
     }
 }
@@ -403,13 +400,15 @@ async fn keep(client: Arc<ClientContext>, task: Arc<Task>, mut running: JoinHand
         }
     };
     let result = ended.unwrap_or_else(|_| Err(lost())).and_then(|(outcome, _)| match outcome {
-        CallOutcome::Complete(_) => outcome.answer(None).map(Answer::into_result),
+        CallOutcome::Complete(result) => {
+            to_raw_value(&result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        }
         // What asks first becomes no task.
         CallOutcome::InputRequired(_) | CallOutcome::Task(_) => {
             Err(ErrorData::internal_error("the call needs an answer first: call again", None))
         }
     });
-    let tasks = client.server.tasks();
+    let tasks = &client.server.tasks;
     tasks.end(&task, result);
     tokio::select! {
         () = &mut ends => {}

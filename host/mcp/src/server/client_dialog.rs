@@ -31,6 +31,7 @@ use toolbay_policy::text::visible;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::{Destination, Outbound};
 use crate::protocol::request_state::{RequestStateSigner, State};
+use crate::server::convert;
 use crate::server::request::RequestContext;
 use crate::server::tasks::Task;
 
@@ -183,7 +184,9 @@ impl ClientDialog {
             let requests: InputRequests = requests
                 .collect::<Result<_, String>>()
                 .map_err(|problem| ErrorData::internal_error(problem, None))?;
-            Ok(InputRequiredResult::new(Some(requests), Some(state)))
+            let mut required = InputRequiredResult::new(Some(requests), Some(state));
+            required.meta = Some(convert::signature().clone());
+            Ok(required)
         }))
     }
 

@@ -2,6 +2,7 @@
 
 #![expect(deprecated, reason = "older clients speak it: logging")]
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,12 +13,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rmcp::model::{
-    CancelTaskParams, ClientCapabilities, CompleteRequestParams, CompleteResult, CompletionInfo,
-    DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    GetTaskParams, InitializeResult, JsonObject, ProtocolVersion, ReadResourceRequestParams, Reference,
-    ServerCapabilities, ServerConfig, ServerResult, SetLevelRequestParams, SubscribeRequestParams,
-    SubscriptionFilter, SubscriptionsListenRequestParams, SubscriptionsListenResult, TASKS_EXTENSION_ID,
-    UnsubscribeRequestParams, UpdateTaskParams,
+    CancelTaskParams, ClientCapabilities, CompleteRequestParams, CompletionInfo, DiscoverResult, EmptyObject,
+    ErrorCode, ErrorData, GetPromptRequestParams, GetTaskParams, InitializeResult, JsonObject,
+    ProtocolVersion, ReadResourceRequestParams, Reference, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
+    SubscriptionsListenResult, TASKS_EXTENSION_ID, TaskAckResult, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -31,7 +31,7 @@ use crate::protocol::lifecycle::{Era, Lifecycle, Terms};
 use crate::protocol::message::RpcResult;
 use crate::protocol::outbound::{MessageSink, Outbound};
 use crate::server::calls::ClientContext;
-use crate::server::changes::{self, ResourceSubscriptions, Seen};
+use crate::server::changes::{self, Kind, ResourceSubscriptions, Seen};
 use crate::server::client_dialog::RetryInput;
 use crate::server::outbox::OutboxPermit;
 use crate::server::request::{AdmittedRequest, Answer, RequestContext, RequestOrigin};
@@ -88,7 +88,7 @@ impl McpConnection {
     }
 
     fn options(&self) -> &Options {
-        self.client.server.options()
+        &self.client.server.options
     }
 
     fn server(&self) -> &Server {
@@ -167,55 +167,50 @@ impl McpConnection {
         if request.method == "tools/call" {
             return self.client.call(request, context).await;
         }
-        let (era, has_session) = (context.era, context.has_session);
-        let result = match request.method.as_str() {
-            "initialize" if has_session => ServerResult::InitializeResult(self.initialize(&context)),
-            "server/discover" => ServerResult::DiscoverResult(self.discover()),
-            "ping" if has_session => ServerResult::empty(()),
-            "tools/list" => return self.list_tools(request.params()?, era).await,
-            "prompts/list" => {
-                ServerResult::ListPromptsResult(self.list_prompts(request.params()?, era).await?)
-            }
-            "prompts/get" => self.get_prompt(request.params()?, &context).await?.into(),
-            "resources/list" => {
-                ServerResult::ListResourcesResult(self.list_resources(request.params()?, era).await?)
-            }
-            "resources/templates/list" => {
-                ServerResult::ListResourceTemplatesResult(self.list_templates(request.params()?, era).await?)
-            }
+        let RequestContext { era, has_session, .. } = context;
+        let id = &context.id;
+        Ok(match request.method.as_str() {
+            "initialize" if has_session => Answer::new(id, &self.initialize(&context), None),
+            "server/discover" => Answer::new(id, &self.discover(), None),
+            "ping" if has_session => Answer::new(id, &EmptyObject {}, None),
+            "tools/list" => self.list(Kind::Tools, request.params()?, &context).await?,
+            "prompts/list" => self.list(Kind::Prompts, request.params()?, &context).await?,
+            "resources/list" => self.list(Kind::Resources, request.params()?, &context).await?,
+            "resources/templates/list" => self.list(Kind::Templates, request.params()?, &context).await?,
+            "prompts/get" => self.get_prompt(request.params()?, &context).await?,
             "resources/read" => {
                 let ReadResourceRequestParams { uri, .. } = request.params()?;
                 let room = self.make_room(&context, self.resource_bytes(&uri).await).await?;
-                return finish(
-                    ServerResult::ReadResourceResult(self.read(&uri, era).await?),
-                    era,
-                    Some(room),
-                );
+                let contents = BTreeMap::from([("contents", self.read(&uri).await?)]);
+                // The same address of a kept text is the same text, but it may be gone.
+                context.complete(contents, Some(self.caching()), Some(room))
             }
             "resources/subscribe" if has_session => {
                 let SubscribeRequestParams { uri, .. } = request.params()?;
                 self.watched.add(&self.server().view(), uri)?;
-                ServerResult::empty(())
+                Answer::new(id, &EmptyObject {}, None)
             }
             "resources/unsubscribe" if has_session => {
                 let UnsubscribeRequestParams { uri, .. } = request.params()?;
                 self.watched.remove(&uri);
-                ServerResult::empty(())
+                Answer::new(id, &EmptyObject {}, None)
             }
             "subscriptions/listen" if !has_session => {
                 let SubscriptionsListenRequestParams { notifications, .. } = request.params()?;
-                ServerResult::SubscriptionsListenResult(self.listen(&notifications, &context).await?)
+                Answer::new(id, &self.listen(&notifications, &context).await?, None)
             }
-            "completion/complete" => ServerResult::CompleteResult(self.complete(&request.params()?, era)?),
+            "completion/complete" => {
+                let completion = self.complete(&request.params()?)?;
+                context.complete(BTreeMap::from([("completion", completion)]), None, None)
+            }
             "logging/setLevel" if self.options().logging && era == Era::Legacy => {
                 let SetLevelRequestParams { level, .. } = request.params()?;
                 self.client.set_log_level(level);
-                ServerResult::empty(())
+                Answer::new(id, &EmptyObject {}, None)
             }
-            "tasks/get" | "tasks/update" | "tasks/cancel" => return self.task(&request, &context).await,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task(&request, &context).await?,
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
-        };
-        finish(result, era, None)
+        })
     }
 
     /// Reserves room for an answer of `bytes`.
@@ -227,9 +222,9 @@ impl McpConnection {
     /// About how large a resource of a client is, where it can be large.
     async fn resource_bytes(&self, uri: &str) -> u64 {
         let session = &self.client.owner.session;
-        let sizes = match self.server().pipeline().spool() {
+        let sizes = match self.server().pipeline.spool() {
             Some(spool) if outputs::is_one(uri) => outputs::list(&**spool, session).await,
-            _ if session_attachments::is_one(uri) => self.server().attachments().list(session),
+            _ if session_attachments::is_one(uri) => self.server().attachments.list(session),
             _ => Vec::new(),
         };
         let size = sizes.iter().find(|resource| resource.uri == uri).and_then(|resource| resource.size);
@@ -273,9 +268,9 @@ impl McpConnection {
         &self,
         mut request: GetPromptRequestParams,
         context: &RequestContext,
-    ) -> Result<GetPromptResponse, ErrorData> {
+    ) -> Result<Answer, ErrorData> {
         self.server().loaded().await;
-        let (era, view) = (context.era, self.server().view());
+        let view = self.server().view();
         let (offers, prompt) = prompts_and_resources::prompt(&view, &request.name)?;
         let about = self.client.about("prompts/get", &request.name, &json!(request.arguments));
         let mut given = prompts_and_resources::given(request.arguments.take())?;
@@ -285,22 +280,20 @@ impl McpConnection {
             && dialog.offers(AskKind::Elicit)
         {
             let (responses, state) = (request.input_responses.take(), request.request_state.take());
-            dialog.take(RetryInput { responses, state }, self.server().state_signer(), || about.clone())?;
+            dialog.take(RetryInput { responses, state }, &self.server().state_signer, || about.clone())?;
             match dialog.of_host(question).await {
                 Ok(answer) => prompts_and_resources::answered(&mut given, &answer)?,
                 Err(why) => {
-                    let (signer, life) = (self.server().state_signer(), self.options().ask_life);
+                    let (signer, life) = (&self.server().state_signer, self.options().ask_life);
                     let failed = || ErrorData::invalid_params(why.to_string(), None);
-                    let mut required = dialog.required(signer, || about, life).ok_or_else(failed)??;
-                    convert::sign(&mut required.meta, era);
-                    return Ok(GetPromptResponse::InputRequired(required));
+                    let required = dialog.required(signer, || about, life).ok_or_else(failed)??;
+                    return Ok(Answer::new(&context.id, &required, None));
                 }
             }
         }
-        let mut result = GetPromptResult::new(prompts_and_resources::messages(offers, prompt, &given)?);
-        result.description = Some(prompt.description.clone());
-        convert::sign(&mut result.meta, era);
-        Ok(result.into())
+        let messages = prompts_and_resources::messages(offers, prompt, &given)?;
+        let result = json!({"description": prompt.description, "messages": messages});
+        Ok(context.complete(result, None, None))
     }
 
     async fn listen(
@@ -330,16 +323,12 @@ impl McpConnection {
         Ok(result)
     }
 
-    fn complete(&self, request: &CompleteRequestParams, era: Era) -> Result<CompleteResult, ErrorData> {
-        let mut result = match &request.r#ref {
+    fn complete(&self, request: &CompleteRequestParams) -> Result<CompletionInfo, ErrorData> {
+        match &request.r#ref {
             // What other servers would complete is not asked of them.
-            Reference::Resource(one) if Address::is_one(&one.uri) => {
-                CompleteResult::new(CompletionInfo::default())
-            }
-            about => prompts_and_resources::complete(&self.server().view(), about, &request.argument)?,
-        };
-        convert::sign(&mut result.meta, era);
-        Ok(result)
+            Reference::Resource(one) if Address::is_one(&one.uri) => Ok(CompletionInfo::default()),
+            about => prompts_and_resources::complete(&self.server().view(), about, &request.argument),
+        }
     }
 
     /// Answers what is asked about a task, by clients that know tasks.
@@ -348,14 +337,12 @@ impl McpConnection {
             let wanted = ClientCapabilities::builder().enable_tasks().build();
             return Err(ErrorData::missing_required_client_capability(wanted));
         }
-        let (tasks, owner) = (self.server().tasks(), self.client.owner.name());
+        let (tasks, owner) = (&self.server().tasks, self.client.owner.name());
         match request.method.as_str() {
             "tasks/get" => {
                 let GetTaskParams { task_id, .. } = request.params()?;
                 let room = self.make_room(context, tasks.bytes(&owner, &task_id)).await?;
-                let mut task = tasks.get(&owner, &task_id)?;
-                convert::sign(&mut task.meta, context.era);
-                return Answer::new(&task, Some(room));
+                return Ok(context.complete(tasks.get(&owner, &task_id)?, None, Some(room)));
             }
             "tasks/update" => {
                 let UpdateTaskParams { task_id, input_responses, .. } = request.params()?;
@@ -366,17 +353,8 @@ impl McpConnection {
                 tasks.cancel(&owner, &task_id)?;
             }
         }
-        Answer::new(&ServerResult::task_ack(()), None)
+        Ok(Answer::new(&context.id, &TaskAckResult::new(), None))
     }
-}
-
-/// The answer with a result, as clients of the era want it.
-fn finish(mut result: ServerResult, era: Era, room: Option<OutboxPermit>) -> Result<Answer, ErrorData> {
-    match era {
-        Era::Modern => result.fill_missing_cache_hints(),
-        Era::Legacy => result.strip_result_type_for_legacy_peer(),
-    }
-    Answer::new(&result, room)
 }
 
 fn millis(time: Duration) -> u64 {

@@ -1,6 +1,5 @@
 //! Between the domain and the wire: how a tool, a result and a failure look in MCP.
 
-use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use base64::Engine as _;
@@ -71,7 +70,7 @@ impl CallToolResult {
     pub(crate) fn signed(mut self, era: Era) -> Self {
         if era == Era::Modern {
             self.result_type = Some("complete");
-            self.meta.put(SERVER_INFO, &*OURS);
+            self.meta.put(SERVER_INFO, &OURS.get(SERVER_INFO));
         }
         self
     }
@@ -89,13 +88,15 @@ pub(crate) fn implementation() -> Implementation {
 
 /// Under which key a result of 2026-07-28 says who made it.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-static OURS: LazyLock<Value> = LazyLock::new(|| json!(implementation()));
+static OURS: LazyLock<MetaObject> = LazyLock::new(|| {
+    let mut meta = MetaObject::new();
+    put(&mut meta, SERVER_INFO, &implementation());
+    meta
+});
 
-/// Adds what 2026-07-28 wants in each result: who made it.
-pub(crate) fn sign(meta: &mut Option<MetaObject>, era: Era) {
-    if era == Era::Modern {
-        meta.get_or_insert_default().insert(SERVER_INFO.to_owned(), OURS.clone());
-    }
+/// What 2026-07-28 wants in each result: who made it.
+pub(crate) fn signature() -> &'static MetaObject {
+    &OURS
 }
 
 /// A tool as lists show it, in each era; made when it is first listed.
@@ -111,14 +112,18 @@ fn kept(entry: &Entry) -> Option<&ListedTool> {
     entry.form(|_| ListedTool::default())
 }
 
-/// A tool as `tools/list` shows it.
-pub(crate) fn tool(entry: &Entry, era: Era) -> Cow<'_, RawValue> {
-    // Of text and JSON, nothing can fail to be written.
-    let write = || to_raw_value(&listed(entry, era)).unwrap_or_default();
-    let Some(kept) = kept(entry) else { return Cow::Owned(write()) };
-    let [legacy, modern] = &kept.written;
-    let written = if era == Era::Legacy { legacy } else { modern };
-    Cow::Borrowed(written.get_or_init(write))
+/// A tool as `tools/list` shows it: the text that was written of it once.
+pub(crate) struct ShownTool<'a>(pub(crate) &'a Entry, pub(crate) Era);
+
+impl Serialize for ShownTool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(entry, era) = *self;
+        let Some(kept) = kept(entry) else { return listed(entry, era).serialize(serializer) };
+        let [legacy, modern] = &kept.written;
+        let written = if era == Era::Legacy { legacy } else { modern };
+        // Of text and JSON, nothing can fail to be written.
+        written.get_or_init(|| to_raw_value(&listed(entry, era)).unwrap_or_default()).serialize(serializer)
+    }
 }
 
 /// The same as a number: another tool is another number.

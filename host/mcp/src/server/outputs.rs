@@ -1,6 +1,6 @@
 //! What was cut from the results of a connection, as resources of it: `toolbay://output/ID`.
 
-use rmcp::model::{ReadResourceResult, Resource, ResourceContents};
+use rmcp::model::{Resource, ResourceContents};
 use toolbay_core::output::untrusted::Mark;
 use toolbay_core::session::Session;
 use toolbay_core::session::spool::{Spool, SpoolId, Spooled};
@@ -35,7 +35,7 @@ pub(crate) fn is_one(uri: &str) -> bool {
 }
 
 /// One text, marked if others may have written it; `None`: none of this address is kept for this session.
-pub(crate) async fn read(spool: &dyn Spool, session: &Session, uri: &str) -> Option<ReadResourceResult> {
+pub(crate) async fn read(spool: &dyn Spool, session: &Session, uri: &str) -> Option<ResourceContents> {
     let id = uri.strip_prefix(PREFIX).and_then(SpoolId::parse)?;
     let kept = spool.get(session.key()?, &id).await?;
     let text = if kept.untrusted {
@@ -45,10 +45,5 @@ pub(crate) async fn read(spool: &dyn Spool, session: &Session, uri: &str) -> Opt
         kept.text.to_string()
     };
     let (uri, mime_type) = (uri.to_owned(), Some(MIME.to_owned()));
-    Some(ReadResourceResult::new(vec![ResourceContents::TextResourceContents {
-        uri,
-        mime_type,
-        text,
-        meta: None,
-    }]))
+    Some(ResourceContents::TextResourceContents { uri, mime_type, text, meta: None })
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rmcp::model::{
-    ArgumentInfo, AudioContent, CompleteResult, CompletionInfo, ContentBlock, EmbeddedResource, ErrorData,
-    Icon, ImageContent, JsonObject, Prompt, PromptArgument, PromptMessage, Reference, Resource,
-    ResourceContents, ResourceTemplate, Role,
+    ArgumentInfo, AudioContent, CompletionInfo, ContentBlock, EmbeddedResource, ErrorData, Icon,
+    ImageContent, JsonObject, Prompt, PromptArgument, PromptMessage, Reference, Resource, ResourceContents,
+    ResourceTemplate, Role,
 };
 use serde_json::{Value, json};
 use toolbay_core::call::dialog::{Ask, AskKind};
@@ -211,7 +211,7 @@ pub(crate) fn complete(
     view: &View,
     about: &Reference,
     typed: &ArgumentInfo,
-) -> Result<CompleteResult, ErrorData> {
+) -> Result<CompletionInfo, ErrorData> {
     let arguments: Cow<'_, [Argument]> = match about {
         Reference::Prompt(one) => Cow::Borrowed(&prompt(view, &one.name)?.1.arguments),
         Reference::Resource(one) => {
@@ -247,7 +247,7 @@ pub(crate) fn complete(
     info.values = values;
     info.total = u32::try_from(found.len()).ok();
     info.has_more = Some(found.len() > CompletionInfo::MAX_VALUES);
-    Ok(CompleteResult::new(info))
+    Ok(info)
 }
 
 /// The icons of a tool, if its source has some for it.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{ClientCapabilities, ErrorData, ProtocolVersion, RequestId, RequestMetaObject};
+use rmcp::model::{CacheScope, ClientCapabilities, ErrorData, ProtocolVersion, RequestId, RequestMetaObject};
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::CredentialValidity;
@@ -14,6 +13,7 @@ use crate::protocol::lifecycle::Era;
 use crate::protocol::message;
 use crate::protocol::outbound::Outbound;
 use crate::protocol::trace;
+use crate::server::convert;
 use crate::server::outbox::{Outbox, OutboxPermit};
 
 /// The context of one request: who asks, in which era, what the client can do, and what ends it.
@@ -50,6 +50,40 @@ impl RequestContext {
             None => self.origin.traceparent.clone(),
         }
     }
+
+    /// The answer with a complete result, and what clients of the era want in each.
+    pub(crate) fn complete(
+        &self,
+        result: impl Serialize,
+        caching: Option<Caching>,
+        room: Option<OutboxPermit>,
+    ) -> Answer {
+        let is_modern = self.era == Era::Modern;
+        let result_type = is_modern.then_some("complete");
+        let (caching, meta) = (caching.filter(|_| is_modern), is_modern.then(convert::signature));
+        Answer::new(&self.id, &CompleteResult { result_type, result, caching, meta }, room)
+    }
+}
+
+/// How long a client of 2026-07-28 may keep a result, and for whom.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Caching {
+    pub(crate) ttl_ms: u64,
+    pub(crate) cache_scope: CacheScope,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CompleteResult<T> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    #[serde(flatten)]
+    result: T,
+    #[serde(flatten)]
+    caching: Option<Caching>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'static rmcp::model::MetaObject>,
 }
 
 /// A request with its context; one that names no version that we speak has only an error.
@@ -59,10 +93,10 @@ pub(crate) struct AdmittedRequest {
     pub(crate) context: RequestContext,
 }
 
-/// The result of a request.
+/// The result of a request, as it is written to its client.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    result: Box<RawValue>,
+    line: Vec<u8>,
     /// The room that it takes until it is written.
     room: Option<OutboxPermit>,
 }
@@ -71,21 +105,14 @@ impl Answer {
     /// The reply to the request of this id.
     pub(crate) fn reply(outcome: Result<Self, ErrorData>, id: &RequestId, outbox: &Outbox) -> Reply {
         let (line, error, room) = match outcome {
-            Ok(Self { result, room }) => (message::response::<_, _, ()>(Some(id), Ok(&result)), None, room),
+            Ok(Self { line, room }) => (line, None, room),
             Err(error) => (message::response::<_, (), _>(Some(id), Err(&error)), Some(error.code), None),
         };
         Reply { line: outbox.hold(line, room), error }
     }
 
-    /// A result, and the room that was taken for it.
-    pub(crate) fn new(result: &impl Serialize, room: Option<OutboxPermit>) -> Result<Self, ErrorData> {
-        let result =
-            to_raw_value(result).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        Ok(Self { result, room })
-    }
-
-    /// The result alone.
-    pub(crate) fn into_result(self) -> Box<RawValue> {
-        self.result
+    /// A result of the request of this id, and the room that was taken for it.
+    pub(crate) fn new(id: &RequestId, result: &impl Serialize, room: Option<OutboxPermit>) -> Self {
+        Self { line: message::response::<_, _, ()>(Some(id), Ok(result)), room }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::{Mutex, MutexGuard};
-use rmcp::model::{ContentBlock, ReadResourceResult, Resource, ResourceContents};
+use rmcp::model::{ContentBlock, Resource, ResourceContents};
 use tokio::time::Instant;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::Session;
@@ -145,15 +145,14 @@ impl SessionAttachments {
     }
 
     /// One file, as bytes whatever it is: it is no word to a model.
-    pub(crate) fn read(&self, session: &Session, uri: &str) -> Option<ReadResourceResult> {
+    pub(crate) fn read(&self, session: &Session, uri: &str) -> Option<ResourceContents> {
         let (about, data) = self.get(session, uri)?;
-        let contents = ResourceContents::BlobResourceContents {
+        Some(ResourceContents::BlobResourceContents {
             uri: uri.to_owned(),
             mime_type: Some(about.media_type),
             blob: STANDARD.encode(&data),
             meta: None,
-        };
-        Some(ReadResourceResult::new(vec![contents]))
+        })
     }
 
     /// Says of the files that a result links to what is known of them, whatever the tool says.

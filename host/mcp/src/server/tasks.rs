@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use rmcp::model::{
-    CreateTaskResult, ErrorData, InputRequests, MetaObject, ResultType, Task as TaskHead, TaskStatus,
-};
+use rmcp::model::{CreateTaskResult, ErrorData, InputRequests, Task as TaskHead, TaskStatus};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -145,14 +143,7 @@ impl Task {
     /// The answer to `tasks/get`.
     fn view(&self) -> TaskView {
         let inner = self.inner.lock();
-        let mut view = TaskView {
-            result_type: ResultType::COMPLETE,
-            task: self.head(&inner),
-            input_requests: None,
-            result: None,
-            error: None,
-            meta: None,
-        };
+        let mut view = TaskView { task: self.head(&inner), input_requests: None, result: None, error: None };
         view.task.status = match &inner.stage {
             Stage::Working => TaskStatus::Working,
             Stage::Asking(open) => {
@@ -195,7 +186,6 @@ impl Task {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskView {
-    result_type: ResultType,
     #[serde(flatten)]
     task: TaskHead,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,8 +194,6 @@ pub(crate) struct TaskView {
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorData>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    pub(crate) meta: Option<MetaObject>,
 }
 
 fn utc(time: SystemTime) -> String {

@@ -81,7 +81,7 @@ pub struct Counts {
 
 #[derive(Debug)]
 struct State {
-    server: Server,
+    server: Arc<Server>,
     listens: Vec<SocketAddr>,
     settings: ArcSwap<Settings>,
     fetch: FetchKeys,
@@ -126,7 +126,7 @@ impl Http {
         let outboxes = server.outboxes();
         let state = State {
             // Its calls are waited for and cut off when this server ends, not another of the same tools.
-            server: server.with_own_tracker(),
+            server: server.with_own_calls(),
             listens,
             settings: ArcSwap::from_pointee(settings),
             fetch,

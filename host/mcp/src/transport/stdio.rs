@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::bytes::{Buf, Bytes};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::protocol::incoming::{self, ClientMessage, InvalidKind, Request};
 use crate::protocol::message;
@@ -47,12 +48,11 @@ const END_WAIT: Duration = Duration::from_secs(2);
 /// runtime sits in a blocking read that nothing can end: end such a runtime with `shutdown_background`.
 ///
 /// # Errors
-/// None today.
+/// What serves the client has panicked.
 pub async fn serve_stdio(server: Server, ends: Ends) -> anyhow::Result<()> {
     widen(std::io::stdout());
     let (reader, writer) = stdio_pipes();
-    serve_until(server, reader, writer, ends).await;
-    Ok(())
+    serve_until(server, reader, writer, ends).await
 }
 
 /// Makes room in a pipe for a long answer: else both ends wake each other for each 64 KiB. Where it is no pipe, or there
@@ -69,7 +69,7 @@ fn widen(pipe: impl std::os::fd::AsFd) {
 /// with an error and recorded before this returns. When `cancel` fires, calls are cancelled at once.
 ///
 /// # Errors
-/// None today.
+/// What serves the client has panicked.
 pub async fn serve<R, W>(
     server: Server,
     reader: R,
@@ -80,20 +80,29 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_until(server, reader, writer, Ends { stop: cancel, ..Ends::default() }).await;
-    Ok(())
+    serve_until(server, reader, writer, Ends { stop: cancel, ..Ends::default() }).await
 }
 
-async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: Ends)
+async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: Ends) -> anyhow::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = server.with_own_tracker();
+    // In a task: else each line would wake the thread that waits for the end of the program, and its request another one.
+    // It ends with this future.
+    Ok(AbortOnDropHandle::new(tokio::spawn(serve_client(server, reader, writer, ends))).await?)
+}
+
+async fn serve_client<R, W>(server: Server, reader: R, writer: W, ends: Ends)
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let server = server.with_own_calls();
     // Fires when nothing more comes: an open subscription would hold the process for seconds.
     let closed = CancellationToken::new();
     let _at_the_end = closed.clone().drop_guard();
-    let options = server.options();
+    let options = &server.options;
     let pipe = Arc::new(PipeWriter(Mutex::new(Some(Writer { inner: writer, begun: Bytes::new() }))));
     let connection =
         server.connection(SessionOwner::of_session(None), Arc::clone(&pipe) as _, closed.clone());
@@ -117,7 +126,7 @@ where
     }
     closed.cancel();
     transport.end(&server).await;
-    if tokio::time::timeout(END_WAIT, server.wait_idle()).await.is_err() {
+    if tokio::time::timeout(END_WAIT, server.calls.tracker.wait()).await.is_err() {
         tracing::warn!("a call did not end with its connection");
     }
 }
@@ -149,7 +158,7 @@ where
                 Ok(Some(LineFrame::Whole(line))) => self.take(&line).await,
                 Ok(Some(LineFrame::TooLong(id))) => {
                     let text = format!("a message of more than {} bytes is not read", self.limit);
-                    self.refuse(&ErrorData::invalid_request(text, None), id.as_ref()).await;
+                    self.pipe.write(refusal(&ErrorData::invalid_request(text, None), id.as_ref())).await;
                 }
                 Ok(None) => return,
                 Err(error) => {
@@ -170,7 +179,7 @@ where
             Ok(ClientMessage::Notification { method, params }) => self.notice(&method, params.as_deref()),
             Ok(ClientMessage::Response { id, result }) => self.connection.resolve(id, result),
             Err(invalid) if invalid.kind == InvalidKind::Unasked => {}
-            Err(invalid) => self.refuse(&invalid.error, invalid.id.as_ref()).await,
+            Err(invalid) => _ = self.pipe.write(refusal(&invalid.error, invalid.id.as_ref())).await,
         }
     }
 
@@ -179,7 +188,8 @@ where
         let (id, cancel) = (request.id.clone(), self.stop.child_token());
         if !self.open.begin(&id, cancel.clone()) {
             let text = "a request of this id is not answered yet, or was cancelled";
-            return self.refuse(&ErrorData::invalid_request(text, None), Some(&id)).await;
+            self.pipe.write(refusal(&ErrorData::invalid_request(text, None), Some(&id))).await;
+            return;
         }
         let outbox = Arc::clone(&self.outbox);
         let origin = RequestOrigin { outbox, validity: None, traceparent: None };
@@ -205,11 +215,6 @@ where
         }
     }
 
-    /// Answers what is no request that can be answered.
-    async fn refuse(&self, error: &ErrorData, id: Option<&RequestId>) {
-        self.pipe.write(message::response::<_, (), _>(id, Err(error)).into()).await;
-    }
-
     /// Lets the requests end that are being answered, and closes the pipe.
     async fn end(&mut self, server: &Server) {
         let Self { tasks, stop, .. } = self;
@@ -217,7 +222,7 @@ where
         let cut_off = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(CALL_GRACE) => server.cut_off().cancel(),
+                () = tokio::time::sleep(CALL_GRACE) => server.calls.cut_off.cancel(),
             }
             tokio::time::sleep(END_WAIT).await;
         };
@@ -229,6 +234,11 @@ where
         tasks.shutdown().await;
         drop(tokio::time::timeout(END_WAIT, self.pipe.close()).await);
     }
+}
+
+/// The answer to what is no request that can be answered.
+fn refusal(error: &ErrorData, id: Option<&RequestId>) -> Bytes {
+    message::response::<_, (), _>(id, Err(error)).into()
 }
 
 /// Where lines go.

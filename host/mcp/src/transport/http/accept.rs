@@ -67,7 +67,7 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
         tasks.close();
         if tokio::time::timeout(limits.drain_grace, ended(&state, &tasks)).await.is_err() {
             tracing::warn!("requests did not end in time and are cut off");
-            state.server.cut_off().cancel();
+            state.server.calls.cut_off.cancel();
             // Who does not read the answer in time gets none.
             drop(tokio::time::timeout(CUT_OFF_WAIT, ended(&state, &tasks)).await);
         }
@@ -91,7 +91,7 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
 /// and tasks without any.
 async fn ended(state: &State, connections: &TaskTracker) {
     connections.wait().await;
-    state.server.wait_idle().await;
+    state.server.calls.tracker.wait().await;
 }
 
 /// Drops sessions that are too old, for ever.

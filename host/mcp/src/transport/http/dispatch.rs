@@ -46,7 +46,7 @@ type Refusal = Box<Response<Body>>;
 pub(super) struct Dispatch<'a> {
     pub(super) state: &'a Arc<State>,
     pub(super) settings: &'a Arc<Settings>,
-    pub(super) server: &'a Server,
+    pub(super) server: &'a Arc<Server>,
     pub(super) client: Arc<Client>,
     /// Under which name the client has something for this profile alone.
     pub(super) owner: Arc<str>,
@@ -96,14 +96,13 @@ impl Dispatch<'_> {
             return Err(Box::new(answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)));
         }
         let message = incoming::read(&body.bytes).map_err(|invalid| Box::new(answer::invalid(&invalid)))?;
-        let is_legacy =
-            headers::check(headers, &message, |tool| self.mirror(tool)).map_err(|(status, error)| {
-                let id = match &message {
-                    ClientMessage::Request(request) => Some(request.id.clone()),
-                    ClientMessage::Notification { .. } | ClientMessage::Response { .. } => None,
-                };
-                Box::new(answer::of_error(status, &error, id.as_ref()))
-            })?;
+        let is_legacy = headers::check(headers, &message, |tool| self.mirror(tool)).map_err(|error| {
+            let id = match &message {
+                ClientMessage::Request(request) => Some(request.id.clone()),
+                ClientMessage::Notification { .. } | ClientMessage::Response { .. } => None,
+            };
+            Box::new(answer::of_error(StatusCode::BAD_REQUEST, &error, id.as_ref()))
+        })?;
         // What the request takes of the server is its own as long as something is done for it: in a session, it outlives the
         // connection that it came by.
         let reserved = (permit, body.permit);
@@ -222,8 +221,7 @@ impl Dispatch<'_> {
     async fn begin_session(&self, headers: &HeaderMap, request: Request) -> Result<Response<Body>, Refusal> {
         let permit = self.state.sessions.seat(self.state, &self.client, &self.settings.serve.limits);
         let permit = permit.map_err(|full| Box::new(answer::full(full)))?;
-        let asked = request.text("protocolVersion");
-        let retry = asked.is_some_and(|version| knows_resumption(&version)).then_some(RETRY);
+        let retry = request.subject.as_deref().is_some_and(knows_resumption).then_some(RETRY);
         let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.ends.stop.child_token());
         let owner = SessionOwner::of_session(self.agent.clone());
         let connection = self.server.connection(owner, Arc::clone(&streams) as _, closed.clone());

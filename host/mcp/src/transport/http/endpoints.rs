@@ -1,6 +1,7 @@
 //! The endpoints that there are: one without a profile, and one for each profile of the policy.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ pub(super) struct Endpoints {
 /// An endpoint: what answers there, and what fires when it is gone.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    pub(super) server: Server,
+    pub(super) server: Arc<Server>,
     pub(super) gone: CancellationToken,
 }
 
@@ -28,9 +29,9 @@ impl Endpoints {
     }
 
     /// The endpoint of a profile, if the policy has it.
-    pub(super) fn get(&self, server: &Server, profile: Option<&str>) -> Option<Endpoint> {
+    pub(super) fn get(&self, server: &Arc<Server>, profile: Option<&str>) -> Option<Endpoint> {
         let Some(name) = profile else {
-            return Some(Endpoint { server: server.clone(), gone: self.stop.clone() });
+            return Some(Endpoint { server: Arc::clone(server), gone: self.stop.clone() });
         };
         // Looked for while nobody can end those that are gone: what is found here is told when it goes.
         let mut profiles = self.profiles.lock();
@@ -43,7 +44,7 @@ impl Endpoints {
     }
 
     /// Ends those that the policy does not have any more.
-    pub(super) fn end_those_gone(&self, server: &Server) {
+    pub(super) fn end_those_gone(&self, server: &Arc<Server>) {
         self.profiles.lock().retain(|profile, gone| {
             let is_there = server.with_profile(Some(profile)).is_some();
             if !is_there {

@@ -54,50 +54,54 @@ pub(super) fn is_legacy(headers: &HeaderMap) -> Result<bool, ErrorData> {
 /// Whether a message is legacy: of a version before 2026-07-28.
 ///
 /// # Errors
-/// The headers say something else than the message: with that status.
+/// The headers say something else than the message.
 pub(super) fn check(
     headers: &HeaderMap,
     message: &ClientMessage,
     mirror: impl FnOnce(&str) -> HeaderMirror,
-) -> Result<bool, (StatusCode, ErrorData)> {
-    let refuse = |error| (StatusCode::BAD_REQUEST, error);
+) -> Result<bool, ErrorData> {
     let is_modern_header =
         version(headers).is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str());
     let request = match message {
         ClientMessage::Request(request) => request,
         ClientMessage::Notification { method, .. } => {
-            check_version(headers).map_err(refuse)?;
+            check_version(headers)?;
             if is_modern_header {
-                check_one(headers, METHOD, method).map_err(refuse)?;
+                check_one(headers, METHOD, method)?;
             }
             return Ok(!is_modern_header);
         }
         ClientMessage::Response { .. } => {
-            check_version(headers).map_err(refuse)?;
+            check_version(headers)?;
             return Ok(!is_modern_header);
         }
     };
     if request.is_handshake() {
-        check_initialize(headers, request, is_modern_header).map_err(refuse)?;
+        check_initialize(headers, request, is_modern_header)?;
         // The handshake is legacy, whatever version it names.
         return Ok(true);
     }
     let named = request.meta.protocol_version();
     match &named {
-        Some(named) => check_one(headers, VERSION, named.as_str()).map_err(refuse)?,
+        Some(named) => check_one(headers, VERSION, named.as_str())?,
         None => {
-            check_version(headers).map_err(refuse)?;
+            check_version(headers)?;
             if is_modern_header || request.method == "server/discover" {
                 let missing = request.meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).join(", ");
                 let text = format!("request _meta is missing or has malformed required fields: {missing}");
-                return Err(refuse(ErrorData::invalid_params(text, None)));
+                return Err(ErrorData::invalid_params(text, None));
             }
         }
     }
     if is_modern_header {
-        check_one(headers, METHOD, &request.method).map_err(refuse)?;
-        check_name(headers, request).map_err(refuse)?;
-        check_arguments(headers, request, mirror).map_err(refuse)?;
+        check_one(headers, METHOD, &request.method)?;
+        // Without a subject it is not what the method takes, which is answered later.
+        if let Some(subject) = &request.subject {
+            check_encoded(headers, NAME, Some(subject))?;
+            if request.method == "tools/call" {
+                check_arguments(headers, request, &mirror(subject))?;
+            }
+        }
     }
     let stands_alone = request.meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty();
     Ok(!stands_alone && named.is_none_or(|version| version.has_initialize()))
@@ -117,8 +121,8 @@ fn check_version(headers: &HeaderMap) -> Result<(), ErrorData> {
 
 /// The handshake needs no headers; those that it has must not contradict it.
 fn check_initialize(headers: &HeaderMap, request: &Request, is_modern: bool) -> Result<(), ErrorData> {
-    let asked = request.text("protocolVersion").unwrap_or_default();
-    if headers.get(VERSION).is_some_and(|version| version != asked.as_str()) {
+    let asked = request.subject.as_deref().unwrap_or_default();
+    if headers.get(VERSION).is_some_and(|version| version != asked) {
         let text = "`mcp-protocol-version` does not match the `protocolVersion` of `initialize`";
         return Err(ErrorData::invalid_request(text, None));
     }
@@ -163,27 +167,7 @@ fn check_encoded(headers: &HeaderMap, name: &str, expected: Option<&str>) -> Res
     Err(mismatch(format!("the header `{name}` does not match the body")))
 }
 
-fn check_name(headers: &HeaderMap, request: &Request) -> Result<(), ErrorData> {
-    let key = match request.method.as_str() {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return Ok(()),
-    };
-    match request.text(key) {
-        Some(name) => check_encoded(headers, NAME, Some(&name)),
-        // It is not what the method takes, which is answered later.
-        None => Ok(()),
-    }
-}
-
-fn check_arguments(
-    headers: &HeaderMap,
-    request: &Request,
-    mirror: impl FnOnce(&str) -> HeaderMirror,
-) -> Result<(), ErrorData> {
-    let Some(tool) = request.text("name").filter(|_| request.method == "tools/call") else { return Ok(()) };
-    let mirror = mirror(&tool);
+fn check_arguments(headers: &HeaderMap, request: &Request, mirror: &HeaderMirror) -> Result<(), ErrorData> {
     if mirror.is_empty() {
         return Ok(());
     }

@@ -220,7 +220,7 @@ impl RequestChecks<'_> {
 
     /// Waits until the server ends and what was cut off had time for an answer of its own.
     async fn cut_off(&self) {
-        self.state.server.cut_off().cancelled().await;
+        self.state.server.calls.cut_off.cancelled().await;
         tokio::time::sleep(OWN_ANSWER).await;
     }
 

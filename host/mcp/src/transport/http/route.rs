@@ -93,7 +93,7 @@ pub(super) async fn answer(state: &Arc<State>, request: Request<Body>) -> Respon
     let client = client_address(state, &request);
     let summary = RequestSummary::of(&request);
     let response = respond(state, request).await;
-    let audit = &**state.server.pipeline().audit();
+    let audit = &**state.server.pipeline.audit();
     let client = || client.map_or_else(String::new, |client| client.to_string());
     state.refused.record(audit, client, summary, &response);
     response
@@ -130,11 +130,11 @@ fn ready(state: &State) -> Response<Body> {
     if !state.server.is_loaded() {
         return answer::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
     }
-    let Some(health) = state.server.pipeline().audit().health() else {
+    let Some(health) = state.server.pipeline.audit().health() else {
         return answer::text(StatusCode::OK, "ready");
     };
     // Where calls need the audit and it cannot be written, every call is refused.
-    let refuses = health.problem.is_some() && state.server.pipeline().requires_audit();
+    let refuses = health.problem.is_some() && state.server.pipeline.requires_audit();
     let (status, ready) = match refuses {
         true => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
         false => (StatusCode::OK, "ready"),
