@@ -13,7 +13,6 @@ pub(crate) mod session_attachments;
 pub(crate) mod tasks;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -338,7 +337,7 @@ impl Server {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOwner {
     /// A name that no other session has.
-    pub(crate) session_id: String,
+    pub(crate) session_id: Arc<str>,
     /// Who it is, if they said.
     pub(crate) agent_id: Option<String>,
     /// What they may come back to.
@@ -348,12 +347,7 @@ pub(crate) struct SessionOwner {
 impl SessionOwner {
     /// A session that begins now.
     pub(crate) fn of_session(agent_id: Option<String>) -> Self {
-        Self { session_id: session_id(), agent_id, session: Arc::new(Session::fresh()) }
+        let session_id = format!("mcp-{}", uuid::Uuid::new_v4().simple()).into();
+        Self { session_id, agent_id, session: Arc::new(Session::fresh()) }
     }
-}
-
-/// A name for a session that no other has, in this process or the next. It is a key, not a secret.
-fn session_id() -> String {
-    let random = || std::hash::RandomState::new().build_hasher().finish();
-    format!("mcp-{:016x}{:016x}", random(), random())
 }

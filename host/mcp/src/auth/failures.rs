@@ -38,15 +38,24 @@ impl Failures {
                 all.remove(&least);
             }
         }
-        let next = all.entry(address).or_insert(now);
-        let from = (*next).max(now);
-        let ahead = from.saturating_duration_since(now);
-        if ahead >= BURST {
-            return Err(ahead.saturating_sub(BURST).max(Duration::from_millis(1)));
-        }
-        *next = from.checked_add(BURST / limits.auth_failures_per_minute.max(1)).unwrap_or(from);
-        Ok(())
+        pace(all.entry(address).or_insert(now), BURST, limits.auth_failures_per_minute)
     }
+}
+
+/// Counts one more of what may come `most` times in this time, as many of them at once. `next`: when the next would come
+/// if they came exactly as fast as they may.
+///
+/// # Errors
+/// It came too early, and is not counted; says by how much.
+pub(crate) fn pace(next: &mut Instant, time: Duration, most: u32) -> Result<(), Duration> {
+    let now = Instant::now();
+    let from = (*next).max(now);
+    let ahead = from.saturating_duration_since(now);
+    if ahead >= time {
+        return Err(ahead.saturating_sub(time).max(Duration::from_millis(1)));
+    }
+    *next = from.checked_add(time / most.max(1)).unwrap_or(from);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ pub(super) struct Tokens(Vec<Token>);
 
 #[derive(Debug)]
 struct Token {
-    sha256: [u8; 32],
+    /// In hex digits, as the file has it.
+    sha256: String,
     caller: Principal,
 }
 
@@ -108,7 +109,7 @@ impl Tokens {
 
     fn parse(text: &str) -> Result<Self, String> {
         let lines = Self::lines(text).map_err(|finding| finding.to_string())?;
-        let tokens = lines.into_iter().filter_map(|line| {
+        let tokens = lines.into_iter().map(|line| {
             let profiles =
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
             let access =
@@ -120,7 +121,7 @@ impl Tokens {
                 expires: None,
                 credential: CancellationToken::new(),
             };
-            Some(Token { sha256: hex(line.sha256.get_ref())?, caller })
+            Token { sha256: line.sha256.get_ref().to_ascii_lowercase(), caller }
         });
         Ok(Self(tokens.collect()))
     }
@@ -145,7 +146,8 @@ impl Tokens {
             if !names.insert(name) {
                 return Err(wrong(spanned.span(), format!("`{name}` is there twice")));
             }
-            if hex(sha256.get_ref()).is_none() {
+            let digits = sha256.get_ref();
+            if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(wrong(sha256.span(), format!("`sha256` of `{name}` is not 64 hex digits")));
             }
         }
@@ -170,10 +172,10 @@ impl Tokens {
 
     /// Whose token this is. Looks at all of them, and at all bytes of each.
     pub(super) fn find(&self, token: &str) -> Option<Principal> {
-        let sha256: [u8; 32] = Sha256::digest(token).into();
+        let sha256 = format!("{:x}", Sha256::digest(token));
         let mut found = None;
         for one in &self.0 {
-            if bool::from(one.sha256.ct_eq(&sha256)) {
+            if bool::from(one.sha256.as_bytes().ct_eq(sha256.as_bytes())) {
                 found = Some(one);
             }
         }
@@ -220,19 +222,6 @@ fn check_owner(owner: u32, mode: u32, us: u32) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-fn hex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    let mut bytes = [0; 32];
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'))?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use serde_json::value::RawValue;
 use toolbay_core::call::outside::Outside;
 use toolbay_core::tool::canonical;
 use toolbay_policy::mcp_server::McpServer;
@@ -13,19 +12,11 @@ use super::list::Listed;
 use crate::protocol::bounded::First;
 
 /// A list of tools as it is kept.
-#[derive(Serialize)]
-struct Written<'a> {
-    key: String,
-    version: Option<&'a str>,
-    tools: &'a [Box<RawValue>],
-}
-
-#[derive(Deserialize)]
-struct Read<'a> {
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
     key: String,
     version: Option<String>,
-    #[serde(borrow)]
-    tools: First<'a, MAX_TOOLS>,
+    tools: T,
 }
 
 /// Another one for each definition of a server, and for each version of this program, which may read a list otherwise.
@@ -42,7 +33,8 @@ pub(super) fn written(
     listed: &Listed,
     outside: &dyn Outside,
 ) -> Option<Vec<u8>> {
-    let text = serde_json::to_string(&Written { key: key(server), version, tools: &listed.items }).ok()?;
+    let kept = Kept { key: key(server), version: version.map(str::to_owned), tools: &listed.items };
+    let text = serde_json::to_string(&kept).ok()?;
     Some(outside.redacted(&text).into_owned().into_bytes()).filter(|bytes| bytes.len() <= MAX_KEPT_LIST)
 }
 
@@ -52,7 +44,8 @@ pub(super) fn read(server: &McpServer, bytes: &[u8]) -> Option<(Listed, Option<S
     if bytes.len() > MAX_KEPT_LIST {
         return None;
     }
-    let Read { key: of, version, tools } = serde_json::from_slice(bytes).ok()?;
+    let Kept { key: of, version, tools } =
+        serde_json::from_slice::<Kept<First<'_, MAX_TOOLS>>>(bytes).ok()?;
     if of != key(server) {
         return None;
     }
@@ -71,6 +64,7 @@ pub(super) async fn recall(server: &McpServer, outside: &dyn Outside) -> Option<
 mod tests {
     use super::super::inbox::tests::Nowhere;
     use super::*;
+    use serde_json::value::RawValue;
     use std::collections::BTreeMap;
     use std::time::Duration;
     use toolbay_policy::mcp_server::{Endpoint, Place, Protocol, ToolRules};

@@ -1,13 +1,13 @@
 //! What is known of a server, for whoever asks.
 
 use serde::Serialize;
-use toolbay_policy::mcp_server::McpServer;
 
 /// Where a server stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
     /// It is being started, and its tools are asked for.
+    #[default]
     Connecting,
     /// Its tools can be called.
     Ready,
@@ -18,7 +18,7 @@ pub enum ServerState {
 }
 
 /// What is known of a server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ServerStatus {
     /// Its name in the policy.
     pub name: String,
@@ -40,22 +40,4 @@ pub struct ServerStatus {
     pub problems: Vec<String>,
     /// How often it was connected to.
     pub connects: u64,
-}
-
-impl ServerStatus {
-    /// Of a server that is being started for the first time.
-    pub(super) fn new(server: &McpServer) -> Self {
-        Self {
-            name: server.name.to_string(),
-            state: ServerState::Connecting,
-            protocol: None,
-            title: None,
-            version: None,
-            tools: 0,
-            confinement: None,
-            reason: None,
-            problems: Vec::new(),
-            connects: 0,
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Keeps one server there: connects, takes its tools, reads them again when they change, and begins anew when it has
 //! gone, later each time, until it is left alone for a while.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,7 +90,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: Ports) -> Self {
-        let status = ServerStatus::new(&server);
+        let status = ServerStatus { name: server.name.to_string(), ..ServerStatus::default() };
         Self {
             handed: handed(&server, &*ports.outside),
             server,
@@ -476,17 +477,11 @@ fn handed(server: &McpServer, outside: &dyn Outside) -> u64 {
 
 /// Another number for other bytes.
 fn mark_of(bytes: &[u8]) -> u64 {
-    use std::hash::Hasher;
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
 /// From 0 to 1, another for each name and attempt.
 fn spread(name: &str, failures: u32) -> f64 {
-    use std::hash::{BuildHasher, Hasher};
-    let mut hasher = std::hash::RandomState::new().build_hasher();
-    hasher.write(name.as_bytes());
-    hasher.write_u32(failures);
-    f64::from(u32::try_from(hasher.finish() >> 40).unwrap_or_default()) / f64::from(1_u32 << 24)
+    let number = RandomState::new().hash_one((name, failures));
+    f64::from(u32::try_from(number >> 40).unwrap_or_default()) / f64::from(1_u32 << 24)
 }

@@ -113,7 +113,8 @@ impl Lifecycle {
     }
 }
 
-fn missing_metadata(meta: &RequestMetaObject) -> ErrorData {
+/// What is answered to a request that does not say of itself what it has to.
+pub(crate) fn missing_metadata(meta: &RequestMetaObject) -> ErrorData {
     let missing = meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).join(", ");
     let text = format!("request _meta is missing or has malformed required fields: {missing}");
     ErrorData::invalid_params(text, None)

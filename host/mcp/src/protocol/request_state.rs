@@ -4,7 +4,7 @@
 //! whom it was given, to the request with its name and the hash of its arguments, and to a time. Each is taken once.
 //! A server that is started anew takes none of before; neither does another replica.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -44,13 +44,8 @@ impl State {
 /// RequestStateSigner states and opens them.
 pub(crate) struct RequestStateSigner {
     codec: Option<RequestStateCodec>,
-    used: Mutex<Used>,
-}
-
-#[derive(Default)]
-struct Used {
-    known: BTreeSet<String>,
-    order: VecDeque<String>,
+    /// Those that were used last.
+    used: Mutex<VecDeque<String>>,
 }
 
 impl fmt::Debug for RequestStateSigner {
@@ -107,14 +102,12 @@ impl RequestStateSigner {
             _ => refuse(FORGED),
         })?;
         let mut used = self.used.lock();
-        if !used.known.insert(state.nonce.clone()) {
+        if used.contains(&state.nonce) {
             return Err(refuse("`requestState` was used before; call again without it"));
         }
-        used.order.push_back(state.nonce.clone());
-        if used.order.len() > MAX_USED
-            && let Some(oldest) = used.order.pop_front()
-        {
-            used.known.remove(&oldest);
+        used.push_back(state.nonce.clone());
+        if used.len() > MAX_USED {
+            used.pop_front();
         }
         Ok(state)
     }
@@ -176,6 +169,6 @@ mod tests {
             let sealed = signer.seal("c", state(), LIFE).unwrap();
             signer.open("c", &sealed).unwrap();
         }
-        assert_eq!(signer.used.lock().known.len(), MAX_USED);
+        assert_eq!(signer.used.lock().len(), MAX_USED);
     }
 }

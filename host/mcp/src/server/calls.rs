@@ -189,7 +189,7 @@ impl InFlightCall {
         let options = &client.server.options;
         let open = || {
             let tasks = &client.server.tasks;
-            let opened = tasks.open(&client.owner.name(), cancel.clone(), options.task_life);
+            let opened = tasks.open(&client.owner.session_id, cancel.clone(), options.task_life);
             if opened.is_none() {
                 tracing::warn!("a long call did not become a task: there is no room for one more");
             }
@@ -426,15 +426,10 @@ pub(crate) fn lost() -> ErrorData {
 impl SessionOwner {
     pub(crate) fn identity(&self) -> Identity {
         Identity {
-            session_id: Some(self.session_id.clone()),
+            session_id: Some(self.session_id.to_string()),
             platform: Some("mcp".to_owned()),
             agent_id: self.agent_id.clone(),
             ..Identity::default()
         }
-    }
-
-    /// Under which name the client has tasks.
-    pub(crate) fn name(&self) -> Arc<str> {
-        self.session_id.as_str().into()
     }
 }

@@ -337,27 +337,27 @@ impl McpConnection {
             let wanted = ClientCapabilities::builder().enable_tasks().build();
             return Err(ErrorData::missing_required_client_capability(wanted));
         }
-        let (tasks, owner) = (&self.server().tasks, self.client.owner.name());
+        let (tasks, owner) = (&self.server().tasks, &self.client.owner.session_id);
         match request.method.as_str() {
             "tasks/get" => {
                 let GetTaskParams { task_id, .. } = request.params()?;
-                let room = self.make_room(context, tasks.bytes(&owner, &task_id)).await?;
-                return Ok(context.complete(tasks.get(&owner, &task_id)?, None, Some(room)));
+                let room = self.make_room(context, tasks.bytes(owner, &task_id)).await?;
+                return Ok(context.complete(tasks.get(owner, &task_id)?, None, Some(room)));
             }
             "tasks/update" => {
                 let UpdateTaskParams { task_id, input_responses, .. } = request.params()?;
-                tasks.update(&owner, &task_id, input_responses)?;
+                tasks.update(owner, &task_id, input_responses)?;
             }
             _ => {
                 let CancelTaskParams { task_id, .. } = request.params()?;
-                tasks.cancel(&owner, &task_id)?;
+                tasks.cancel(owner, &task_id)?;
             }
         }
         Ok(Answer::new(&context.id, &TaskAckResult::new(), None))
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -22,6 +22,7 @@ use toolbay_core::call::dialog::{Ask, Unanswered};
 
 use crate::protocol::request_state::random_name;
 use crate::server::client_dialog::{self, fits};
+use crate::server::connection::millis;
 
 /// Tasks of one client that are there at once, the ended ones included.
 pub const MAX_TASKS: usize = 64;
@@ -199,10 +200,6 @@ pub(crate) struct TaskView {
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The tasks of a server.

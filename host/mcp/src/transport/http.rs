@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub use crate::auth::MAX_KEYS_BYTES;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::Serve;
@@ -149,7 +149,7 @@ impl Http {
     /// # Errors
     /// As for [`Http::new`]; everything stays as it was then, and [`Http::follow`] tries again.
     pub fn reload(&self, serve: Serve) -> Result<(), String> {
-        let mut files = self.files();
+        let mut files = self.state.files.lock();
         files.wanted = serve;
         self.take(&mut files)
     }
@@ -159,11 +159,7 @@ impl Http {
     /// # Errors
     /// They can not be read; everything stays as it was then.
     pub fn reload_files(&self) -> Result<(), String> {
-        self.take(&mut self.files())
-    }
-
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.state.files.lock()
+        self.take(&mut self.state.files.lock())
     }
 
     /// Does what the policy wants, one at a time.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolbay_policy::serve::ServeLimits;
 
+use crate::auth::failures;
 use crate::server::outbox::{Outbox, OutboxSettings};
 
 /// All clients that are remembered.
@@ -131,13 +132,9 @@ impl Clients {
         Self { all: Mutex::default(), takes: ClientUsage::default(), outboxes }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Client>>> {
-        self.all.lock()
-    }
-
     /// The client of this name; `None`: there are too many, and all are at work.
     pub(super) fn get(&self, name: &Arc<str>, limits: &ServeLimits) -> Option<Arc<Client>> {
-        let mut all = self.lock();
+        let mut all = self.all.lock();
         let now = Instant::now();
         if let Some(client) = all.get(name) {
             client.pace.lock().used = now;
@@ -199,16 +196,7 @@ impl Client {
     /// # Errors
     /// It came too early; says by how much.
     pub(super) fn pace(&self, limits: &ServeLimits) -> Result<(), Duration> {
-        const BURST: Duration = Duration::from_secs(1);
-        let now = Instant::now();
-        let mut pace = self.pace.lock();
-        let next = pace.next.max(now);
-        let ahead = next.saturating_duration_since(now);
-        if ahead >= BURST {
-            return Err(ahead.saturating_sub(BURST).max(Duration::from_millis(1)));
-        }
-        pace.next = next.checked_add(BURST / limits.requests_per_second.max(1)).unwrap_or(next);
-        Ok(())
+        failures::pace(&mut self.pace.lock().next, Duration::from_secs(1), limits.requests_per_second)
     }
 }
 

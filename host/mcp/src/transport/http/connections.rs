@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::ServeLimits;
@@ -40,7 +40,6 @@ pub(super) struct Connections {
 struct Open {
     next: u64,
     all: HashMap<u64, Arc<HttpConnection>>,
-    of_peer: HashMap<IpAddr, u32>,
 }
 
 /// One connection.
@@ -97,23 +96,20 @@ impl Connections {
 
     /// Closes some of the connections that have been idle longest; returns how many.
     pub(super) fn shed(&self) -> usize {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         (0..SHED).map_while(|_| open.make_room(None)).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock()
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.lock().all.len()
+        self.open.lock().all.len()
     }
 
     /// Gives a place to one more; `None`: all of them are at work.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<ConnectionPermit> {
-        let mut open = self.lock();
-        if open.of_peer.get(&peer).is_some_and(|count| *count >= limits.connections_per_peer) {
+        let mut open = self.open.lock();
+        let of_peer = open.all.values().filter(|one| one.peer == peer).count();
+        if u64::try_from(of_peer).is_ok_and(|count| count >= limits.connections_per_peer.into()) {
             open.make_room(Some(peer))?;
         }
         if open.all.len() >= self.most(limits) {
@@ -129,7 +125,6 @@ impl Connections {
             gone: CancellationToken::new(),
         });
         open.all.insert(id, Arc::clone(&connection));
-        *open.of_peer.entry(peer).or_default() += 1;
         drop(open);
         Some(ConnectionPermit { connections: Arc::clone(self), id, connection })
     }
@@ -143,19 +138,8 @@ impl Open {
         });
         let (id, _) = idle.min_by_key(|(id, one)| (one.idle_since.load(Ordering::Relaxed), **id))?;
         let id = *id;
-        self.remove(id)?.gone.cancel();
+        self.all.remove(&id)?.gone.cancel();
         Some(())
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Arc<HttpConnection>> {
-        let connection = self.all.remove(&id)?;
-        if let Some(count) = self.of_peer.get_mut(&connection.peer) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.of_peer.remove(&connection.peer);
-            }
-        }
-        Some(connection)
     }
 }
 
@@ -195,7 +179,7 @@ impl Drop for ConnectionUseGuard {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.connections.lock().remove(self.id);
+        self.connections.open.lock().all.remove(&self.id);
     }
 }
 
@@ -245,7 +229,6 @@ mod tests {
         assert!(d.connection.gone.is_cancelled(), "the only one that is idle");
         drop((working, busy, a, c, d, e));
         assert_eq!(connections.count(), 0);
-        assert!(connections.lock().of_peer.is_empty());
     }
 
     #[test]

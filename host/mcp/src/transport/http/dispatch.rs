@@ -298,17 +298,17 @@ impl Dispatch<'_> {
 
     /// The owner of a request without a legacy session.
     fn session_owner(&self, headers: &HeaderMap) -> Result<SessionOwner, Refusal> {
-        let mut name = self.owner.to_string();
+        let mut name = Arc::clone(&self.owner);
         if let Some(label) = headers.get(SESSION) {
             let legal = |label: &&str| !label.is_empty() && label.len() <= MAX_SESSION;
             let label = label.to_str().ok().filter(legal).ok_or_else(|| {
                 let text = format!("`{SESSION}` has 1 to {MAX_SESSION} visible ASCII characters");
                 Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::INVALID_REQUEST, text, None))
             })?;
-            name = format!("{name}#{label}");
+            name = format!("{name}#{label}").into();
         }
         let (state, limits) = (self.state, &self.settings.serve.limits);
-        let session = state.sessions.stateless(&name.as_str().into(), state, &self.client, limits);
+        let session = state.sessions.stateless(&name, state, &self.client, limits);
         let session = session.map_err(|full| Box::new(answer::full(full)))?;
         Ok(SessionOwner { session_id: name, agent_id: self.agent.clone(), session })
     }

@@ -18,7 +18,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const SHORT: usize = 4 << 10;
 
 /// The events that a reader gets.
-#[derive(Debug)]
 pub(super) struct EventBody {
     /// `None`: there is nothing to read.
     reader: Option<EventReader>,

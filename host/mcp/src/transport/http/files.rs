@@ -103,7 +103,7 @@ impl Http {
 
     /// One look; says what came of it, if there was something to do.
     fn look(&self) -> Option<Result<(), String>> {
-        let mut files = self.files();
+        let mut files = self.state.files.lock();
         let holds = self.state.settings.load_full();
         let now = stamps([&files.wanted, &holds.serve]);
         let changed = now != files.seen;

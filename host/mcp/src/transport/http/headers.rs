@@ -7,6 +7,7 @@ use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use serde_json::Value;
 
 use crate::protocol::incoming::{ClientMessage, Request};
+use crate::protocol::lifecycle::missing_metadata;
 use crate::protocol::mirror::{HeaderMirror, decode};
 
 pub(super) const VERSION: &str = "mcp-protocol-version";
@@ -87,9 +88,7 @@ pub(super) fn check(
         None => {
             check_version(headers)?;
             if is_modern_header || request.method == "server/discover" {
-                let missing = request.meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).join(", ");
-                let text = format!("request _meta is missing or has malformed required fields: {missing}");
-                return Err(ErrorData::invalid_params(text, None));
+                return Err(missing_metadata(&request.meta));
             }
         }
     }

@@ -5,7 +5,6 @@
 //! `kept_bytes`. What was handed to a connection before it broke is not kept. A request without a session ends when its
 //! reader leaves.
 
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -31,12 +30,6 @@ pub(super) struct EventReader {
     number: u64,
     /// `None`: the stream belongs to no session, and ends with its reader.
     keeper: Option<StreamKeeper>,
-}
-
-impl fmt::Debug for EventReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventReader").field("stream", &self.stream).finish_non_exhaustive()
-    }
 }
 
 impl EventReader {
