@@ -1,7 +1,6 @@
 //! The way to the client: notifications, and requests of ours with their answers.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,12 +41,6 @@ struct Client {
     next: AtomicU64,
     /// The requests that wait for an answer, by id.
     pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
-}
-
-impl fmt::Debug for Outbound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbound").finish_non_exhaustive()
-    }
 }
 
 impl Outbound {

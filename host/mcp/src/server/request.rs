@@ -17,7 +17,6 @@ use crate::server::convert;
 use crate::server::outbox::{Outbox, OutboxPermit};
 
 /// The context of one request: who asks, in which era, what the client can do, and what ends it.
-#[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) id: RequestId,
     pub(crate) era: Era,
@@ -87,7 +86,6 @@ struct CompleteResult<T> {
 }
 
 /// A request with its context; one that names no version that we speak has only an error.
-#[derive(Debug)]
 pub(crate) struct AdmittedRequest {
     pub(crate) request: Result<Request, ErrorData>,
     pub(crate) context: RequestContext,

@@ -82,7 +82,6 @@ pub struct Counts {
 #[derive(Debug)]
 struct State {
     server: Arc<Server>,
-    listens: Vec<SocketAddr>,
     settings: ArcSwap<Settings>,
     fetch: FetchKeys,
     files: Mutex<Files>,
@@ -122,12 +121,11 @@ impl Http {
         // Before they are read: what changes from here on is noticed.
         let files = Files::new(&serve);
         let auth = Auth::read(&serve, &fetch, None)?;
-        let settings = Settings { hosts: AllowedHosts::new(&serve, &listens), auth, serve };
+        let settings = Settings { hosts: AllowedHosts::new(&serve, listens), auth, serve };
         let outboxes = server.outboxes();
         let state = State {
             // Its calls are waited for and cut off when this server ends, not another of the same tools.
             server: server.with_own_calls(),
-            listens,
             settings: ArcSwap::from_pointee(settings),
             fetch,
             files: Mutex::new(files),
@@ -206,9 +204,10 @@ impl Http {
 impl State {
     /// Makes `serve` what holds, and ends what does not count under it.
     fn settle(&self, serve: &Serve, before: &Settings) -> Result<(), String> {
-        check_addresses(serve, &self.listens)?;
+        let listens = &before.hosts.listens;
+        check_addresses(serve, listens)?;
         let auth = Auth::read(serve, &self.fetch, Some(&before.auth))?;
-        let hosts = AllowedHosts::new(serve, &self.listens);
+        let hosts = AllowedHosts::new(serve, listens.clone());
         let settings = Arc::new(Settings { hosts, auth, serve: serve.clone() });
         self.settings.store(Arc::clone(&settings));
         settings.auth.replaces(&before.auth);

@@ -18,13 +18,15 @@ const MAX_SHOWN: usize = 100;
 pub(super) struct AllowedHosts {
     hosts: BTreeSet<String>,
     origins: BTreeSet<String>,
+    /// Where the server listens.
+    pub(super) listens: Vec<SocketAddr>,
     /// Pages of this machine may send requests.
     local_pages: bool,
 }
 
 impl AllowedHosts {
     /// The names of a server that listens there.
-    pub(super) fn new(serve: &Serve, listens: &[SocketAddr]) -> Self {
+    pub(super) fn new(serve: &Serve, listens: Vec<SocketAddr>) -> Self {
         let mut hosts = serve.hosts.clone();
         hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(ToOwned::to_owned));
         for address in listens.iter().filter(|address| !address.ip().is_unspecified()) {
@@ -36,7 +38,7 @@ impl AllowedHosts {
         let public = serve.public_url.as_deref().and_then(|url| url.split_once("://"));
         hosts.extend(public.map(|(_, authority)| authority.to_owned()));
         let local_pages = listens.iter().all(|address| address.ip().is_loopback());
-        Self { hosts, origins: serve.origins.clone(), local_pages }
+        Self { hosts, origins: serve.origins.clone(), listens, local_pages }
     }
 
     /// The host that the request names.
@@ -131,7 +133,7 @@ mod tests {
             public_url: Some("https://mcp.example:444".to_owned()),
             ..Serve::default()
         };
-        AllowedHosts::new(&serve, &[listens.parse().unwrap()])
+        AllowedHosts::new(&serve, vec![listens.parse().unwrap()])
     }
 
     fn headers(name: &axum::http::HeaderName, values: &[&str]) -> HeaderMap {
