@@ -1,4 +1,4 @@
-//! What `docs/compatibility.md` promises.
+//! What `docs/reference/compatibility.md` promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -44,8 +44,8 @@ fn page(path: &str) -> String {
 #[test]
 fn the_page_size_is_the_same_on_every_page() {
     let size = toolbay_mcp::Options::default().page_size;
-    assert!(page("mcp.md").contains(&format!("All lists come in pages of {size},")));
-    assert!(page("guide/mcp-clients.md").contains(&format!("in the order of their names, {size} a page.")));
+    assert!(page("reference/mcp.md").contains(&format!("All lists come in pages of {size},")));
+    assert!(page("how-to/mcp-clients.md").contains(&format!("in the order of their names, {size} a page.")));
 }
 
 /// Every policy of the book that grants programs to the first-party plugin `git` makes its tools callable.
@@ -53,10 +53,10 @@ fn the_page_size_is_the_same_on_every_page() {
 async fn every_grant_for_git_in_the_book_is_one_that_its_tools_can_use() {
     let mut grants = 0;
     for path in [
-        "plugins/git.md",
+        "reference/plugins/git.md",
         "reference/capabilities/process.md",
-        "guide/cookbook-policies.md",
-        "guide/operators.md",
+        "how-to/cookbook-policies.md",
+        "how-to/operators.md",
     ] {
         let text = page(path);
         let policies = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());

@@ -1,6 +1,6 @@
 //! What a call costs, as a ratio to bare wasmtime over the same component with the same settings, in one run.
 //!
-//! `cargo bench --bench all -- calls` prints the table of `docs/performance.md`. The two sides take turns in short rounds, so
+//! `cargo bench --bench all -- calls` prints the table of `docs/explanation/performance.md`. The two sides take turns in short rounds, so
 //! that a machine that slows down slows both.
 
 use std::path::{Path, PathBuf};

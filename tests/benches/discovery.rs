@@ -7,7 +7,7 @@ use toolbay::{Filter, Host};
 
 use crate::registry::{MANY, host, row, time};
 
-/// What is allowed (docs/performance.md).
+/// What is allowed (docs/explanation/performance.md).
 const SEARCH_MS: f64 = 2.0;
 const QUERIES: &[&str] = &[
     "tool",

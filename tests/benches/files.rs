@@ -1,6 +1,6 @@
 //! What a granted read of a file costs, as a ratio to the same read with cap-std alone, in one run.
 //!
-//! `cargo bench --bench all -- files` prints the table of `docs/reference/capabilities/fs_reach.md`. The sides take turns in
+//! `cargo bench --bench all -- files` prints the table of `docs/reference/capabilities/files.md`. The sides take turns in
 //! short rounds. One call of the guest reads many times, so that the call itself does not count; what it takes to hand
 //! 64 KiB over to a guest is in the row of the guest and not in the others.
 

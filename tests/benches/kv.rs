@@ -20,7 +20,7 @@ const GETS: u32 = 2000;
 const KEY: &str = "key";
 const QUOTA: Quota = Quota { value_bytes: 1 << 20, bytes: 16 << 20, keys: 10_000 };
 const PLAIN: TableDefinition<&[u8], &[u8]> = TableDefinition::new("plain");
-/// What is allowed over redb's own get (docs/performance.md).
+/// What is allowed over redb's own get (docs/explanation/performance.md).
 const TARGET_US: f64 = 5.0;
 
 pub(crate) fn run() {

@@ -18,7 +18,7 @@ use crate::figures::median;
 pub(crate) const MANY: usize = 5000;
 const FEW: usize = 10;
 const ROUNDS: usize = 40;
-/// What is allowed (docs/performance.md).
+/// What is allowed (docs/explanation/performance.md).
 const VIEW_US: f64 = 20.0;
 const REBUILD_MS: f64 = 30.0;
 const MEMORY_MB: f64 = 40.0;

@@ -11,7 +11,7 @@ use toolbay::{Filter, PluginId, ToolCall, TurnContext};
 
 const ECHO: &str = guest_artifacts::API_ECHO;
 
-/// Arguments that no tool may get, in one batch with good ones: the table of `docs/reference/pipeline.md`.
+/// Arguments that no tool may get, in one batch with good ones: the table of `docs/explanation/call.md`.
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_are_none_are_told_as_what_they_are() {
     let host = TestHost::new(&[], "").await;

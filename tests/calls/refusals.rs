@@ -246,7 +246,7 @@ async fn the_books_reducer_examples_name_tools_that_exist() {
     host.host.load_dir(Path::new(guest_artifacts::plugins_dir())).await.unwrap();
     let catalog = host.host.registry().snapshot();
     for page in [
-        include_str!("../../docs/plugins/reducers.md"),
+        include_str!("../../docs/reference/plugins/reducers.md"),
         include_str!("../../docs/reference/reducers.md"),
         include_str!("../../plugins/reducers/README.md"),
     ] {

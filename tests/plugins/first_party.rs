@@ -96,7 +96,7 @@ async fn git_looks_at_a_repository() {
     let git = String::from_utf8(found.stdout).unwrap();
     let git = std::fs::canonicalize(git.trim()).unwrap();
     // The grant is the one that the plugin's page shows.
-    let page = include_str!("../../docs/plugins/git.md");
+    let page = include_str!("../../docs/reference/plugins/git.md");
     let policy = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let policy = policy.replace("/usr/bin/git", &git.display().to_string());
     let host = TestHost::new(&[("git", guest_artifacts::PLUGIN_GIT)], &policy).await;

@@ -8,7 +8,7 @@ use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Filter, PluginId};
 
-const PAGE: &str = include_str!("../../docs/guide/foreign.md");
+const PAGE: &str = include_str!("../../docs/how-to/plain-components.md");
 
 async fn shapes(policy: &str) -> TestHost {
     TestHost::new(&[("shapes", guest_artifacts::FOREIGN_SHAPES)], policy).await

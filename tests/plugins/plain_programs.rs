@@ -10,7 +10,7 @@ use toolbay::PluginId;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
 
-const PAGE: &str = include_str!("../../docs/guide/foreign.md");
+const PAGE: &str = include_str!("../../docs/how-to/plain-components.md");
 
 /// Tools of the program of the tests, one for each of its modes.
 const MANIFEST: &str = r#"

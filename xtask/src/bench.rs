@@ -41,7 +41,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let mut bench = test::native_cargo(workspace);
     bench.args(["bench", "--bench", "all", "--"]).args(&asked.names).env("TOOLBAY_FIGURES", &file);
     if asked.plots {
-        bench.env("TOOLBAY_PLOTS", workspace.join("docs/performance"));
+        bench.env("TOOLBAY_PLOTS", workspace.join("docs/explanation/performance"));
     }
     if asked.quick {
         bench.env("TOOLBAY_QUICK", "1");

@@ -1,5 +1,5 @@
 //! Clients that are not ours, in other languages, against the built program: each lists tools and calls one, over stdio
-//! and over HTTP. `docs/mcp.md` has the table of what was seen.
+//! and over HTTP. `docs/reference/mcp.md` has the table of what was seen.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

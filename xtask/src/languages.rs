@@ -175,7 +175,7 @@ impl Toolchains {
             ("c", "c", Language::C),
         ];
         for (page, fence, language) in PAGES {
-            let file = self.workspace.join("docs/guide").join(page).with_extension("md");
+            let file = self.workspace.join("docs/tutorials").join(page).with_extension("md");
             let text =
                 fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
             let blocks = blocks(&text, fence);

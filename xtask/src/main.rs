@@ -51,7 +51,7 @@ TASK is one of
     counts [--write]     counts the instructions and allocations of a call, and compares them with those that are kept
     peers [--quick] [NAME…]
                          installs what people use instead, measures it beside this project, and writes the
-                         tables into `docs/performance.md`; quick or by name: the tables are printed only
+                         tables into `docs/explanation/performance.md`; quick or by name: the tables are printed only
     wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     demo                 builds the host and the plugins, and shows what they do

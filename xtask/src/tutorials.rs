@@ -18,7 +18,7 @@ use xtask::wasm;
 use crate::foreign::Node;
 use crate::test;
 
-/// The pages, below `docs/guide`.
+/// The pages, below `docs/tutorials`.
 const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
 /// What stands before and behind the number of a command in the output.
 const MARK: char = '\u{1e}';
@@ -53,7 +53,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     let node = Node::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
     let mut failed = Vec::new();
     for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
-        let file = workspace.join("docs/guide").join(page).with_extension("md");
+        let file = workspace.join("docs/tutorials").join(page).with_extension("md");
         let text = fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
         let (start, steps) = (Instant::now(), steps(&text));
         let typed = type_page(workspace, page, &steps, &node);

@@ -288,7 +288,7 @@ pub fn guest_names(folder: &Path) -> Result<Vec<String>> {
         if !GUEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             bail!(
                 "the guest `{name}` in `{}` has a name that does not say what it is for: let it start with one of `{}` \
-                 (see `docs/development.md`), or teach `GUEST_PREFIXES` in `xtask/src/wasm.rs` a new kind",
+                 (see `docs/how-to/development.md`), or teach `GUEST_PREFIXES` in `xtask/src/wasm.rs` a new kind",
                 folder.display(),
                 GUEST_PREFIXES.join("`, `")
             );

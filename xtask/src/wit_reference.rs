@@ -22,7 +22,7 @@ const HEAD: &str = "\
 
 What host and plugin say to each other, in WIT: the package `toolbay:plugin@0.1.0`, from the files in `wit`. SDKs hide it;
 it is what an SDK for another language is built on. What stays as it is from version to version is in
-[Compatibility](../compatibility.md), what an error means in [Errors](errors.md).
+[Compatibility](../reference/compatibility.md), what an error means in [Errors](errors.md).
 ";
 
 /// Writes the page anew.

@@ -233,7 +233,7 @@ fn messages(folder: &Path) -> String {
 }
 
 /// Pages for developers. They name files of the code.
-const FOR_DEVELOPERS: [&str; 4] = ["ARCHITECTURE.md", "STYLE.md", "docs/call-tour.md", "docs/development.md"];
+const FOR_DEVELOPERS: [&str; 4] = ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
 
 /// The files that a page links to, relative to its folder, and those that it names in code marks, from the workspace.
 fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
@@ -260,7 +260,7 @@ fn files_that_pages_for_developers_name_are_there() {
 
 #[test]
 fn each_message_of_troubleshooting_is_one_of_ours() {
-    let page = read("docs/guide/troubleshooting.md");
+    let page = read("docs/how-to/troubleshooting.md");
     let crates = ["policy", "core", "discovery", "runtime", "mcp", "openapi", "cli"];
     let folders = crates.map(|name| format!("host/{name}/src"));
     let sdk = ["sdk/rust/src", "sdk/rust-macros/src"];
@@ -281,7 +281,7 @@ fn each_message_of_troubleshooting_is_one_of_ours() {
 
 #[test]
 fn the_example_for_embedders_is_the_one_that_compiles() {
-    let (page, example) = (read("docs/guide/embedding.md"), read("host/runtime/examples/embed.rs"));
+    let (page, example) = (read("docs/how-to/embedding.md"), read("host/runtime/examples/embed.rs"));
     assert!(blocks(&page).contains(&("rust", example.trim_end().to_owned())));
 }
 
@@ -297,7 +297,7 @@ const COMPILED: [&str; 8] = [
     "tests/guests/examples/api_shout.rs",
 ];
 /// Pages that are compiled themselves, as documentation of a crate.
-const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/vendors.md"];
+const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/tool-formats.md"];
 
 #[test]
 fn all_rust_that_is_shown_is_compiled() {

@@ -47,7 +47,7 @@ mod storage;
 mod pages {
     #[doc = include_str!("../../../docs/reference/discovery.md")]
     mod discovery {}
-    #[doc = include_str!("../../../docs/reference/vendors.md")]
+    #[doc = include_str!("../../../docs/reference/tool-formats.md")]
     mod vendors {}
 }
 

@@ -1,4 +1,4 @@
-//! The plugin of the book's cookbook: each module is a recipe, as `docs/guide/cookbook.md` shows it. Written with the SDK,
+//! The plugin of the book's cookbook: each module is a recipe, as `docs/how-to/cookbook.md` shows it. Written with the SDK,
 //! as plugins are.
 
 mod tracker {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use crate::bench::machine::Conditions;
 
-const PAGE: &str = "docs/performance.md";
+const PAGE: &str = "docs/explanation/performance.md";
 const BEGIN: &str = "<!-- cargo xtask peers -->\n";
 const END: &str = "<!-- end of cargo xtask peers -->\n";
 

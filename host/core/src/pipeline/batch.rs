@@ -83,7 +83,7 @@ async fn run_stages(guard: &mut AuditGuard<'_>, args: String) -> ShapedOutput {
     shape(guard, &target, outcome).await
 }
 
-/// The stages up to the answer of the tool. `docs/reference/pipeline.md` lists their gates in order, and a test compares.
+/// The stages up to the answer of the tool. `docs/explanation/call.md` lists their gates in order, and a test compares.
 async fn run_tool(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,

@@ -93,7 +93,7 @@ fn profile(lines: &str) -> Option<Arc<Profile>> {
 /// would refuse, and it is this gate's text that is told.
 #[tokio::test(start_paused = true)]
 async fn the_order_of_the_gates_is_that_of_the_page() {
-    let page = include_str!("../../../../docs/reference/pipeline.md");
+    let page = include_str!("../../../../docs/explanation/call.md");
     let rows: Vec<Vec<&str>> = page
         .lines()
         .filter(|line| {

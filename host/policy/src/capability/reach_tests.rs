@@ -209,7 +209,7 @@ fn an_intersection_exceeds_neither_side() {
 /// The tables of the documentation: `| line | path | yes or no |`.
 #[test]
 fn the_documentation_tells_what_matches() {
-    let page = include_str!("../../../../docs/reference/capabilities/fs_reach.md");
+    let page = include_str!("../../../../docs/reference/capabilities/files.md");
     let cells = |row: &str| row.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
     let rows = page.lines().skip_while(|line| !line.starts_with("| list | path")).skip(2);
     let rows: Vec<_> = rows.take_while(|line| line.starts_with('|')).map(cells).collect();

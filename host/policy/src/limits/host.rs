@@ -61,7 +61,7 @@ limit_table! {
     /// Twenty-five times CPython with its libraries, more than a thousand small plugins in Rust.
     code_bytes: u64 as Bytes = 1 << 30, ANY, "the code that has not been called for longest is dropped";
 
-    /// Instances that [wait for another call](../guide/operators.md#instances-that-answer-more-than-one-call); 0: none.
+    /// Instances that [wait for another call](../how-to/operators.md#instances-that-answer-more-than-one-call); 0: none.
     ///
     /// With the default limits they keep at most half a gigabyte together.
     warm_instances: u32 as Count = 16, 0..=1000, "the one that has waited longest is dropped";

@@ -127,7 +127,7 @@ fn nothing(foreign: &Foreign, left_out: &[String]) -> LoadError {
     let why = match (foreign.is_program(), left_out.split_first()) {
         (true, _) => {
             "it is a program: write beside it a file NAME.plugin.toml that says which tools it makes \
-                      (docs/guide/foreign.md)"
+                      (docs/how-to/plain-components.md)"
                 .to_owned()
         }
         (false, None) => {

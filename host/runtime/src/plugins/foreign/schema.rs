@@ -1,4 +1,4 @@
-//! JSON Schema of a function's types. The rules are the table in `docs/guide/foreign.md`; [`super::values`] and
+//! JSON Schema of a function's types. The rules are the table in `docs/how-to/plain-components.md`; [`super::values`] and
 //! [`super::text`] apply them to values.
 //!
 //! A component's types can be nested so that few bytes of it stand for a schema of gigabytes: a record of ten times the
