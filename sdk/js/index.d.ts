@@ -1,6 +1,6 @@
 /** Write Toolbay plugins in JavaScript or TypeScript. */
 
-/** A JSON value. Integers that a number can not hold are BigInts. */
+/** A JSON value. Integers that a number cannot hold are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
 /** What a result may be besides an {@link Output}: text as it is, anything else as JSON. */
@@ -140,9 +140,9 @@ export class ToolError extends Error {
   readonly subject: string | null;
   readonly costUsd: number | null;
 }
-/** The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument. */
+/** The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument. */
 export function inputError(message: string, subject?: string | null): ToolError;
-/** The tool can not run here and now; `subject` is a short machine-readable reason. */
+/** The tool cannot run here and now; `subject` is a short machine-readable reason. */
 export function notAvailable(message: string, subject?: string | null): ToolError;
 /** The tool ran and failed; `subject` is a cause, if known. */
 export function failed(message: string, subject?: string | null): ToolError;

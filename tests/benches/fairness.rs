@@ -163,7 +163,7 @@ fn sleepers(runtime: &Runtime) {
 
 fn grants(runtime: &Runtime) {
     let workspace = tempfile::tempdir().unwrap();
-    // What this build can not grant is left out.
+    // What this build cannot grant is left out.
     let (mut tables, mut lines) = (String::new(), String::new());
     for (table, line) in GRANTS {
         let with = format!("{tables}{table}\n[plugins.granted.grant]\n{lines}{line}\n");

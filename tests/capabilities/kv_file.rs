@@ -374,7 +374,7 @@ async fn a_damaged_file_never_ends_the_process_and_is_never_removed() {
         std::fs::write(&path, &bytes).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let store = RedbStore::in_dir(dir.path());
-        // What can be read may be read, what can not is an error; none of it panics or hangs.
+        // What can be read may be read, what cannot is an error; none of it panics or hangs.
         for key in ["k1", "k40", "none"] {
             store.get(&bucket(), key).await.ok();
         }

@@ -29,7 +29,7 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     let said = fetch(&both, json!({ "url": url })).await;
     assert_eq!((kind(&said), &said["body"]), ("ok", &json!("hello")), "{said}");
     assert_eq!(server.seen().len(), 1);
-    // A tool that declares nothing gets nothing, one that must have it can not run.
+    // A tool that declares nothing gets nothing, one that must have it cannot run.
     let said = both.ask("net__undeclared", json!({ "url": url })).await;
     assert_eq!(kind(&said), "denied", "{said}");
     let delivered = both.call("net__must", json!({})).await;

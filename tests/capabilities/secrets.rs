@@ -27,7 +27,7 @@ fn secret_file(path: &Path, value: &str) {
 }
 
 impl Secrets {
-    /// A host with the secrets `shown` (handed over), `hidden` is one that can not be bound yet, `gone` has no value.
+    /// A host with the secrets `shown` (handed over), `hidden` is one that cannot be bound yet, `gone` has no value.
     async fn new(grant: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
@@ -126,7 +126,7 @@ async fn a_value_that_is_not_there_makes_the_tool_unavailable_and_not_the_host()
     let missing = host.call("ask_missing", json!({})).await;
     let message = &refusal(&missing).message;
     assert!(message.contains("`gone` has no value"), "{message}");
-    assert!(integration_tests::hints(&missing).contains("can not be opened"), "{missing:?}");
+    assert!(integration_tests::hints(&missing).contains("cannot be opened"), "{missing:?}");
     assert_eq!(host.ask("ask_missing_optional", &["gone"]).await, [json!({"error": "not-found"})]);
     assert_eq!(plain(&host.ask("ask_required", &["hidden"]).await[0]), HIDDEN);
     let none = Secrets::new("[]").await;
@@ -232,7 +232,7 @@ async fn a_file_that_is_no_secret_is_not_read() {
         ("huge", "at most"),
         ("empty", "it is empty"),
         ("fifo", "no regular file"),
-        ("none", "can not be opened"),
+        ("none", "cannot be opened"),
     ] {
         let path = root.join(file);
         let text = format!(

@@ -1,4 +1,4 @@
-//! Native tools of the fixture: what the suite wants that plugins can not do, since they have no way to ask the client
+//! Native tools of the fixture: what the suite wants that plugins cannot do, since they have no way to ask the client
 //! while they run, to send it lines of a log, or to change the registry.
 
 use std::time::Duration;

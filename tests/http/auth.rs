@@ -114,7 +114,7 @@ async fn two_clients_share_nothing() {
     let kept = desk.modern("resources/list", json!({})).bearer("token-b").send().await.json();
     assert_eq!(kept["result"]["resources"], json!([]));
 
-    // Who it was is told to tools and to the audit; a label of one can not be made to look like another.
+    // Who it was is told to tools and to the audit; a label of one cannot be made to look like another.
     let who = |token: &'static str, label: &'static str| {
         let params = json!({"name": "e__ctx", "arguments": {}});
         let ask = desk.modern("tools/call", params).bearer(token).header("toolbay-session", label);
@@ -164,7 +164,7 @@ async fn a_token_that_is_taken_back_ends_what_it_opened_and_no_other() {
     desk.server.notify_changed();
     b.until("list_changed").await;
 
-    // A file that can not be read changes nothing.
+    // A file that cannot be read changes nothing.
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(desk.http.reload_files().unwrap_err().contains("chmod 600"));
     std::fs::remove_file(&file).unwrap();

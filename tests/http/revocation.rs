@@ -100,7 +100,7 @@ async fn what_nobody_was_asked_for_ends_when_somebody_is() {
     desk.begin().await;
     desk.until_running(1, places).await;
 
-    // A policy that can not be had ends nothing.
+    // A policy that cannot be had ends nothing.
     let file = desk.host.root().join("tokens.toml");
     let asks = Serve { tokens: Some(file.clone()), ..Serve::default() };
     assert!(desk.http.reload(asks.clone()).is_err());

@@ -43,7 +43,7 @@ async fn a_bad_tool_costs_itself_and_not_the_list() {
         "`deep`",
         "`header`",
         "`good` is listed twice",
-        "can not be read",
+        "cannot be read",
         "without its output schema",
     ] {
         assert!(problems.contains(part), "{part}: {problems}");

@@ -300,6 +300,6 @@ async fn a_file_that_is_none_is_not_waited_for() {
     for file in [fifo.as_path(), dir.path(), Path::new("/dev/zero"), Path::new("/nonexistent")] {
         let host = TestHost::empty(&section("api", file, "https://api.example.com"));
         let info = host.host.load_openapi().await.remove(0);
-        assert!(info.error.unwrap().contains("can not be read"), "{}", file.display());
+        assert!(info.error.unwrap().contains("cannot be read"), "{}", file.display());
     }
 }

@@ -170,7 +170,7 @@ async fn a_policy_that_is_read_again_takes_away_and_gives() {
     assert_eq!(refusal(&said).message, "Unknown tool: api__get_pets");
     reload(&written.section(&server, "")).await;
     assert_eq!(outcome(&host.call("api__post_cats", json!({})).await), "ok");
-    // A section that can not be used takes its tools with it; what is broken costs the others nothing.
+    // A section that cannot be used takes its tools with it; what is broken costs the others nothing.
     let broken = format!(
         "{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"",
         written.section(&server, "exclude = [\"op:nope\"]")
@@ -181,7 +181,7 @@ async fn a_policy_that_is_read_again_takes_away_and_gives() {
         .await;
     assert_eq!(names(&host.host).len(), 2);
     let gone = host.host.openapi().into_iter().find(|info| info.name == "gone").unwrap();
-    assert!(gone.error.unwrap().contains("can not be read"));
+    assert!(gone.error.unwrap().contains("cannot be read"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

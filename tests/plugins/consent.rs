@@ -232,8 +232,8 @@ async fn what_others_can_write_is_not_believed() {
     fs::rename(operator.file(), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, operator.file()).unwrap();
     let (_, warnings) = operator.start(KEEP, build(1)).await;
-    assert!(warnings[0].message.contains("can not be read"), "{warnings:?}");
-    // A folder that can not be made: nothing can be recorded, so nothing is granted.
+    assert!(warnings[0].message.contains("cannot be read"), "{warnings:?}");
+    // A folder that cannot be made: nothing can be recorded, so nothing is granted.
     let operator = Operator::new();
     fs::write(operator.state(), "a file").unwrap();
     let (host, warnings) = operator.start(KEEP, build(1)).await;

@@ -93,7 +93,7 @@ async fn a_file_that_can_not_be_read_is_reported() {
     fs::set_permissions(dir.path().join("locked.wasm"), fs::Permissions::from_mode(0o000)).unwrap();
     let host = Host::builder(policy("", dir.path())).build().unwrap();
     let report = host.load_dir(dir.path()).await.unwrap();
-    assert!(problem(&report, "x.wasm").contains("can not be read"));
+    assert!(problem(&report, "x.wasm").contains("cannot be read"));
     if fs::read(dir.path().join("locked.wasm")).is_err() {
         assert!(problem(&report, "locked.wasm").contains("Permission denied"));
     }

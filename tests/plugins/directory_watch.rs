@@ -200,7 +200,7 @@ async fn a_broken_replacement_keeps_the_old_one_and_says_so() {
     for (number, (case, problem, spoil)) in cases.into_iter().enumerate() {
         let file = living.at("p.wasm");
         if number > 2 {
-            // What can not be renamed over a file takes its place.
+            // What cannot be renamed over a file takes its place.
             fs::remove_file(&file).or_else(|_| fs::remove_dir(&file)).unwrap();
             if case == "folder" {
                 fs::write(&file, "").unwrap();

@@ -151,7 +151,7 @@ async fn what_another_one_is_to_reduce_waits_for_it() {
     let report = load.await.unwrap();
     assert_eq!(ids(&report), ["a-slow", "b-quick", "d-quick"]);
     assert_eq!(call(&host, "b-quick__word_count", r#"{"text":"a b"}"#).await, "ok");
-    // Nor does it wait for one that can not be had.
+    // Nor does it wait for one that cannot be had.
     fs::write(dir.path().join("plugins/a-slow.wasm"), "broken").unwrap();
     let host = Host::builder(policy(text, dir.path())).build().unwrap();
     assert_eq!(ids(&host.load_dir(&dir.path().join("plugins")).await.unwrap()), ["b-quick", "d-quick"]);

@@ -147,7 +147,7 @@ async fn a_function_answers_fails_and_faults_as_any_tool() {
     assert_eq!(value(&call("divide", json!({"a": 7, "b": 2})).await), "3");
     let error = call("divide", json!({"a": 1, "b": 0})).await;
     assert_eq!(refusal(&error).code, ErrorCode::ExecutionFailed);
-    assert_eq!(refusal(&error).message, "1 can not be divided by 0");
+    assert_eq!(refusal(&error).message, "1 cannot be divided by 0");
     assert_eq!(refusal(&call("refuse", json!({"code": 7})).await).message, r#"[7,"as asked"]"#);
     assert_eq!(value(&call("refuse", json!({"code": 0})).await), "done");
     assert_eq!(refusal(&call("fail", json!({})).await).message, "it failed and did not say why");

@@ -262,7 +262,7 @@ async fn a_worker_ends_when_nobody_waits_for_it() {
     assert_eq!(left.count(), 0, "a temporary folder is left");
 }
 
-/// A thread can not be ended. It keeps its slot, so that there are never more of them than slots.
+/// A thread cannot be ended. It keeps its slot, so that there are never more of them than slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
     if in_a_process(

@@ -62,7 +62,7 @@ impl TestHost {
     /// A host without plugins under a policy.
     ///
     /// # Panics
-    /// When the host can not be made.
+    /// When the host cannot be made.
     #[must_use]
     pub fn empty(text: &str) -> Self {
         Self::built(text, |builder, _| builder)
@@ -71,7 +71,7 @@ impl TestHost {
     /// A host without plugins under a policy, built with further settings.
     ///
     /// # Panics
-    /// When the host can not be made.
+    /// When the host cannot be made.
     #[must_use]
     pub fn empty_with(text: &str, settings: impl FnOnce(HostBuilder) -> HostBuilder) -> Self {
         Self::built(text, |builder, _| settings(builder))
@@ -80,7 +80,7 @@ impl TestHost {
     /// A host without plugins under a policy, with further settings, which may depend on the workspace.
     ///
     /// # Panics
-    /// When the host can not be made.
+    /// When the host cannot be made.
     #[must_use]
     pub fn built(text: &str, settings: impl FnOnce(HostBuilder, &Path) -> HostBuilder) -> Self {
         let workspace = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ pub fn outcome(delivered: &CallResult) -> &'static str {
 /// A component that does the same and has another digest.
 ///
 /// # Panics
-/// When the component can not be read.
+/// When the component cannot be read.
 #[must_use]
 pub fn another_build(component: &str, mark: u8) -> Vec<u8> {
     let mut bytes = std::fs::read(component).unwrap();

@@ -57,7 +57,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     if let Some(file) = asked.json {
         figures::write(file, &kept)?;
         println!(
-            "the figures are in `{file}`; ratios of one run can be compared, seconds of two runs can not"
+            "the figures are in `{file}`; ratios of one run can be compared, seconds of two runs cannot"
         );
         // Those that were asked for by name are some of them at most.
         if asked.names.is_empty() {

@@ -99,11 +99,11 @@ fn run_server(workspace: &Path) -> Result<()> {
             .arg("--output-dir")
             .arg(&results)
             .stderr(Stdio::inherit());
-        let output = suite.output().context("can not run the suite")?;
+        let output = suite.output().context("cannot run the suite")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let demands = node.file(&format!("{DEMANDS}/{revision}.yaml"));
         let demands = std::fs::read_to_string(&demands)
-            .with_context(|| format!("can not read `{}`", demands.display()))?;
+            .with_context(|| format!("cannot read `{}`", demands.display()))?;
         let tally = tally(&text, &demanded(&demands));
         if !output.status.success() || tally.passed.is_empty() || !tally.missing.is_empty() {
             println!("{text}");
@@ -162,7 +162,7 @@ fn start(workspace: &Path) -> Result<Fixture> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("can not start the fixture server")?;
+        .context("cannot start the fixture server")?;
     let mut line = String::new();
     let out = child.stdout.take().context("the fixture server has no stdout")?;
     let mut out = BufReader::new(out);

@@ -32,7 +32,7 @@ pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
     if write {
         let kept: Value = counted.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
         let text = serde_json::to_string_pretty(&json!({ "native_call": kept }))?;
-        return std::fs::write(&file, text + "\n").with_context(|| format!("can not write `{KEPT}`"));
+        return std::fs::write(&file, text + "\n").with_context(|| format!("cannot write `{KEPT}`"));
     }
     let kept: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
     for (name, count) in counted {

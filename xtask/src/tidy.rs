@@ -221,7 +221,7 @@ pub(crate) fn read(workspace: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     let mut folders = vec![workspace.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read `{}`", folder.display()))? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
             if kind.is_dir() && !SKIPPED.contains(&entry.file_name().to_string_lossy().as_ref()) {

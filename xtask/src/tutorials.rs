@@ -54,7 +54,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     let mut failed = Vec::new();
     for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
         let file = workspace.join("docs/tutorials").join(page).with_extension("md");
-        let text = fs::read_to_string(&file).with_context(|| format!("can not read `{}`", file.display()))?;
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
         let (start, steps) = (Instant::now(), steps(&text));
         let typed = type_page(workspace, page, &steps, &node);
         let seconds = start.elapsed().as_secs_f32();
@@ -95,7 +95,7 @@ fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> R
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| system_home.join(".cargo"), PathBuf::from);
     let mut path = vec![home.join("bin"), node.bin(), cargo.join("bin")];
     path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));
-    let output = shell.env("PATH", std::env::join_paths(path)?).output().context("can not run `sh`")?;
+    let output = shell.env("PATH", std::env::join_paths(path)?).output().context("cannot run `sh`")?;
     compare(steps, &String::from_utf8_lossy(&output.stdout))
 }
 

@@ -62,7 +62,7 @@ pub fn target_dir(workspace: &Path) -> PathBuf {
 /// Adds the wasm target to the toolchain in use, if it lacks it.
 ///
 /// # Errors
-/// The target is missing and rustup can not add it.
+/// The target is missing and rustup cannot add it.
 pub fn ensure_target() -> Result<()> {
     if has_target()? {
         return Ok(());
@@ -71,7 +71,7 @@ pub fn ensure_target() -> Result<()> {
     let added = Command::new("rustup")
         .args(["target", "add", TARGET])
         .status()
-        .with_context(|| format!("can not run `rustup`: {advice}, or with what your toolchain came from"))?;
+        .with_context(|| format!("cannot run `rustup`: {advice}, or with what your toolchain came from"))?;
     if !added.success() || !has_target()? {
         bail!("`rustup target add {TARGET}` failed: {advice}");
     }
@@ -83,7 +83,7 @@ fn has_target() -> Result<bool> {
     let output = Command::new(&rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .output()
-        .with_context(|| format!("can not run `{}`", rustc.display()))?;
+        .with_context(|| format!("cannot run `{}`", rustc.display()))?;
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     Ok(output.status.success() && folder.is_dir())
 }
@@ -169,7 +169,7 @@ pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
     let names = guest_names(&package.join("examples"))?;
     let manifest = package.join("Cargo.toml");
     let manifest =
-        fs::read_to_string(&manifest).with_context(|| format!("can not read `{}`", manifest.display()))?;
+        fs::read_to_string(&manifest).with_context(|| format!("cannot read `{}`", manifest.display()))?;
     for name in &names {
         if !manifest.lines().any(|line| line == format!("name = \"{name}\"")) {
             bail!(
@@ -242,7 +242,7 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
 /// nothing else of that kind.
 ///
 /// # Errors
-/// As [`guests`], [`plugins`] and [`programs`], or the folder can not be written.
+/// As [`guests`], [`plugins`] and [`programs`], or the folder cannot be written.
 pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
     ensure_target()?;
     place(&guests(workspace)?, folder)?;
@@ -253,9 +253,9 @@ pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
 /// Copies components into a folder as `<name>.wasm`, whole or not at all, and removes components of other names.
 ///
 /// # Errors
-/// A file can not be read or written.
+/// A file cannot be read or written.
 pub fn place(built: &[Built], folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("can not make `{}`", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     let mut kept = BTreeSet::<OsString>::new();
     for component in built {
         let name = format!("{}.wasm", component.name);
@@ -264,14 +264,14 @@ pub fn place(built: &[Built], folder: &Path) -> Result<()> {
         let part = folder.join(format!(".{name}.{}", std::process::id()));
         fs::copy(&component.file, &part)
             .and_then(|_| fs::rename(&part, &target))
-            .with_context(|| format!("can not write `{}`", target.display()))?;
+            .with_context(|| format!("cannot write `{}`", target.display()))?;
         kept.insert(name.into());
     }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         if path.extension() == Some(OsStr::new("wasm")) && !kept.contains(&entry.file_name()) {
-            fs::remove_file(&path).with_context(|| format!("can not remove `{}`", path.display()))?;
+            fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         }
     }
     Ok(())
@@ -300,14 +300,14 @@ pub fn guest_names(folder: &Path) -> Result<Vec<String>> {
 /// Names of the components in a folder, sorted.
 ///
 /// # Errors
-/// The folder can not be read.
+/// The folder cannot be read.
 pub fn component_names(folder: &Path) -> Result<Vec<String>> {
     stems(folder, "wasm")
 }
 
 fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))? {
         let path = entry?.path();
         if path.extension() == Some(OsStr::new(extension)) {
             names.extend(path.file_stem().and_then(OsStr::to_str).map(str::to_owned));
@@ -320,7 +320,7 @@ fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
 /// Names of the packages in a folder, sorted.
 fn folders(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("can not read `{}`", folder.display()))? {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))? {
         let entry = entry?;
         if entry.path().join("Cargo.toml").is_file() {
             names.push(entry.file_name().to_string_lossy().into_owned());
@@ -335,7 +335,7 @@ fn output_dir(workspace: &Path, profile: &str) -> PathBuf {
 }
 
 fn run(command: &mut Command, what: &str) -> Result<()> {
-    let status = command.stdin(Stdio::null()).status().context("can not run `cargo`")?;
+    let status = command.stdin(Stdio::null()).status().context("cannot run `cargo`")?;
     if !status.success() {
         bail!("building {what} failed");
     }

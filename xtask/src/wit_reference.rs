@@ -41,7 +41,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
         Ok(_) => report
             .errors
             .push(format!("{PAGE} is not what the contract says: run `cargo xtask wit-reference`")),
-        Err(error) => report.errors.push(format!("{PAGE} can not be made: {error:#}")),
+        Err(error) => report.errors.push(format!("{PAGE} cannot be made: {error:#}")),
     }
 }
 

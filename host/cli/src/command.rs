@@ -136,7 +136,7 @@ fn read_text(file: &Path) -> Result<String> {
             std::fs::read_to_string(file)
         }
     };
-    read().with_context(|| format!("`{}` can not be read", file.display()))
+    read().with_context(|| format!("`{}` cannot be read", file.display()))
 }
 
 /// What may be seen and called under the profile of the command line.

@@ -233,7 +233,8 @@ fn messages(folder: &Path) -> String {
 }
 
 /// Pages for developers. They name files of the code.
-const FOR_DEVELOPERS: [&str; 4] = ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
+const FOR_DEVELOPERS: [&str; 4] =
+    ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
 
 /// The files that a page links to, relative to its folder, and those that it names in code marks, from the workspace.
 fn named_files(page: &str, text: &str) -> Vec<PathBuf> {

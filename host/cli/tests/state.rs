@@ -99,7 +99,7 @@ fn an_operator_sees_and_removes_what_plugins_keep() {
     assert_eq!(code, Some(0));
     assert_eq!(
         out, "plugin\t\ta\t3\nplugin\t\tb\\tc\\n\\u{1b}[31m\t3\ntool\tdo\ta\t3\n",
-        "a key can not forge a row"
+        "a key cannot forge a row"
     );
     let listed = cli.json(&["kv", "list", "cap_kv", "--json", "--limit", "1"]);
     assert_eq!(
@@ -257,7 +257,7 @@ fn a_full_disk_is_not_told_as_a_broken_store() {
     assert!(set(toolbay, &[]).1.contains("\"sum\":1"));
     // Without the signal, a write beyond the limit is an error, as on a full disk.
     let (_, said, log) = set("sh", &["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"", toolbay]);
-    assert!(said.contains("can not be used") || said.contains("cannot be used"), "{said} {log}");
+    assert!(said.contains("cannot be used") || said.contains("cannot be used"), "{said} {log}");
     assert!(!format!("{said}{log}").contains("move it away"), "{said} {log}");
     assert!(set(toolbay, &[]).1.contains("\"sum\":2"));
 }

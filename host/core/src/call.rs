@@ -381,7 +381,7 @@ impl CallContext {
     }
 }
 
-/// A call that passed every gate. Only [`crate::pipeline`] makes one, so an ungated call can not be written down.
+/// A call that passed every gate. Only [`crate::pipeline`] makes one, so an ungated call cannot be written down.
 #[derive(Debug)]
 pub struct AdmittedCall {
     pub(crate) tool: Arc<ToolDef>,

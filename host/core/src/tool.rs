@@ -113,7 +113,7 @@ impl ToolDef {
     }
 
     /// Whether a call can change something outside of the sandbox. What a plugin says of itself does not count: without
-    /// one of these capabilities it can not change anything, and with one it can. Native tools are the embedder's, and
+    /// one of these capabilities it cannot change anything, and with one it can. Native tools are the embedder's, and
     /// believed; what other servers and services do is not known.
     #[must_use]
     pub fn may_have_effects(&self) -> bool {

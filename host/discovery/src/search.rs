@@ -94,7 +94,7 @@ pub struct Found {
     pub exact: bool,
 }
 
-/// A question that can not be answered.
+/// A question that cannot be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Nothing but white space and punctuation.

@@ -131,7 +131,7 @@ impl Invoke for Bound {
         })
     }
 
-    /// Nothing if it can not be done: the call then goes on as one of [`CALL`], which says why.
+    /// Nothing if it cannot be done: the call then goes on as one of [`CALL`], which says why.
     fn forward(&self, args: &str) -> Option<Target> {
         let (Meta::Call, Some(view), true) = (self.meta, &self.view, args.len() as u64 <= CALL_BYTES) else {
             return None;
@@ -180,7 +180,7 @@ async fn answer(meta: Meta, view: &View, args: &str) -> Result<ToolOutput, ToolE
         Meta::Call => {
             // What can be called was called in its place.
             let Target { tool, .. } = target(view, args)?;
-            let text = format!("`{tool}` can not be called through `{CALL}`: call it directly");
+            let text = format!("`{tool}` cannot be called through `{CALL}`: call it directly");
             return Err(ToolError::new(ErrorCode::InputInvalid, text).about("/name"));
         }
     };

@@ -70,7 +70,7 @@ pub(crate) enum Refusal {
         /// Whether there was one.
         presented: bool,
     },
-    /// Whether the token counts can not be told now (503).
+    /// Whether the token counts cannot be told now (503).
     NoKeys,
     /// Not with the scopes of this token, but with these (403).
     Scopes(BTreeSet<String>),
@@ -91,7 +91,7 @@ impl Auth {
     /// Reads what `serve` names. What `before` had goes on where nothing changed. Nothing else happens yet.
     ///
     /// # Errors
-    /// The file of tokens or of keys can not be read, or says nothing sensible.
+    /// The file of tokens or of keys cannot be read, or says nothing sensible.
     pub(crate) fn read(serve: &Serve, fetch: &FetchKeys, before: Option<&Self>) -> Result<Self, String> {
         let old = before.and_then(|auth| auth.tokens.as_ref());
         let tokens = serve.tokens.as_deref().map(|file| Tokens::read(file, old)).transpose()?;

@@ -1,6 +1,6 @@
 //! Services that an OpenAPI document describes (3.0 and 3.1), as tools.
 //!
-//! The document is read tolerantly: an operation that can not be a tool is told as a problem, with the reason, and costs no
+//! The document is read tolerantly: an operation that cannot be a tool is told as a problem, with the reason, and costs no
 //! other one. What a tool sends is built here and sent through a port, [`Exchange`]; this crate opens no connection, reads
 //! no file and never sees the value of a secret.
 //!

@@ -58,7 +58,7 @@ pub struct Options {
 pub struct Operation {
     /// The tool. Its capabilities are its requests, and the secrets in them.
     pub def: ToolDef,
-    /// Why it can not be called: a secret that it demands is not named.
+    /// Why it cannot be called: a secret that it demands is not named.
     pub unavailable: Option<String>,
     /// Where its requests go: method and origin.
     pub reaches: NetRule,

@@ -95,7 +95,7 @@ pub(crate) fn reserved(document: &Document) -> Result<Vec<Fixed>, String> {
     if all.len() > MAX_SCHEMES {
         return Err(format!("it has more than {MAX_SCHEMES} security schemes"));
     }
-    // One that can not be sent reserves nothing.
+    // One that cannot be sent reserves nothing.
     Ok(all.values().filter_map(|scheme| placement(document, scheme).ok()).map(|one| one.fixed()).collect())
 }
 
@@ -125,7 +125,7 @@ fn placement(document: &Document, scheme: &Value) -> Result<Placement, String> {
     let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
     match (said("type"), said("in"), said("scheme").to_ascii_lowercase().as_str()) {
         ("apiKey", place, _) if !is_name(place, said("name")) => {
-            Err("one whose `name` can not be sent".to_owned())
+            Err("one whose `name` cannot be sent".to_owned())
         }
         ("apiKey", "header", _) => {
             Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() })

@@ -1,5 +1,5 @@
 //! Consent: what an operator agreed to holds for the bytes it was given for. New bytes under the same id get no more
-//! than the old ones had, until somebody agrees again; an update can not turn a grant that was written for one
+//! than the old ones had, until somebody agrees again; an update cannot turn a grant that was written for one
 //! program into the authority of another.
 //!
 //! | the digest | what it would be granted | |
@@ -65,7 +65,7 @@ pub trait ConsentStore: Send + Sync + fmt::Debug {
     /// asked more than once. Returns whether a record was changed: a store may be there to be looked at alone.
     ///
     /// # Errors
-    /// Why the records can not be read or written: nothing is then agreed to.
+    /// Why the records cannot be read or written: nothing is then agreed to.
     fn update(
         &self,
         plugin: &PluginId,

@@ -1,4 +1,4 @@
-//! Names that can not be wrong: a plugin's id, a tool's name, and the two joined.
+//! Names that cannot be wrong: a plugin's id, a tool's name, and the two joined.
 //!
 //! | name | rule | why |
 //! |---|---|---|

@@ -245,7 +245,7 @@ fn read_public(text: &str) -> Result<String, String> {
     Ok(url.origin().ascii_serialization())
 }
 
-/// RFC 6749, section 3.3: what would end a quoted text in a header can not be in it.
+/// RFC 6749, section 3.3: what would end a quoted text in a header cannot be in it.
 fn check_scope(scope: &str) -> Result<(), String> {
     let legal = |b: u8| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b);
     if scope.is_empty() || scope.len() > MAX_ENTRY || !scope.bytes().all(legal) {

@@ -64,7 +64,7 @@ const SPELLINGS: [[&str; 2]; 6] = [
 /// Keeps the first 200 lines of a long file, and says how to get the others.
 #[must_use]
 pub fn read_file(text: &str, ctx: &Context<'_>) -> Option<String> {
-    // Arguments that can not be read might ask for lines, so they count as if they did.
+    // Arguments that cannot be read might ask for lines, so they count as if they did.
     let Ok(Value::Object(args)) = serde_json::from_str(ctx.args) else { return None };
     if asks_for_lines(&args) {
         return None;

@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ToolCall::new("2", "files__read_file", r#"{"path": "notes/plan.md"}"#),
         ToolCall::new("3", "text__no_such_tool", "{}"),
     ];
-    // All run at once. Each gets a result, in the order of the calls; the batch itself can not fail.
+    // All run at once. Each gets a result, in the order of the calls; the batch itself cannot fail.
     for done in host.call_all(&view, calls, turn).await {
         match done.result {
             Ok(output) => {

@@ -12,19 +12,19 @@ pub enum HostError {
     /// No engine could be made.
     #[error("the wasm engine could not be made: {0}")]
     Engine(String),
-    /// The TLS roots that the embedder adds can not be read.
+    /// The TLS roots that the embedder adds cannot be read.
     #[error("{0}")]
     Tls(String),
-    /// The plugin directory can not be read.
-    #[error("the plugin directory `{path}` can not be read: {error}", path = .path.display())]
+    /// The plugin directory cannot be read.
+    #[error("the plugin directory `{path}` cannot be read: {error}", path = .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,
     },
-    /// The secrets can not be kept out of results.
-    #[error("the secrets of the policy can not be used: {0}")]
+    /// The secrets cannot be kept out of results.
+    #[error("the secrets of the policy cannot be used: {0}")]
     Secrets(String),
     /// A native tool's definition is not sound, or its name is taken.
     #[error("the native tool was not registered: {0}")]
@@ -34,8 +34,8 @@ pub enum HostError {
 /// Why one plugin was not loaded; the others are not touched by it.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The file can not be read.
-    #[error("can not be read: {0}")]
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
     /// Not a regular file.
     #[error("is a {0}, not a file")]
@@ -125,7 +125,7 @@ pub enum LoadError {
     /// It would get more than its older version, and nobody has agreed to that.
     #[error("{0}")]
     Held(String),
-    /// The directory can not be read any more.
+    /// The directory cannot be read any more.
     #[error("{0}; what was loaded from it goes on")]
     DirectoryGone(String),
     /// The host failed while loading it.

@@ -27,7 +27,7 @@ pub struct Explanation {
     pub digest: String,
     /// The profile it is explained under.
     pub profile: Option<String>,
-    /// Why it can not be called; `None`: it can.
+    /// Why it cannot be called; `None`: it can.
     pub unavailable: Option<String>,
     /// What becomes of a call before it runs: the rules that can fit, whether it waits for others, whether a result of
     /// before will do. Where two rules say different things, the stricter holds.

@@ -94,9 +94,9 @@ impl Host {
     /// look unchanged are not read.
     ///
     /// # Errors
-    /// Only when the directory itself can not be read.
+    /// Only when the directory itself cannot be read.
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
-        // Looked at first: a directory that can not be read is none of this host's.
+        // Looked at first: a directory that cannot be read is none of this host's.
         let path = dir.to_path_buf();
         let listing = tokio::task::spawn_blocking(move || check_listing(&path)).await;
         listing.unwrap_or_else(|e| {

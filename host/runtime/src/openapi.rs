@@ -1,6 +1,6 @@
 //! Services that an OpenAPI document describes, as tools of the host: `[openapi.NAME]` of the policy.
 //!
-//! Each section is a source of its own: its tools come, go and are replaced together. A document that can not be had or is
+//! Each section is a source of its own: its tools come, go and are replaced together. A document that cannot be had or is
 //! none costs the others nothing, time included: each is fetched and made into tools by itself, outside of the lock under
 //! which tools are put in. The tools of before stay as long as the section says of it what it said. When the policy is
 //! read again, what it takes away is gone at once: what is known is made anew under the new policy, as far as that takes no
@@ -56,7 +56,7 @@ pub struct OpenApiInfo {
     pub title: Option<String>,
     /// The tools by name, each with its operation: `GET /pets/{id}`.
     pub tools: BTreeMap<String, String>,
-    /// Tools that can not be called, each with the reason.
+    /// Tools that cannot be called, each with the reason.
     pub unavailable: BTreeMap<String, String>,
     /// Operations that are no tool, each with the reason.
     pub problems: Vec<(String, String)>,
@@ -297,7 +297,7 @@ impl Sources {
 /// Reads the document of a section that need not be in the policy: its text, and its SHA-256 in hex.
 ///
 /// # Errors
-/// Why it can not be had.
+/// Why it cannot be had.
 pub(crate) async fn read(
     section: &Arc<OpenApi>,
     services: &Arc<Services>,

@@ -83,7 +83,7 @@ impl TestHostBuilder {
     /// Sets one of the plugin's settings.
     ///
     /// # Panics
-    /// When TOML can not write the value.
+    /// When TOML cannot write the value.
     #[must_use]
     #[track_caller]
     pub fn config(mut self, key: &str, value: impl Serialize) -> Self {
@@ -94,7 +94,7 @@ impl TestHostBuilder {
     /// Sets a limit of the plugin, as the policy writes it: `.limit("timeout", "2s")`, `.limit("fuel", 1_000_000)`.
     ///
     /// # Panics
-    /// When TOML can not write the value.
+    /// When TOML cannot write the value.
     #[must_use]
     #[track_caller]
     pub fn limit(mut self, name: &str, value: impl Serialize) -> Self {

@@ -109,7 +109,7 @@ impl Cassette {
         text.push('\n');
         let folder = self.file.parent().unwrap_or(Path::new("."));
         let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&self.file, text));
-        written.map_err(|error| format!("`{}` can not be written: {error}", self.file.display()))
+        written.map_err(|error| format!("`{}` cannot be written: {error}", self.file.display()))
     }
 
     fn unknown(&self, request: &RecordedRequest, left: &VecDeque<Exchange>) -> String {
@@ -190,7 +190,7 @@ fn digest(body: &[u8]) -> Option<String> {
 fn read(file: &Path) -> Result<VecDeque<Exchange>, String> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
-        format!("the record `{shown}` can not be read: {error}; to write it, run the test with {RECORD}=1")
+        format!("the record `{shown}` cannot be read: {error}; to write it, run the test with {RECORD}=1")
     })?;
     let file: File = serde_json::from_str(&text).map_err(|error| format!("the record `{shown}`: {error}"))?;
     match file.version {

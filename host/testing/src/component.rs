@@ -57,7 +57,7 @@ fn build(folder: &Path) -> Result<Component, String> {
     if let Some(target) = target_folder() {
         command.arg("--target-dir").arg(target);
     }
-    let output = command.output().map_err(|error| format!("cargo can not be run: {error}"))?;
+    let output = command.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !output.status.success() {
         return Err(format!(
             "the component does not build: run `toolbay build` (the target is added by `rustup target add {TARGET}`)\n{}",

@@ -60,10 +60,10 @@ impl Golden {
         if write {
             let written =
                 std::fs::create_dir_all(folder.join(FOLDER)).and_then(|()| std::fs::write(&file, found));
-            return written.map_err(|error| format!("`{shown}` can not be written: {error}"));
+            return written.map_err(|error| format!("`{shown}` cannot be written: {error}"));
         }
         let wanted = std::fs::read_to_string(&file).map_err(|error| {
-            format!("`{shown}` can not be read: {error}; to write it, run the test with {UPDATE}=1. It would be:\n{found}")
+            format!("`{shown}` cannot be read: {error}; to write it, run the test with {UPDATE}=1. It would be:\n{found}")
         })?;
         // A checkout may have put other ends to the lines.
         let wanted = wanted.replace("\r\n", "\n");
@@ -81,9 +81,7 @@ impl Golden {
 fn place(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 100 || !name.chars().all(plain) {
-        return Err(format!(
-            "`{name}` can not name a golden file: letters, digits, `-` and `_`, 100 at most"
-        ));
+        return Err(format!("`{name}` cannot name a golden file: letters, digits, `-` and `_`, 100 at most"));
     }
     Ok(folder.join(FOLDER).join(format!("{name}.json")))
 }
@@ -177,7 +175,7 @@ mod tests {
         assert!(problem.contains("absent.json") && problem.contains("\"text\": \"new\""), "{problem}");
         for name in ["", "../a", "a/b", "a.json"] {
             let problem = Golden::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();
-            assert!(problem.contains("can not name"), "{name}: {problem}");
+            assert!(problem.contains("cannot name"), "{name}: {problem}");
         }
     }
 

@@ -18,7 +18,7 @@ const FILE: &str = "TOOLBAY_TEST_RECORD";
 fn read(origin: &str, file: &Path) -> String {
     let host = TestHost::of_file("web", guest_artifacts::PLUGIN_WEB)
         .allow_net(origin)
-        // What the tool can not do without.
+        // What the tool cannot do without.
         .allow_net("https://unused.example")
         .grant("net_private", "127.0.0.1")
         .secret("web/api", "canary-0123456789", origin)

@@ -12,7 +12,7 @@ use toolbay_core::tool::content::{Blob, BlockBody, ResourceBody};
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// The messages that follow the model's: every call gets its result, under its own id, in the order of the calls.
-/// What a vendor can not take (sound, an odd picture) becomes a note in the text.
+/// What a vendor cannot take (sound, an odd picture) becomes a note in the text.
 #[must_use]
 pub fn result_messages(vendor: Vendor, results: &[CallResult]) -> Vec<Value> {
     if results.is_empty() {

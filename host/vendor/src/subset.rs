@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Something of a tool's schema that a vendor can not be told.
+/// Something of a tool's schema that a vendor cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
     /// The tool's name.

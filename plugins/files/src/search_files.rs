@@ -110,7 +110,7 @@ impl Search {
         self.matches.push(found);
     }
 
-    /// Looks for matching lines in one file. What is not text, or can not be read, is passed over.
+    /// Looks for matching lines in one file. What is not text, or cannot be read, is passed over.
     fn read(&mut self, path: &str, regex: &Regex) -> Result<()> {
         context::check_cancelled()?;
         let Ok(file) = files::read_part(path, 0, FILE_BYTES) else {
@@ -153,7 +153,7 @@ impl Search {
         }
         let counts = [
             (gaps.deeper_directories, "directories too deep to search"),
-            (gaps.unreadable_directories, "directories that can not be read"),
+            (gaps.unreadable_directories, "directories that cannot be read"),
             (self.skipped_files, "files too large or not readable"),
         ];
         notes.extend(
@@ -220,7 +220,7 @@ mod tests {
 
         let large = fake().file("large.txt", "run\n".repeat(1 << 20)).file("no/a", "").deny("no");
         let output = large.run(|| call::<search_files>(json!({"content": "^run it"}))).unwrap();
-        let expected = "README.md:1:run it\n[left out 1 directories that can not be read]\n\
+        let expected = "README.md:1:run it\n[left out 1 directories that cannot be read]\n\
                         [left out 1 files too large or not readable]\n";
         assert_eq!(output.value, expected);
         assert!(output.structured.unwrap().ends_with("\"incomplete\":true}"));

@@ -1,6 +1,6 @@
 //! Walks a directory tree within bounds.
 //!
-//! Links are not followed: a tree then ends, and the operator's globs mean what they say. Directories that can not be
+//! Links are not followed: a tree then ends, and the operator's globs mean what they say. Directories that cannot be
 //! read are counted, not fatal, for an operator may well grant a part of a tree.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) fn walk(root: &str, mut visit: impl FnMut(&str, &str) -> Result<bool>
         context::check_cancelled()?;
         let mut entries = match files::read_dir(&join(root, &directory)) {
             Ok(entries) => entries,
-            // That the root itself can not be read is the caller's business.
+            // That the root itself cannot be read is the caller's business.
             Err(error) if directory.is_empty() => return Err(error),
             Err(_) => {
                 gaps.unreadable_directories += 1;

@@ -124,7 +124,7 @@ impl Program {
         Failed::Thrown { message: cut(message), line: number(answer, "line"), console: console(answer) }
     }
 
-    /// The same for an error that the engine has in hand; one of its own bounds can not be caught.
+    /// The same for an error that the engine has in hand; one of its own bounds cannot be caught.
     fn fell(&self, error: JsError, context: &mut Context) -> Failed {
         let message = first_line(&error);
         match error.into_opaque(context) {

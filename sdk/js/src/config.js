@@ -10,7 +10,7 @@ export function get(key, otherwise = null) {
   return text === null || text === undefined ? otherwise : parse(text);
 }
 
-/** Returns a setting the tool can not do without. */
+/** Returns a setting the tool cannot do without. */
 export function require(key) {
   const value = get(key);
   if (value === null) throw notAvailable(`the setting \`${key}\` is missing`, 'config');

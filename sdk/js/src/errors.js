@@ -16,10 +16,10 @@ export class ToolError extends Error {
   }
 }
 
-/** The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument. */
+/** The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument. */
 export const inputError = (message, subject) => new ToolError('input-invalid', message, subject);
 
-/** The tool can not run here and now; `subject` is a short machine-readable reason. */
+/** The tool cannot run here and now; `subject` is a short machine-readable reason. */
 export const notAvailable = (message, subject) => new ToolError('not-available', message, subject);
 
 /** The tool ran and failed; `subject` is a cause, if known. */

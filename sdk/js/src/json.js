@@ -1,4 +1,4 @@
-// JSON with exact integers. What JavaScript's numbers can not hold arrives as a BigInt, and a BigInt is written as an
+// JSON with exact integers. What JavaScript's numbers cannot hold arrives as a BigInt, and a BigInt is written as an
 // integer; everything else is as `JSON` does it.
 
 const MAY_BE_LARGE = /\d{16}/;

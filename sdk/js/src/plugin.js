@@ -32,7 +32,7 @@ export function tool(options) {
   }
   if (!/^[a-zA-Z0-9_-]{1,48}$/.test(options.name ?? '')) fail('`name` must be 1 to 48 letters, digits, `_` or `-`');
   if (typeof options.description !== 'string' || options.description.trim() === '') {
-    fail('`description` is missing: a model can not choose what it can not read about');
+    fail('`description` is missing: a model cannot choose what it cannot read about');
   }
   if (typeof options.run !== 'function') fail('`run` must be a function: run(args)');
   if (options.run.constructor.name === 'AsyncFunction') {
@@ -174,7 +174,7 @@ function check(made, name) {
   if (typeof reason === 'string') throw reason;
 }
 
-/** A reducer gets `{value, structured, …}` or a ToolError, and what it can not shorten it leaves as it is. */
+/** A reducer gets `{value, structured, …}` or a ToolError, and what it cannot shorten it leaves as it is. */
 function reduce(made, input, ctx) {
   const found = made.reducers.find(({ definition }) => definition.toolName === ctx.toolName);
   const result = input.tag === 'ok' ? fromOutput(input.val) : fromError(input.val);

@@ -6,7 +6,7 @@ import test from 'node:test';
 import { bytes, text } from '../src/bytes.js';
 import { parse, stringify } from '../src/json.js';
 
-test('what a number can not hold is a BigInt', () => {
+test('what a number cannot hold is a BigInt', () => {
   assert.deepEqual(parse('{"a": 9007199254740993, "b": 9007199254740991, "c": 1e30}'), { a: 9007199254740993n, b: 9007199254740991, c: 1e30 });
   assert.deepEqual(parse('[-18446744073709551616, "18446744073709551616", "integer:18446744073709551616"]'),
     [-18446744073709551616n, '18446744073709551616', 'integer:18446744073709551616']);

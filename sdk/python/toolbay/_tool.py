@@ -127,7 +127,7 @@ def tool(
             fail("it must not be `async`: calls of the host are not asynchronous here, so write them without `await`")
         text, of_arguments = _docstring(function)
         if not (description or text):
-            fail("it needs a docstring: a model can not choose what it can not read about")
+            fail("it needs a docstring: a model cannot choose what it cannot read about")
         try:
             schema, readers = _arguments(function, of_arguments)
             result = output or _result(function)

@@ -56,7 +56,7 @@ def build(plugin: Path, output: Path, paths: list[Path]) -> None:
     if not plugin.is_file():
         raise Failed(f"`{plugin}` does not exist")
     if not plugin.stem.isidentifier():
-        raise Failed(f"`{plugin.name}` can not be imported: let its name be letters, digits and `_`")
+        raise Failed(f"`{plugin.name}` cannot be imported: let its name be letters, digits and `_`")
     made = evaluated(plugin, paths)
     names = ["about"]
     names += ["tools"] if made.tools else []

@@ -13,7 +13,7 @@ def get(key: str, otherwise: Any = None) -> Any:
 
 
 def require(key: str) -> Any:
-    """Returns a setting the tool can not do without."""
+    """Returns a setting the tool cannot do without."""
     value = get(key)
     if value is None:
         raise not_available(f"the setting `{key}` is missing", "config")

@@ -17,12 +17,12 @@ class ToolError(Exception):
 
 
 def input_error(message: str, subject: str | None = None) -> ToolError:
-    """The model produced arguments the tool can not accept; `subject` is a JSON pointer to the argument."""
+    """The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument."""
     return ToolError("input-invalid", message, subject)
 
 
 def not_available(message: str, subject: str | None = None) -> ToolError:
-    """The tool can not run here and now; `subject` is a short machine-readable reason."""
+    """The tool cannot run here and now; `subject` is a short machine-readable reason."""
     return ToolError("not-available", message, subject)
 
 

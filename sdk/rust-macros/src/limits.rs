@@ -35,7 +35,7 @@ impl Limits {
         Ok(true)
     }
 
-    /// Refuses what a type, as far as its name tells, can not be limited by.
+    /// Refuses what a type, as far as its name tells, cannot be limited by.
     pub(crate) fn check_type(&self, ty: &Type) -> Result<()> {
         let Some(name) = last_name(ty) else { return Ok(()) };
         let is_text = matches!(name.as_str(), "String" | "PathBuf" | "char");

@@ -67,7 +67,7 @@ pub(crate) fn spec(
     if let Safety::Unsafe(unsafety) = &signature.safety {
         return Err(syn::Error::new_spanned(
             unsafety,
-            "a tool is called with whatever a model writes: it can not be `unsafe`",
+            "a tool is called with whatever a model writes: it cannot be `unsafe`",
         ));
     }
     let name = tool_name(options, &signature.ident)?;
@@ -119,7 +119,7 @@ fn tool_name(options: &ToolOptions, ident: &Ident) -> Result<LitStr> {
     let text = name.value();
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if text.is_empty() || text.len() > NAME_CHARS || !text.chars().all(valid) {
-        let message = format!("`{text}` can not name a tool: 1 to {NAME_CHARS} of `a-z A-Z 0-9 _ -`");
+        let message = format!("`{text}` cannot name a tool: 1 to {NAME_CHARS} of `a-z A-Z 0-9 _ -`");
         return Err(syn::Error::new(name.span(), message));
     }
     Ok(name)
@@ -206,8 +206,8 @@ mod tests {
             #[doc = "d"]
             fn f() {}
         );
-        assert!(error(quote!(name = "a b"), item.clone()).contains("can not name a tool"));
-        assert!(error(quote!(name = ""), item).contains("can not name a tool"));
+        assert!(error(quote!(name = "a b"), item.clone()).contains("cannot name a tool"));
+        assert!(error(quote!(name = ""), item).contains("cannot name a tool"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// A type that a tool can take as an argument. `#[data]` implements it.
 #[diagnostic::on_unimplemented(
-    message = "a tool can not take `{Self}` as an argument",
+    message = "a tool cannot take `{Self}` as an argument",
     note = "write `#[data]` above the type's definition; a type of another crate goes into a type of yours"
 )]
 pub trait Argument: Schema + Sized {

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// Returns a setting; `None` if the operator did not write it.
 ///
-/// A setting of another type makes the tool not available: the operator has to mend it, the model can not.
+/// A setting of another type makes the tool not available: the operator has to mend it, the model cannot.
 pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
     let Some(text) = host::get(key) else { return Ok(None) };
     match serde_json::from_str(&text) {
@@ -20,14 +20,14 @@ pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
     }
 }
 
-/// Returns a setting the tool can not do without.
+/// Returns a setting the tool cannot do without.
 pub fn require<T: DeserializeOwned>(key: &str) -> Result<T> {
     get(key)?.ok_or_else(|| Error::not_available(format!("the setting `{key}` is missing")).at("config"))
 }
 
 /// Returns all settings as one value.
 ///
-/// Settings that do not fit the type make the tool not available: the operator has to mend them, the model can not.
+/// Settings that do not fit the type make the tool not available: the operator has to mend them, the model cannot.
 pub fn all<T: Argument>() -> Result<T> {
     let mut text = String::from("{");
     for key in host::keys() {

@@ -18,12 +18,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error(Box<ToolError>);
 
 impl Error {
-    /// The model produced arguments the tool can not accept; say which with [`Error::at`].
+    /// The model produced arguments the tool cannot accept; say which with [`Error::at`].
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InputInvalid, message)
     }
 
-    /// The tool can not run here and now: a grant, a key or a program is missing, a quota is used up.
+    /// The tool cannot run here and now: a grant, a key or a program is missing, a quota is used up.
     pub fn not_available(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotAvailable, message)
     }
@@ -142,7 +142,7 @@ mod tests {
         struct Outer(std::num::ParseIntError);
         impl fmt::Display for Outer {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("can not read the port")
+                f.write_str("cannot read the port")
             }
         }
         impl std::error::Error for Outer {
@@ -152,7 +152,7 @@ mod tests {
         }
         let error = Error::from(Outer("x".parse::<u8>().unwrap_err()));
         assert_eq!(error.code(), ErrorCode::ExecutionFailed);
-        assert_eq!(error.message(), "can not read the port: invalid digit found in string");
+        assert_eq!(error.message(), "cannot read the port: invalid digit found in string");
     }
 
     #[test]

@@ -41,7 +41,7 @@
 //! the host can load; `cargo test` runs the functions as they are, and [`testing`] plays the host for them. Put
 //! `strip = true`, `lto = true` and `opt-level = "s"` into the release profile: it is a tenth of the size.
 //!
-//! A tool without a doc comment does not compile, because a model can not choose what it can not read about:
+//! A tool without a doc comment does not compile, because a model cannot choose what it cannot read about:
 //!
 //! ```compile_fail
 //! # use toolbay_sdk::prelude::*;

@@ -75,7 +75,7 @@ pub struct Rendered<T> {
 
 /// What a tool may return.
 #[diagnostic::on_unimplemented(
-    message = "a tool can not return `{Self}`",
+    message = "a tool cannot return `{Self}`",
     note = "return a `String`, `Json<T>` of a type with `#[data]`, `Rendered<T>`, `Output`, or a `Result` of one of them"
 )]
 pub trait IntoOutput {

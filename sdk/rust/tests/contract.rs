@@ -1,4 +1,4 @@
-//! The crate carries a copy of the contract, since a published crate can not reach outside its directory.
+//! The crate carries a copy of the contract, since a published crate cannot reach outside its directory.
 
 use std::collections::BTreeMap;
 use std::fs;

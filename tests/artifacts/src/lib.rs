@@ -1,6 +1,6 @@
 //! Where the built plugins and test guests are.
 //!
-//! The build script compiles them; a test names what it needs and can not get something stale:
+//! The build script compiles them; a test names what it needs and cannot get something stale:
 //!
 //! ```ignore
 //! let wasm = std::fs::read(guest_artifacts::API_ECHO)?;

@@ -31,7 +31,7 @@ impl Session {
         let mut command = Command::new(program);
         command.args(args).envs(&server.env);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("can not start: {error}"))?;
+        let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
         let input = child.stdin.take().ok_or("no input")?;
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().ok_or("no output")?);
         let mut session = Self { child: Running(child), input, output, tool: server.tool.clone(), next: 0 };

@@ -96,7 +96,7 @@ fn policy(input: &[u8]) -> Result<Verdict, String> {
                 "it is read otherwise the second time".to_owned()
             })?;
             must(first.workspace().is_absolute(), || format!("the workspace is {:?}", first.workspace()))?;
-            must(first.host().check_ranges().is_ok(), || "limits that can not be had are taken".to_owned())?;
+            must(first.host().check_ranges().is_ok(), || "limits that cannot be had are taken".to_owned())?;
             let limits = first.limits(&PluginId::new("p").map_err(|e| e.to_string())?, None);
             must(limits.memory <= toolbay::policy::limits::MAX_MEMORY_BYTES, || format!("{limits:?}"))?;
             Ok(Taken)

@@ -104,7 +104,7 @@ impl things::Guest for Stranger {
 
 impl Guest for Stranger {
     fn divide(a: i32, b: i32) -> Result<i32, String> {
-        a.checked_div(b).ok_or_else(|| format!("{a} can not be divided by {b}"))
+        a.checked_div(b).ok_or_else(|| format!("{a} cannot be divided by {b}"))
     }
     fn refuse(code: u8) -> Result<(), (u8, String)> {
         if code == 0 { Ok(()) } else { Err((code, "as asked".to_owned())) }

@@ -1,4 +1,4 @@
-//! A reducer for a tool that can not be.
+//! A reducer for a tool that cannot be.
 
 guest::tools!(guest::tool("own", |_| guest::text("own")));
 

@@ -1,5 +1,5 @@
 //! Asks for as much as the bounds let it, in words that are slow to compare: with each other when it is loaded, with
-//! the arguments of a program and with a path when a tool is called. Each tool also asks for what it can not have.
+//! the arguments of a program and with a path when a tool is called. Each tool also asks for what it cannot have.
 
 use guest::host::files;
 use guest::host::process::{self, Command, ProcessError};

@@ -33,13 +33,13 @@ const RATIOS: [(&str, &str, &str); 4] = [
 
 /// The figures of a file.
 pub(crate) fn read(file: &str) -> Result<Map<String, Value>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("can not read `{file}`"))?;
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{file}`"))?;
     serde_json::from_str(&text).with_context(|| format!("`{file}` has no figures"))
 }
 
 pub(crate) fn write(file: &str, figures: &Map<String, Value>) -> Result<()> {
     let text = serde_json::to_string_pretty(figures)? + "\n";
-    std::fs::write(file, text).with_context(|| format!("can not write `{file}`"))
+    std::fs::write(file, text).with_context(|| format!("cannot write `{file}`"))
 }
 
 /// An error that names the headline figures that are missing, or are no figures.

@@ -86,7 +86,7 @@ impl Conditions {
     }
 }
 
-/// Why the figures of a run can not stand beside those of another, if so.
+/// Why the figures of a run cannot stand beside those of another, if so.
 pub(crate) fn loaded(figures: &Map<String, Value>) -> Option<String> {
     let figure = |name: &str| figures.get(name).and_then(Value::as_f64);
     match (figure("busy_percent"), figure("stolen_percent")) {
@@ -102,7 +102,7 @@ pub(crate) fn loaded(figures: &Map<String, Value>) -> Option<String> {
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("can not read `{path}`"))
+    std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))
 }
 
 /// Idle, all and stolen ticks since the machine started.

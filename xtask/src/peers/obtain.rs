@@ -185,7 +185,7 @@ fn version(folder: &Path) -> Result<String> {
 /// What a program prints.
 fn said(command: &mut Command) -> Result<String> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("can not run `{shown}`"))?;
+    let out = command.output().with_context(|| format!("cannot run `{shown}`"))?;
     if !out.status.success() {
         bail!("`{shown}` ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
     }

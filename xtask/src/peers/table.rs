@@ -24,7 +24,7 @@ pub(super) fn write(
         text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();
     }
     let page = workspace.join(PAGE);
-    let before = std::fs::read_to_string(&page).with_context(|| format!("can not read `{PAGE}`"))?;
+    let before = std::fs::read_to_string(&page).with_context(|| format!("cannot read `{PAGE}`"))?;
     std::fs::write(&page, placed(&before, &text)?)?;
     println!("the tables are in `{PAGE}`");
     Ok(())
@@ -39,7 +39,7 @@ fn placed(page: &str, text: &str) -> Result<String> {
 }
 
 fn today() -> Result<String> {
-    let out = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("can not run `date`")?;
+    let out = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("cannot run `date`")?;
     Ok(String::from_utf8(out.stdout)?.trim().to_owned())
 }
 

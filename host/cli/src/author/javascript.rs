@@ -19,10 +19,10 @@ const BUILD: &str = "node_modules/@toolbay/sdk/build.mjs";
 /// The sources that are looked for, in this order.
 const SOURCES: [&str; 2] = ["plugin.ts", "plugin.js"];
 
-/// Why a name can not be a package's.
+/// Why a name cannot be a package's.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.chars().any(|c| c.is_ascii_uppercase()) {
-        return Err(format!("`{name}` can not name a package of npm, which has no capital letters"));
+        return Err(format!("`{name}` cannot name a package of npm, which has no capital letters"));
     }
     Ok(())
 }

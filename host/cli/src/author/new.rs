@@ -63,7 +63,7 @@ fn refused(folder: &Path, error: std::io::Error) -> Error {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ": make room on the disk",
         _ => "",
     };
-    let what = format!("`{}` can not be made{hint}", folder.display());
+    let what = format!("`{}` cannot be made{hint}", folder.display());
     Error::from(error).context(what)
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &PackArgs) -> Result<Verdict> {
     let bytes = component::with(&bytes, &sections).map_err(host_failed)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
     place::whole(&target, |part| fs::write(part, &bytes)).with_context(|| {
-        format!("`{}` can not be written: name another file with --out FILE", target.display())
+        format!("`{}` cannot be written: name another file with --out FILE", target.display())
     })?;
     let mut out = output::out();
     writeln!(out, "{HEAD}{}{HEAD:#}: {} KiB, {}", built.id, bytes.len().div_ceil(1024), target.display())?;
@@ -114,7 +114,7 @@ fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
         let Some(file) = names.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else {
             continue;
         };
-        let read = fs::read(&file).with_context(|| format!("`{}` can not be read", file.display()));
+        let read = fs::read(&file).with_context(|| format!("`{}` cannot be read", file.display()));
         let bytes = read?;
         if bytes.len() as u64 > most {
             bail!(

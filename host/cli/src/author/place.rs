@@ -39,7 +39,7 @@ pub(crate) fn put(
         .and_then(|()| whole(&target, |part| fs::copy(&component.file, part).map(drop)));
     put.with_context(|| {
         format!(
-            "`{}` can not be written: name a plugin directory of yours with --plugins DIR, or only build with \
+            "`{}` cannot be written: name a plugin directory of yours with --plugins DIR, or only build with \
              --no-place",
             target.display()
         )

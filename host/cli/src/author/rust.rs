@@ -35,14 +35,14 @@ const KEY_WORDS: [&str; 52] = [
     "where", "while", "yield",
 ];
 
-/// Why a name can not be a crate's.
+/// Why a name cannot be a crate's.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(format!("`{name}` can not name a crate, which starts with a letter"));
+        return Err(format!("`{name}` cannot name a crate, which starts with a letter"));
     }
     let ident = name.replace('-', "_");
     if KEY_WORDS.contains(&ident.as_str()) || RESERVED.contains(&ident.as_str()) {
-        return Err(format!("`{name}` can not name a crate: the word has a meaning of its own in Rust"));
+        return Err(format!("`{name}` cannot name a crate: the word has a meaning of its own in Rust"));
     }
     Ok(())
 }

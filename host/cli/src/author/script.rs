@@ -16,7 +16,7 @@ pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)
     sdk.iter().map(|(path, text)| TemplateFile::new(format!("{folder}/{path}"), *text)).collect()
 }
 
-/// Runs the SDK's script, which is to make the component; `None`: it said why it can not.
+/// Runs the SDK's script, which is to make the component; `None`: it said why it cannot.
 pub(super) fn build(project: &Project, id: PluginId, command: &mut Command) -> Result<Option<Component>> {
     let file = project.folder.join("target").join(format!("{id}.wasm"));
     command.arg("-o").arg(&file);
@@ -28,7 +28,7 @@ pub(super) fn run(project: &Project, command: &mut Command) -> Result<bool> {
     let program = PathBuf::from(command.get_program());
     let status = command.current_dir(&project.folder).stdin(Stdio::null()).status();
     let status =
-        status.with_context(|| format!("can not run `{}`", program.display())).map_err(host_failed)?;
+        status.with_context(|| format!("cannot run `{}`", program.display())).map_err(host_failed)?;
     Ok(status.success())
 }
 
@@ -42,5 +42,5 @@ pub(super) fn id(manifest: &Path, name: Option<&str>) -> Result<PluginId> {
 /// Reads a manifest.
 pub(super) fn read(manifest: &Path) -> Result<String> {
     let text = std::fs::read_to_string(manifest);
-    text.with_context(|| format!("`{}` can not be read", manifest.display()))
+    text.with_context(|| format!("`{}` cannot be read", manifest.display()))
 }

@@ -86,7 +86,7 @@ pub(crate) enum Command {
         /// Print the full definitions as JSON.
         #[arg(long)]
         json: bool,
-        /// Also list tools that can not be called here, with the reason.
+        /// Also list tools that cannot be called here, with the reason.
         #[arg(long, short)]
         all: bool,
     },

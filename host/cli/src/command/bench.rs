@@ -103,9 +103,7 @@ fn show(asked: &BenchArgs, measured: &Measured) -> Result<()> {
     let conditions = measured.conditions;
     let fault = conditions.and_then(Conditions::fault);
     if let Some(fault) = &fault {
-        output::note(&format!(
-            "{fault}: figures of a busy machine can not stand beside those of another run"
-        ));
+        output::note(&format!("{fault}: figures of a busy machine cannot stand beside those of another run"));
     }
     let mut out = output::out();
     if asked.json {

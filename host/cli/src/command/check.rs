@@ -62,6 +62,6 @@ async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>> {
     let host = setup::host_for(args, policy, Purpose::Look)?;
     match host.load_file(info.id.clone(), file).await {
         Ok(_) => Ok(lint::reducers::findings(&host, &info.id).await),
-        Err(error) => Ok(vec![format!("error: its reducers can not be run: {error}")]),
+        Err(error) => Ok(vec![format!("error: its reducers cannot be run: {error}")]),
     }
 }

@@ -51,9 +51,7 @@ fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdic
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
-            bail!(
-                anyhow!(error).context(format!("`{}` can not be read; nothing was written", file.display()))
-            )
+            bail!(anyhow!(error).context(format!("`{}` cannot be read; nothing was written", file.display())))
         }
     };
     let merged = client

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
         let file = folder.join(format!("{name}.md"));
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&file, page))
-            .with_context(|| format!("`{}` can not be written", file.display()))?;
+            .with_context(|| format!("`{}` cannot be written", file.display()))?;
         count += 1;
     }
     output::note(&format!("{count} pages in {}", folder.display()));

@@ -189,7 +189,7 @@ fn show(
     }
     for (proposal, problem) in &change.impossible {
         let (key, line) = (proposal.key.name(), visible(&proposal.line));
-        writeln!(out, "  {WRONG}can not be granted yet{WRONG:#}: {key} {line}: {}", visible(problem))?;
+        writeln!(out, "  {WRONG}cannot be granted yet{WRONG:#}: {key} {line}: {}", visible(problem))?;
     }
     out.flush()
 }

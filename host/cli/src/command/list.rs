@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdi
     }
     out.flush()?;
     if hidden > 0 {
-        output::note(&format!("{hidden} more can not be called here; see them with `toolbay list --all`"));
+        output::note(&format!("{hidden} more cannot be called here; see them with `toolbay list --all`"));
     }
     Ok(Verdict::Good)
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
         file.parse(&without)?;
     }
     let consents = setup::consents(args)?;
-    // A record that can not be read is none that could be forgotten; the lines can be taken out all the same.
+    // A record that cannot be read is none that could be forgotten; the lines can be taken out all the same.
     let known = consents.get(&id);
     let mut out = output::out();
     writeln!(out, "{HEAD}{id}{HEAD:#}")?;

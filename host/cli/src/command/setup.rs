@@ -184,7 +184,7 @@ pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc
     let file = audit_file(args)?;
     let sink = sink.with_context(|| {
         format!(
-            "the audit `{}` can not be opened; give another place with --audit FILE or --state-dir DIR, or keep none with --no-audit",
+            "the audit `{}` cannot be opened; give another place with --audit FILE or --state-dir DIR, or keep none with --no-audit",
             file.display()
         )
     });

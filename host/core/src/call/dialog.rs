@@ -84,7 +84,7 @@ impl Ask {
 pub enum Unanswered {
     /// It comes with the next call: end this one with this error.
     Later,
-    /// The client can not be asked that.
+    /// The client cannot be asked that.
     NotOffered(AskKind),
     /// The client failed, or said something else.
     Failed(String),

@@ -299,7 +299,7 @@ impl Entry {
         self.def = Arc::new(def);
     }
 
-    /// Why it can not run here and now under a profile. What the policy does not know grants nothing.
+    /// Why it cannot run here and now under a profile. What the policy does not know grants nothing.
     #[must_use]
     pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, Refusal>> {
         let (Some(profile), Some(known)) = (profile, &self.availability.under_profiles) else {

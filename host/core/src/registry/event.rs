@@ -90,7 +90,7 @@ pub enum Event {
         plugin: String,
         /// What, and how to agree.
         reason: String,
-        /// Whether the plugin's older version goes on; if not, its tools are there and can not be called.
+        /// Whether the plugin's older version goes on; if not, its tools are there and cannot be called.
         kept: bool,
     },
     /// The policy was read again and holds from the next call on.
@@ -98,7 +98,7 @@ pub enum Event {
         /// Keys of `[host]` that are other ones now and hold from the next start on.
         restart: Vec<&'static str>,
     },
-    /// The policy was read again and can not be used; the one before holds.
+    /// The policy was read again and cannot be used; the one before holds.
     PolicyRefused {
         /// The line at fault and what is wrong with it.
         problem: String,

@@ -29,7 +29,7 @@ pub struct ToolStatus {
     pub enabled: bool,
     /// Why it is not.
     pub disabled_reason: Option<Arc<str>>,
-    /// Why it can not run here and now, were it on, for the operator: with the lines that would help.
+    /// Why it cannot run here and now, were it on, for the operator: with the lines that would help.
     pub unavailable: Option<String>,
     /// SHA-256 of its schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
     pub schema_sha256: String,

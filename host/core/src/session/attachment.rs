@@ -14,7 +14,7 @@ pub const MAX_MADE_BYTES: u64 = 256 << 20;
 /// Most attachments that tools make in one turn that is held in memory: each costs some, also an empty one.
 const MAX_MADE: usize = 1024;
 /// Says what is wrong with an attachment's name. It may be shown and become a file's name: nothing in it leads to
-/// another folder or can not be seen.
+/// another folder or cannot be seen.
 ///
 /// # Errors
 /// It is empty, longer than [`MAX_NAME_BYTES`], `.` or `..`, or has `/`, `\\` or a hidden character.
@@ -23,7 +23,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("the name has {} bytes; a name has 1 to {MAX_NAME_BYTES}", name.len()));
     }
     if name == "." || name == ".." || name.contains(|c| c == '/' || c == '\\' || is_hidden(c)) {
-        return Err("the name is a path or has characters that can not be seen".to_owned());
+        return Err("the name is a path or has characters that cannot be seen".to_owned());
     }
     Ok(())
 }

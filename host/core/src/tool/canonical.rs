@@ -190,7 +190,7 @@ fn write_text<F: FnMut(&[u8])>(text: &str, out: &mut Pieces<F>) {
         out.extend(text.as_bytes());
         return out.push(b'"');
     }
-    // It takes every byte, and a text is JSON: it can not fail.
+    // It takes every byte, and a text is JSON: it cannot fail.
     drop(serde_json::to_writer(out, text));
 }
 

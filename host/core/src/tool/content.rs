@@ -31,10 +31,10 @@ impl ToolOutput {
 /// Stable error classes; the texts on the wire are the seed's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ErrorCode {
-    /// The model produced arguments the tool can not accept.
+    /// The model produced arguments the tool cannot accept.
     #[serde(rename = "input_invalid")]
     InputInvalid,
-    /// The tool can not run here and now: a missing grant, key, binary, quota.
+    /// The tool cannot run here and now: a missing grant, key, binary, quota.
     #[serde(rename = "not_available")]
     NotAvailable,
     /// The tool ran and failed.

@@ -24,7 +24,7 @@ const MAX_CHANGES: usize = 200;
 pub enum Impact {
     /// Every call that was valid is valid.
     Compatible,
-    /// The schemas can not be compared there.
+    /// The schemas cannot be compared there.
     Unknown,
     /// Some call that was valid is not any more.
     Breaking,

@@ -210,7 +210,7 @@ impl ToolManifest {
     /// How its program is started; `None`: it is a function.
     ///
     /// # Errors
-    /// Says which part of the command line can not be.
+    /// Says which part of the command line cannot be.
     pub fn template(&self) -> Result<Option<Template>, String> {
         let prints_json = self.output.is_some();
         self.run.as_ref().map(|run| Template::new(run, &self.args, prints_json)).transpose()

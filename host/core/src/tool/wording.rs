@@ -86,7 +86,7 @@ pub fn whole(text: &str) -> Cow<'_, str> {
 /// Makes the texts of a schema data; see the table above. Returns how many keywords were left out.
 ///
 /// # Errors
-/// Which name of an argument or a definition can not stand there.
+/// Which name of an argument or a definition cannot stand there.
 pub fn schema(schema: &mut Value, redact: Redact<'_>) -> Result<usize, String> {
     let mut cleaner = Cleaner { redact, left_out: 0 };
     cleaner.node(schema)?;

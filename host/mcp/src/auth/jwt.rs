@@ -53,7 +53,7 @@ pub(super) struct Issuer {
 pub(super) enum Problem {
     /// It is nobody's; why is for the log, not for who sent it.
     Token(&'static str),
-    /// The issuer's keys can not be had.
+    /// The issuer's keys cannot be had.
     Keys,
 }
 
@@ -115,7 +115,7 @@ impl Issuer {
     /// again if they are in a file, and are those of before if they are at an address.
     ///
     /// # Errors
-    /// Its keys are in a file that can not be read.
+    /// Its keys are in a file that cannot be read.
     pub(super) fn following(
         old: Option<&Arc<Self>>,
         oauth: &OAuth,
@@ -150,7 +150,7 @@ impl Issuer {
     /// Whose token this is, at the endpoint of a profile.
     ///
     /// # Errors
-    /// It is nobody's, or that can not be told.
+    /// It is nobody's, or that cannot be told.
     pub(super) async fn principal(&self, token: &str, profile: Option<&str>) -> Result<Principal, Problem> {
         let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
         let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
@@ -237,7 +237,7 @@ impl Issuer {
             .map(ToOwned::to_owned)
             .collect();
         Ok(Principal {
-            // What separates the parts of names can not be in it.
+            // What separates the parts of names cannot be in it.
             name: format!("oauth:{}", utf8_percent_encode(&claims.sub, SEPARATES)).into(),
             known: true,
             access: ProfileAccess::Scopes(scopes, Arc::clone(&self.oauth)),

@@ -131,7 +131,7 @@ enum Public {
 pub(super) enum Missing {
     /// The issuer has none of this name.
     Key,
-    /// The issuer's keys can not be had: nothing can be said of any token.
+    /// The issuer's keys cannot be had: nothing can be said of any token.
     Keys,
 }
 
@@ -139,7 +139,7 @@ impl Keys {
     /// The keys of an issuer, which counts until `ended` fires. Keys that are also among `before` stay what they are.
     ///
     /// # Errors
-    /// They are in a file that can not be read. Those at an address are read when they are wanted: a server should start
+    /// They are in a file that cannot be read. Those at an address are read when they are wanted: a server should start
     /// also while another is down.
     pub(super) fn new(
         oauth: &OAuth,
@@ -168,7 +168,7 @@ impl Keys {
     /// The key of this name for such signatures.
     ///
     /// # Errors
-    /// There is none, or the keys can not be had.
+    /// There is none, or the keys cannot be had.
     pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Missing> {
         let held = self.0.held.load_full();
         let age = held.read.map(|read| read.elapsed());
@@ -226,7 +226,7 @@ impl Source {
                 self.next.lock().failures = 0;
             }
             Err(problem) => {
-                tracing::warn!(from = self.from, problem, "the keys for tokens can not be read");
+                tracing::warn!(from = self.from, problem, "the keys for tokens cannot be read");
             }
         }
         self.next.lock().wait();

@@ -7,7 +7,7 @@
 //! profiles = ["research"]     # without it: all, and the endpoint without a profile
 //! ```
 //!
-//! The file holds what a token hashes to and not the token, so that who reads it can not use it. Who can write a line is
+//! The file holds what a token hashes to and not the token, so that who reads it cannot use it. Who can write a line is
 //! let in, so that the file is believed only where nobody can but its owner, and its owner is root or the server's user:
 //!
 //! | owner | mode | |
@@ -99,7 +99,7 @@ impl Tokens {
     /// Reads the file. Those of `before` that are in it as they were stay what they are.
     ///
     /// # Errors
-    /// It can not be read, others can write it, or it is not what it should be.
+    /// It cannot be read, others can write it, or it is not what it should be.
     pub(super) fn read(file: &Path, before: Option<&Self>) -> Result<Self, String> {
         let shown = file.display();
         let text = read(file).map_err(|e| format!("the tokens `{shown}`: {e}"))?;

@@ -110,7 +110,7 @@ impl Web {
         let request = Request { method, headers, body };
         let response = self.inbox.outside.send(&self.inbox.name, &self.endpoint, request).await;
         response.map_err(|error| match LinkError::from(error) {
-            // A server that can not be reached now may be reached the next time: each request is its own.
+            // A server that cannot be reached now may be reached the next time: each request is its own.
             LinkError::Closed(why) => {
                 self.inbox.ending.end(why.clone());
                 LinkError::Closed(why)

@@ -94,7 +94,7 @@ pub(super) async fn read(session: &Session, list: List) -> Result<Listed, LinkEr
             return Ok(listed);
         }
         let page: Page<'_> = message::object(&result)
-            .map_err(|error| LinkError::Bad(format!("its list of {items} can not be read: {error}")))?;
+            .map_err(|error| LinkError::Bad(format!("its list of {items} cannot be read: {error}")))?;
         let room = most - listed.items.len();
         let more = !page.tools.more && page.tools.items.len() <= room;
         if !more {

@@ -96,7 +96,7 @@ struct Annotations {
 /// What is wrong with it.
 pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
     let unread = |error: serde_json::Error| {
-        format!("a result that can not be read: {}", one_line(&error.to_string(), MAX_HEARD))
+        format!("a result that cannot be read: {}", one_line(&error.to_string(), MAX_HEARD))
     };
     let answer: Answer<'_> = message::object(raw).map_err(unread)?;
     match answer.result_type.as_deref() {
@@ -152,7 +152,7 @@ fn inputs(answer: &Answer<'_>) -> Result<Came, String> {
     let one = |(key, raw): &(String, &RawValue)| {
         let asked: Asked<'_> = bounded::small(raw, MAX_QUESTION)
             .and_then(|()| message::object(raw).map_err(|e| one_line(&e.to_string(), MAX_HEARD)))
-            .map_err(|why| format!("a question that can not be read: {why}"))?;
+            .map_err(|why| format!("a question that cannot be read: {why}"))?;
         let request = InputRequest { method: asked.method, params: asked.params.map(ToOwned::to_owned) };
         Ok::<_, String>((key.clone(), request))
     };
@@ -213,7 +213,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|_| "bytes that are not in base64".to_owned())
 }
 
-/// Hints are hints: what can not be read of them is none.
+/// Hints are hints: what cannot be read of them is none.
 fn hints(said: &RawValue) -> BlockAnnotations {
     let small = bounded::small(said, MAX_HINTS).is_ok();
     let said = if small { message::object(said).unwrap_or_default() } else { Annotations::default() };

@@ -102,7 +102,7 @@ impl Hello {
     fn read(result: &RawValue) -> Result<Self, LinkError> {
         let unread = |why: String| {
             let why = one_line(&why, MAX_HEARD);
-            LinkError::Bad(format!("what the server says of itself can not be read: {why}"))
+            LinkError::Bad(format!("what the server says of itself cannot be read: {why}"))
         };
         bounded::small(result, MAX_HELLO).map_err(unread)?;
         message::object(result).map_err(|e| unread(e.to_string()))
@@ -302,7 +302,7 @@ impl Session {
         self.known.tells_changes || self.known.tells_resources || asks
     }
 
-    /// Waits for what the server says by itself, until it can not any more. Returns at once where it never does.
+    /// Waits for what the server says by itself, until it cannot any more. Returns at once where it never does.
     pub(super) async fn hear(&self) {
         if !self.has_ear() {
             return std::future::pending().await;

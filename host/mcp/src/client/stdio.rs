@@ -178,7 +178,7 @@ async fn read(mut stdout: Input, shared: &Arc<Shared>, answers: &mpsc::WeakSende
         let count = match stdout.read(&mut chunk).await {
             Ok(0) => return "it closed its output".to_owned(),
             Ok(count) => count,
-            Err(error) => return format!("its output can not be read: {error}"),
+            Err(error) => return format!("its output cannot be read: {error}"),
         };
         let mut rest = chunk.get(..count).unwrap_or_default();
         while let Some(at) = rest.iter().position(|b| *b == b'\n') {

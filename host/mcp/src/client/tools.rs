@@ -72,7 +72,7 @@ impl Execution<'_> {
 /// Takes a tool; `None`: the policy leaves it out.
 ///
 /// # Errors
-/// Why it can not be taken; values of secrets are still to be taken out of it.
+/// Why it cannot be taken; values of secrets are still to be taken out of it.
 pub(super) fn take(
     raw: &RawValue,
     server: &McpServer,
@@ -104,7 +104,7 @@ pub(super) fn take(
     };
     let rules = server.rules_of(&tool.name);
     let source = ToolSource::Mcp { server: server.name.as_str().into(), version: version.cloned() };
-    // What can not be read of a server's claims is no claim.
+    // What cannot be read of a server's claims is no claim.
     let claims = tool.annotations.and_then(|raw| bounded::tree(raw, MAX_CLAIMS).ok());
     let title = tool.title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
     let title = title.map(|title| wording::label(&title, MAX_LABEL, &redact));
@@ -166,7 +166,7 @@ fn light(schema: &Schema) -> Schema {
     Schema::accepted_before(schema.value().clone())
 }
 
-/// Why a tool can not be read, with its name if that can.
+/// Why a tool cannot be read, with its name if that can.
 fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
     #[derive(Deserialize)]
     struct Named {
@@ -174,8 +174,8 @@ fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
     }
     let what = one_line(&error.to_string(), MAX_HEARD);
     match message::object::<Named>(raw) {
-        Ok(Named { name }) => format!("the tool `{}` can not be read: {what}", one_line(&name, MAX_HEARD)),
-        Err(_) => format!("a tool that can not be read: {what}"),
+        Ok(Named { name }) => format!("the tool `{}` cannot be read: {what}", one_line(&name, MAX_HEARD)),
+        Err(_) => format!("a tool that cannot be read: {what}"),
     }
 }
 

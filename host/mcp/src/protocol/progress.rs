@@ -50,7 +50,7 @@ impl ProgressScale {
     /// Returns `progress` and `total` of the next event; `None`: no number is left for it, since all is done.
     pub(crate) fn next(&mut self, percent: Option<f32>) -> Option<(f64, Option<f64>)> {
         let percent = percent.map(f64::from).filter(|p| p.is_finite()).map(|p| p.clamp(0.0, TOTAL));
-        // What was counted past the total can not become a percentage any more.
+        // What was counted past the total cannot become a percentage any more.
         self.percent |= percent.is_some() && self.last < TOTAL;
         if !self.percent {
             self.last += 1.0;

@@ -61,7 +61,7 @@ impl RequestStateSigner {
         let codec = match getrandom::fill(&mut key) {
             Ok(()) => RequestStateCodec::try_new(key).ok(),
             Err(error) => {
-                tracing::error!(%error, "no random numbers: clients can not be asked in the era without sessions");
+                tracing::error!(%error, "no random numbers: clients cannot be asked in the era without sessions");
                 None
             }
         };
@@ -113,7 +113,7 @@ impl RequestStateSigner {
     }
 }
 
-/// A name that can not be guessed.
+/// A name that cannot be guessed.
 pub(crate) fn random_name() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

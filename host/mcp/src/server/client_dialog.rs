@@ -35,7 +35,7 @@ use crate::server::convert;
 use crate::server::request::RequestContext;
 use crate::server::tasks::Task;
 
-/// The key of the question whether the call may happen; those of tools can not begin so.
+/// The key of the question whether the call may happen; those of tools cannot begin so.
 const APPROVE: &str = "toolbay/approve";
 /// Longest arguments that a person is shown, in characters.
 const MAX_SHOWN: usize = 2000;

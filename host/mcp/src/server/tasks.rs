@@ -2,7 +2,7 @@
 //! and asks for the result later. Most clients give a request up after sixty seconds, progress or not.
 //!
 //! Only for clients that say in the request that they know tasks, and only in the era of 2026-07-28. A task belongs to
-//! who made it; its name can not be guessed. What is kept is bounded in number, bytes and age: a call that finds no
+//! who made it; its name cannot be guessed. What is kept is bounded in number, bytes and age: a call that finds no
 //! room stays an ordinary call.
 
 use std::collections::{BTreeMap, HashMap};

@@ -108,7 +108,7 @@ impl Http {
     /// A server that listens on these addresses, which are only looked at. Call in a tokio runtime.
     ///
     /// # Errors
-    /// One of them can be reached by others and nobody is asked who they are, or a file that `serve` names can not be
+    /// One of them can be reached by others and nobody is asked who they are, or a file that `serve` names cannot be
     /// read.
     pub fn new(
         server: Server,
@@ -155,7 +155,7 @@ impl Http {
     /// Reads the files again that the policy names; what does not count any more ends.
     ///
     /// # Errors
-    /// They can not be read; everything stays as it was then.
+    /// They cannot be read; everything stays as it was then.
     pub fn reload_files(&self) -> Result<(), String> {
         self.take(&mut self.state.files.lock())
     }
@@ -165,12 +165,12 @@ impl Http {
         let before = self.state.settings.load_full();
         files.note(&before.serve);
         let result = self.state.settle(&files.wanted, &before);
-        // What the policy wants can not be had; in what holds, tokens may have been taken back all the same.
+        // What the policy wants cannot be had; in what holds, tokens may have been taken back all the same.
         if result.is_err()
             && files.wanted != before.serve
             && let Err(problem) = self.state.settle(&before.serve, &before)
         {
-            tracing::warn!(problem, "the files of [serve] can not be read");
+            tracing::warn!(problem, "the files of [serve] cannot be read");
         }
         files.went(&result);
         result

@@ -162,7 +162,7 @@ where
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the client can not be read any more");
+                    tracing::warn!(%error, "the client cannot be read any more");
                     return;
                 }
             }

@@ -67,7 +67,7 @@ async fn tools_are_listed_with_all_they_say() {
         let result = client.ask("tools/list", json!({})).await["result"].clone();
         let tools = result["tools"].as_array().unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without what can not run");
+        assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without what cannot run");
         let [list, object, any] = tools.as_slice() else { panic!("{tools:?}") };
         assert_eq!((&list["title"], &list["description"]), (&json!("LIST"), &json!("A puppet.")));
         assert_eq!(list["inputSchema"]["properties"]["n"], json!({"type": "integer"}));

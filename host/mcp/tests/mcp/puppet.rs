@@ -231,7 +231,7 @@ pub(crate) fn tool(puppet: &Arc<Puppet>, name: &str, output: Option<Value>, trai
     Entry::new(def, Arc::clone(puppet) as _)
 }
 
-/// `p__list` returns lists, `p__object` objects, `p__t` anything; `p__missing` can not run.
+/// `p__list` returns lists, `p__object` objects, `p__t` anything; `p__missing` cannot run.
 pub(crate) fn registry(puppet: &Arc<Puppet>) -> Arc<Registry> {
     let registry = Registry::default();
     let list = json!({"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "integer"}}});

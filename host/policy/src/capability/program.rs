@@ -199,11 +199,11 @@ pub struct Program {
     /// Whether it may change modes, owners and extended attributes: of every file of the host's user, since the
     /// kernel does not bound these by folder.
     pub chmod: bool,
-    /// What happens where the kernel can not confine it.
+    /// What happens where the kernel cannot confine it.
     pub sandbox: Sandbox,
 }
 
-/// What happens where the kernel can not confine a program.
+/// What happens where the kernel cannot confine a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sandbox {

@@ -31,7 +31,7 @@ impl Serialize for Key {
     }
 }
 
-/// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that can not be read, or
+/// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that cannot be read, or
 /// of a list that is not known, lies only in one that is written the same.
 pub(crate) fn lines_beyond<'a>(
     key: &str,
@@ -56,7 +56,7 @@ pub(crate) fn lines_beyond<'a>(
     }
 }
 
-/// The line that would be proposed to an operator for a wish; `None` if the wish can not be read.
+/// The line that would be proposed to an operator for a wish; `None` if the wish cannot be read.
 fn ask_for(key: Key, target: &str, workspace: &Path) -> Option<String> {
     fn line<R: Rule>(target: &str, workspace: &Path) -> Option<String> {
         R::parse_wish(target, workspace).ok().map(|wish| wish.ask_for(workspace))

@@ -32,7 +32,7 @@ impl Grants {
         self.decisions.iter().filter(|decision| decision.hint.is_some())
     }
 
-    /// Why the tool can not run at all: a capability that is not optional is missing.
+    /// Why the tool cannot run at all: a capability that is not optional is missing.
     #[must_use]
     pub fn unavailable(&self) -> Option<Refusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
@@ -148,7 +148,7 @@ impl Levels<'_> {
             reach.to_vec()
         } else {
             let wanted = R::parse_wish(&wish.target, workspace);
-            vec![wanted.map_err(|e| format!("Its author wrote a target the host can not read: {e}."))?]
+            vec![wanted.map_err(|e| format!("Its author wrote a target the host cannot read: {e}."))?]
         };
         let mut found = meet_all(&wanted, self.of_plugin.and_then(&list).unwrap_or_default());
         if let Some(narrow) = self.of_tool.and_then(&list) {

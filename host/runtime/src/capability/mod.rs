@@ -71,7 +71,7 @@ impl Services {
     /// long its locks are waited for.
     ///
     /// # Errors
-    /// When the values of the secrets can not be searched for.
+    /// When the values of the secrets cannot be searched for.
     pub(crate) fn new(
         policy: Arc<Policy>,
         state_dir: Option<&Path>,

@@ -137,7 +137,7 @@ impl Capabilities {
             }
             NotRun::Limit(what, limit) => ProcessError::Denied(self.who.over(&what, limit)),
             NotRun::Folder(folder) => ProcessError::Denied(format!(
-                "the program can not start there: {}",
+                "the program cannot start there: {}",
                 self.who.refuse(Key::FsRead, &folder)
             )),
         }
@@ -148,10 +148,10 @@ impl Capabilities {
             StartError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 ProcessError::NotFound(program.to_owned())
             }
-            StartError::Io(error) => ProcessError::Other(format!("`{program}` can not be started: {error}")),
+            StartError::Io(error) => ProcessError::Other(format!("`{program}` cannot be started: {error}")),
             StartError::Unconfined(problem) => {
                 self.who.note(Key::Process, &format!("{program} [no sandbox]"), false);
-                let text = format!("`{program}` is not run, since this system can not confine it: {problem}");
+                let text = format!("`{program}` is not run, since this system cannot confine it: {problem}");
                 let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
                 ProcessError::Denied(
                     self.who.refuse_with(&text, || {

@@ -106,7 +106,7 @@ impl Vault {
         self.held(name).map(|held| held.value.expose_secret())
     }
 
-    /// Why a granted secret can not be had, for each declaration of which that is true: whether the tool can do
+    /// Why a granted secret cannot be had, for each declaration of which that is true: whether the tool can do
     /// without, and the reason.
     pub(crate) fn missing(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, Refusal)> {
         let of_secrets = grants

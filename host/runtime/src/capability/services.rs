@@ -11,7 +11,7 @@ use crate::openapi::{self, OpenApiInfo};
 
 impl Host {
     /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and makes
-    /// tools of their operations. A source that can not be had is told and stops none of the others.
+    /// tools of their operations. A source that cannot be had is told and stops none of the others.
     pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
         self.openapi.load(&self.installed, false).await
     }
@@ -42,7 +42,7 @@ impl Host {
     /// Reads the document of a section that need not be in the policy: its text, and its SHA-256 in hex.
     ///
     /// # Errors
-    /// Why it can not be had.
+    /// Why it cannot be had.
     pub async fn read_openapi(&self, section: &Arc<OpenApi>) -> Result<(Arc<str>, Arc<str>), String> {
         openapi::read(section, &self.installed.services()).await
     }

@@ -173,7 +173,7 @@ fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilit
     }
 }
 
-/// Hands out the granted folders. wasmtime-wasi takes a path, so it gets the one path that can not be swapped under
+/// Hands out the granted folders. wasmtime-wasi takes a path, so it gets the one path that cannot be swapped under
 /// us: that of the handle we hold since the plugin was loaded. Only Linux has it.
 fn preopen(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::Result<()> {
     if !cfg!(target_os = "linux") {

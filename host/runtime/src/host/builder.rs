@@ -279,7 +279,7 @@ impl HostBuilder {
     ///
     /// # Errors
     /// When wasmtime gives no engine, the TLS roots are none, or the values of the secrets are too large to be searched
-    /// for. A cache folder that can not be trusted is only warned of: the host then works without a cache.
+    /// for. A cache folder that cannot be trusted is only warned of: the host then works without a cache.
     pub fn build(self) -> Result<Host, HostError> {
         let folders = Folders::new(self.floor);
         if let Some(dir) = &self.state {

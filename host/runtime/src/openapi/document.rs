@@ -1,4 +1,4 @@
-//! Where a document comes from: a file, or its server, with a copy on disk for when that can not be reached.
+//! Where a document comes from: a file, or its server, with a copy on disk for when that cannot be reached.
 //!
 //! A copy is used without asking for as long as `refresh` says, or for ever if the policy pins the content. After that the
 //! server is asked whether there is a newer one; if it does not answer, the copy is used and that is told.
@@ -89,7 +89,7 @@ pub(crate) async fn get(
 
 /// Reads a regular file; anything else is not waited for.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    read_regular(path, MAX_BYTES).map_err(|e| format!("`{}` can not be read: {e}", path.display()))
+    read_regular(path, MAX_BYTES).map_err(|e| format!("`{}` cannot be read: {e}", path.display()))
 }
 
 async fn fetched(

@@ -93,7 +93,7 @@ impl Cache {
     /// Opens the folder, making it if it is not there.
     ///
     /// # Errors
-    /// Says why the folder can not be trusted or used; the host then works without a cache.
+    /// Says why the folder cannot be trusted or used; the host then works without a cache.
     pub(crate) fn open(dir: &Path, engine: &Engine, bounds: Bounds) -> Result<Self, String> {
         make_dir(dir)?;
         let this = Self { dir: dir.to_path_buf(), key: key(engine), bounds, told: Arc::new(Once::new()) };
@@ -210,7 +210,7 @@ impl Cache {
         Ok(())
     }
 
-    /// What the files of a directory were hashed to, as far as that is known. An index that can not be used is told, and
+    /// What the files of a directory were hashed to, as far as that is known. An index that cannot be used is told, and
     /// there is none then: the next one takes its place.
     pub(crate) fn index(&self, dir: &Path) -> Index {
         let (file, dir) = self.index_file(dir);
@@ -233,7 +233,7 @@ impl Cache {
     /// Stores what the files of a directory were hashed to, if that is not what is stored.
     ///
     /// # Errors
-    /// When the disk is full or the folder can not be written; each file is read at the next start then.
+    /// When the disk is full or the folder cannot be written; each file is read at the next start then.
     pub(crate) fn put_index(&self, dir: &Path, index: &Index) -> Result<(), String> {
         let (file, dir) = self.index_file(dir);
         let bytes = index.to_bytes(&dir).map_err(|e| e.to_string())?;

@@ -326,7 +326,7 @@ fn check_version(engine: &Engine, component: &Component) -> Result<(), LoadError
     other.map_or(Ok(()), |other| Err(of_another_version(other)))
 }
 
-/// Why a component can not be linked: if what it lacks is of another version of the contract, that is why.
+/// Why a component cannot be linked: if what it lacks is of another version of the contract, that is why.
 fn unlinked(engine: &Engine, component: &Component, reason: &str) -> LoadError {
     let ty = component.component_type();
     let of_ours = |name: &&str| name.starts_with(PACKAGE) && !name.ends_with(&format!("@{VERSION}"));

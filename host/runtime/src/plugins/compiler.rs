@@ -1,6 +1,6 @@
 //! Compiling, bounded: a component that is made to cost much stalls nobody.
 //!
-//! Cranelift can not be interrupted in a thread. So a component is looked through before (`complexity`); few are
+//! Cranelift cannot be interrupted in a thread. So a component is looked through before (`complexity`); few are
 //! compiled at once; and where the host was given a program for it ([`crate::HostBuilder::compile_worker`]), a process
 //! of its own does the work, under bounds on memory and CPU, with a low priority, ended when its time is up or nobody
 //! waits for it any more. What comes back over the pipe is code that this process will run, so the worker is this

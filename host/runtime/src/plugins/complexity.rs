@@ -60,7 +60,7 @@ struct Function {
     nesting: u64,
 }
 
-/// Refuses what would cost too much to compile. What can not be read is left to the validator, which says why.
+/// Refuses what would cost too much to compile. What cannot be read is left to the validator, which says why.
 ///
 /// # Errors
 /// Names what there is too much of.

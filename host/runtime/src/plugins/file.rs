@@ -70,7 +70,7 @@ struct One {
 }
 
 impl Stamp {
-    /// Of what a path leads to; where that can not be looked at, of the link. `None`: there is nothing.
+    /// Of what a path leads to; where that cannot be looked at, of the link. `None`: there is nothing.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         One::of(path).map(|file| Self { file, beside: None })
     }
@@ -224,7 +224,7 @@ mod tests {
         let mut young = Stamp::of_component(&file, true).unwrap();
         young.file.changed.0 = 0;
         assert!(!young.stands_since(SystemTime::now()), "what stands beside it is young");
-        // Its own time of writing can be set; the time of that can not.
+        // Its own time of writing can be set; the time of that cannot.
         let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
         File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
         assert!(!Stamp::of_component(&file, false).unwrap().stands_since(SystemTime::now()));

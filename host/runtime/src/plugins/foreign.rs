@@ -57,7 +57,7 @@ impl Entry {
     /// What a program is started with; `None`: it is no program.
     ///
     /// # Errors
-    /// What of the arguments can not stand on a command line.
+    /// What of the arguments cannot stand on a command line.
     pub(crate) fn command_line(&self, args: &Value) -> Result<Option<CommandLine>, ToolError> {
         let Self::Program(template) = self else { return Ok(None) };
         template.fill(values::members(args)?).map(Some)

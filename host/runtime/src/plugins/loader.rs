@@ -186,7 +186,7 @@ impl Loader {
         Ok(plugin)
     }
 
-    /// Joins a plugin with what the policy grants it. `warn` hears what is granted but can not be had. Blocks on
+    /// Joins a plugin with what the policy grants it. `warn` hears what is granted but cannot be had. Blocks on
     /// folders and consents. The second value tells why the plugin is held, if it is.
     pub(crate) fn bundle(
         &self,

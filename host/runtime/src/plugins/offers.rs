@@ -17,7 +17,7 @@ use crate::error::LoadError;
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<Document>, LoadError> {
     let mut found = None;
     for payload in Parser::new(0).parse_all(bytes) {
-        // What can not be read is left to the validator, which says why.
+        // What cannot be read is left to the validator, which says why.
         let Ok(payload) = payload else { return Ok(None) };
         if let Payload::CustomSection(section) = payload
             && section.name() == SECTION

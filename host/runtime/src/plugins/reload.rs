@@ -25,7 +25,7 @@ impl Host {
     /// size the host itself hold from the next start on and are named in the report.
     ///
     /// # Errors
-    /// When the values of its secrets can not be searched for. The policy before then stays.
+    /// When the values of its secrets cannot be searched for. The policy before then stays.
     pub async fn reload_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let first = self.swap_policy(policy).await?;
         self.load_openapi().await;

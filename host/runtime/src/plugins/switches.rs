@@ -46,7 +46,7 @@ impl FileSwitches {
     /// What is switched off. Blocks.
     ///
     /// # Errors
-    /// Why the file can not be read. Who goes on without it has switched on what somebody switched off.
+    /// Why the file cannot be read. Who goes on without it has switched on what somebody switched off.
     pub fn load(&self) -> Result<Switches, String> {
         let stored: Option<Stored> = self.0.load()?;
         Ok(stored.map(|stored| stored.switches).unwrap_or_default())
@@ -55,7 +55,7 @@ impl FileSwitches {
     /// Changes what is switched off, with no other writer between. Blocks.
     ///
     /// # Errors
-    /// Why the file can not be read or written; it then is as it was. An error of `edit` is handed on.
+    /// Why the file cannot be read or written; it then is as it was. An error of `edit` is handed on.
     pub fn update<T, E: From<String>>(
         &self,
         edit: impl FnOnce(&mut Switches) -> Result<T, E>,

@@ -71,7 +71,7 @@ impl fmt::Debug for Watched {
 
 impl Watched {
     /// The policy's file, and what reads it. Make it before you read the policy for the first time: what changes
-    /// afterwards is noticed. A policy that can not be read, and a file that is gone, leave the one that holds.
+    /// afterwards is noticed. A policy that cannot be read, and a file that is gone, leave the one that holds.
     #[must_use]
     pub fn policy(
         file: impl Into<PathBuf>,

@@ -181,7 +181,7 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Said, Vec<u8>)
 /// first argument is [`COMPILE_WORKER`].
 ///
 /// # Errors
-/// When a pipe is closed, a bound can not be set, or the kernel's sandbox fails though it is there.
+/// When a pipe is closed, a bound cannot be set, or the kernel's sandbox fails though it is there.
 pub fn run_compile_worker() -> std::io::Result<()> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut line = Vec::new();

@@ -78,7 +78,7 @@ impl FileAudit {
     /// full or read-only it opens all the same: records are counted then, and [`AuditSink::health`] says why.
     ///
     /// # Errors
-    /// When the path can not be an audit: it or a file beside it is a link, a folder or a pipe that nobody reads, it may not
+    /// When the path cannot be an audit: it or a file beside it is a link, a folder or a pipe that nobody reads, it may not
     /// be written, or its folder is not there.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         Self::with_retention(path, Retention::default())
@@ -89,7 +89,7 @@ impl FileAudit {
     /// # Errors
     /// As [`FileAudit::open`], or when the folder can be written by others.
     pub fn in_state_dir(dir: &Path, retention: Retention) -> io::Result<Self> {
-        // A folder that can not be made for want of room is made later.
+        // A folder that cannot be made for want of room is made later.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         if !made.is_err_and(|error| file::may_pass(&error)) {
             crate::storage::private::make_dir(dir).map_err(io::Error::other)?;

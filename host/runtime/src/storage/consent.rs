@@ -64,7 +64,7 @@ impl FileConsents {
     /// What was agreed to for a plugin.
     ///
     /// # Errors
-    /// Why the file can not be read.
+    /// Why the file cannot be read.
     pub fn get(&self, plugin: &PluginId) -> Result<Option<Consent>, String> {
         self.load().map(|mut stored| stored.plugins.remove(plugin.as_str()))
     }

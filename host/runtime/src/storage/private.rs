@@ -28,21 +28,21 @@ const MAX_SWEPT: usize = 10_000;
 /// Makes a folder, and those above it, if it is not there.
 ///
 /// # Errors
-/// Says why the folder can not be made or trusted.
+/// Says why the folder cannot be made or trusted.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|e| format!("`{shown}` can not be made: {e}"))?;
+        .map_err(|e| format!("`{shown}` cannot be made: {e}"))?;
     check_dir(dir)
 }
 
 /// Checks that a folder is one, and this user's.
 ///
 /// # Errors
-/// Says why it can not be trusted.
+/// Says why it cannot be trusted.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     let meta = fs::symlink_metadata(dir).map_err(|e| format!("`{shown}`: {e}"))?;
@@ -67,7 +67,7 @@ fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
 /// Reads a file of at most `most` bytes; `None` if it is not there.
 ///
 /// # Errors
-/// Says why it can not be read or trusted.
+/// Says why it cannot be read or trusted.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     let Some(file) = open(path)? else { return Ok(None) };
@@ -75,7 +75,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     file.take(most.saturating_add(1))
         .read_to_end(&mut bytes)
-        .map_err(|e| failed(format!("can not be read: {e}")))?;
+        .map_err(|e| failed(format!("cannot be read: {e}")))?;
     if bytes.len() as u64 > most {
         return Err(failed(format!("has more than {most} bytes")));
     }
@@ -126,7 +126,7 @@ pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
 /// Opens a file for reading; `None` if it is not there.
 ///
 /// # Errors
-/// Says why it can not be read or trusted.
+/// Says why it cannot be read or trusted.
 pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     // No link is followed, and a FIFO put there is not waited for.
@@ -135,9 +135,9 @@ pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
     let file: File = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(format!("can not be read: {error}"))),
+        Err(error) => return Err(failed(format!("cannot be read: {error}"))),
     };
-    let meta = file.metadata().map_err(|e| failed(format!("can not be read: {e}")))?;
+    let meta = file.metadata().map_err(|e| failed(format!("cannot be read: {e}")))?;
     if !meta.is_file() {
         return Err(failed("is not a file".to_owned()));
     }
@@ -234,9 +234,9 @@ pub(crate) fn wait<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool,
 /// Blocks.
 ///
 /// # Errors
-/// When somebody else holds it for longer than `limit`, or it can not be made.
+/// When somebody else holds it for longer than `limit`, or it cannot be made.
 pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
-    let failed = |e: &dyn std::fmt::Display| format!("`{}` can not be locked: {e}", path.display());
+    let failed = |e: &dyn std::fmt::Display| format!("`{}` cannot be locked: {e}", path.display());
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).custom_flags(flags);
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(fs::metadata(at("mine")).unwrap().mode() & 0o777, 0o600);
         assert!(read(&at("mine"), 9).unwrap_err().contains("more than 9 bytes"));
         symlink(at("mine"), at("link")).unwrap();
-        assert!(read(&at("link"), 10).unwrap_err().contains("can not be read"));
+        assert!(read(&at("link"), 10).unwrap_err().contains("cannot be read"));
         assert!(read(dir.path(), 10).unwrap_err().contains("is not a file"));
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
         assert!(read(&at("fifo"), 10).unwrap_err().contains("is not a file"));

@@ -139,7 +139,7 @@ impl Store {
             private::make_dir(&folder).map_err(std::io::Error::other)?;
             private::put(&path, &parts)
         });
-        written.map_err(|e| NotKept::Failed(format!("`{}` can not be written: {e}", path.display())))?;
+        written.map_err(|e| NotKept::Failed(format!("`{}` cannot be written: {e}", path.display())))?;
         (since.bytes, since.texts) = (since.bytes + text.weight(), since.texts + 1);
         Ok(id)
     }

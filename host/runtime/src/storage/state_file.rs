@@ -71,7 +71,7 @@ impl StateFile {
         if bytes.len() as u64 > self.max_bytes {
             return Err(format!("`{}` would have more than {} bytes", path.display(), self.max_bytes));
         }
-        private::replace(&path, &bytes).map_err(|e| format!("`{}` can not be written: {e}", path.display()))
+        private::replace(&path, &bytes).map_err(|e| format!("`{}` cannot be written: {e}", path.display()))
     }
 
     /// Holds back other writers, of this process and of others, until it is dropped. Makes the folder. Blocks.

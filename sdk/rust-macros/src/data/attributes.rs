@@ -10,7 +10,7 @@ use super::rename::Rule;
 use crate::limits::Limits;
 
 /// The way out where a type's JSON is not what its fields tell.
-const BY_HAND: &str = "`#[data]` can not write the schema of this: derive serde's traits, and write \
+const BY_HAND: &str = "`#[data]` cannot write the schema of this: derive serde's traits, and write \
                        `impl toolbay_sdk::schema::Schema` by hand";
 
 /// What is said of a struct or an enum.

@@ -19,7 +19,7 @@ pub(super) fn allow(program: &Path) -> Result<()> {
     {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("can not mark `{}` as a program", program.display()))?;
+            .with_context(|| format!("cannot mark `{}` as a program", program.display()))?;
     }
     Ok(())
 }

@@ -80,10 +80,10 @@ impl Toolchain {
             .args(["metadata", "--no-deps", "--format-version", "1"])
             .stderr(Stdio::inherit())
             .output()
-            .with_context(|| format!("`{}` can not be run", self.cargo.display()))?;
+            .with_context(|| format!("`{}` cannot be run", self.cargo.display()))?;
         if !output.status.success() {
             let folder = self.folder.display();
-            bail!("cargo can not read `{folder}/Cargo.toml`; it says why above");
+            bail!("cargo cannot read `{folder}/Cargo.toml`; it says why above");
         }
         let metadata: Value = serde_json::from_slice(&output.stdout)
             .context("what `cargo metadata` wrote is no JSON")
@@ -132,7 +132,7 @@ impl Toolchain {
             .args(["--print", "target-libdir", "--target", TARGET])
             .stderr(Stdio::null())
             .output()
-            .with_context(|| format!("`{}` can not be run", rustc.display()))?;
+            .with_context(|| format!("`{}` cannot be run", rustc.display()))?;
         let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         Ok(output.status.success() && folder.is_dir())
     }
@@ -140,11 +140,11 @@ impl Toolchain {
     /// Runs `cargo test`; tells whether all went well.
     pub(super) fn test(&self) -> Result<bool> {
         let status = self.command(&self.cargo).arg("test").status();
-        let status = status.with_context(|| format!("`{}` can not be run", self.cargo.display()));
+        let status = status.with_context(|| format!("`{}` cannot be run", self.cargo.display()));
         Ok(status?.success())
     }
 
-    /// Compiles the package to a component; `None`: cargo said on stderr why it can not.
+    /// Compiles the package to a component; `None`: cargo said on stderr why it cannot.
     pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>> {
         if !package.has_cdylib {
             bail!(

@@ -63,7 +63,7 @@ pub(crate) struct AddArgs {
     /// The program may use the network.
     #[arg(long, conflicts_with = "url")]
     pub(crate) network: bool,
-    /// What happens where the kernel can not confine the program: `required`, `best-effort`, or `none` for no sandbox at
+    /// What happens where the kernel cannot confine the program: `required`, `best-effort`, or `none` for no sandbox at
     /// all.
     #[arg(long, value_name = "WORD", conflicts_with = "url")]
     pub(crate) sandbox: Option<String>,

@@ -46,7 +46,7 @@ impl Before {
 }
 
 impl Conditions {
-    /// Why the figures can not stand beside those of another run, if so.
+    /// Why the figures cannot stand beside those of another run, if so.
     pub(super) fn fault(self) -> Option<String> {
         let Self { load, stolen_percent } = self;
         if load > LOADED {

@@ -142,7 +142,7 @@ impl Parts {
         if made.is_err() {
             std::fs::remove_file(&temporary).ok();
         }
-        made.with_context(|| format!("`{}` can not be made", out.display()))
+        made.with_context(|| format!("`{}` cannot be made", out.display()))
     }
 
     fn write_to(&self, file: &Path) -> Result<u64> {

@@ -75,7 +75,7 @@ impl Client {
     /// The text of its file with the entry in it; all else stays as it is.
     ///
     /// # Errors
-    /// Why the text can not be read; it is then not touched.
+    /// Why the text cannot be read; it is then not touched.
     pub(super) fn merged(self, text: &str, name: &str, entry: &Value) -> Result<String> {
         match self {
             Self::Codex => merge::toml(text, self.key(), name, entry),

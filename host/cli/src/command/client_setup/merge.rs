@@ -1,4 +1,4 @@
-//! One entry into a file of another program: its comments, its order and its white space stay, and a file that can not be
+//! One entry into a file of another program: its comments, its order and its white space stay, and a file that cannot be
 //! read is not touched.
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,7 +44,7 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         }
     }
     if after != expect {
-        bail!("it is written in a way that can not be added to: add the entry by hand");
+        bail!("it is written in a way that cannot be added to: add the entry by hand");
     }
     Ok(merged)
 }
@@ -127,7 +127,7 @@ fn of_json(value: &Value) -> Result<toml_edit::Value> {
             }
             table.into()
         }
-        Value::Null | Value::Number(_) => bail!("`{value}` can not be written in TOML"),
+        Value::Null | Value::Number(_) => bail!("`{value}` cannot be written in TOML"),
     })
 }
 

@@ -117,7 +117,7 @@ async fn bind(place: &str, serve: &Serve) -> Result<TcpListener> {
     let address = found.with_context(wrong)?;
     // Before anybody can connect.
     http::check_addresses(serve, &[address]).map_err(|problem| anyhow!("--http {problem}"))?;
-    TcpListener::bind(address).await.with_context(|| format!("--http `{address}` can not be listened on"))
+    TcpListener::bind(address).await.with_context(|| format!("--http `{address}` cannot be listened on"))
 }
 
 /// The sockets that were open when this program was started (`LISTEN_FDS`).

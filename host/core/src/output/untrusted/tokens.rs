@@ -161,7 +161,7 @@ impl<'t> Seen<'t> {
         word.chars().all(|wanted| self.next() == Some(wanted)).then_some(self.bytes)
     }
 
-    /// The word that stands here, in small letters; ends before what can not be in one.
+    /// The word that stands here, in small letters; ends before what cannot be in one.
     fn word(&mut self) -> String {
         let mut word = String::new();
         let can = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');

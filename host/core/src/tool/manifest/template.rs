@@ -150,7 +150,7 @@ impl Template {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// `input_invalid`, with a pointer to the argument that can not stand on a command line.
+    /// `input_invalid`, with a pointer to the argument that cannot stand on a command line.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<CommandLine, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());
@@ -325,7 +325,7 @@ fn pointer(name: &str) -> String {
 
 fn without_zero(text: String, pointer: String) -> Result<String, ToolError> {
     if text.contains('\0') {
-        let message = "a zero byte can not stand on a command line or in a variable";
+        let message = "a zero byte cannot stand on a command line or in a variable";
         return Err(ToolError::new(ErrorCode::InputInvalid, message).about(pointer));
     }
     Ok(text)

@@ -10,7 +10,7 @@ use super::{Content, MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, Message, Prompt, Temp
 /// Longest name of an argument, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Why gaps can not be filled.
+/// Why gaps cannot be filled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
     /// An argument that must be given is not.

@@ -91,7 +91,7 @@ fn names_and_addresses_stand_behind_the_plugins_id() {
     assert!(offers.at("d").is_none());
     assert_eq!((offers.icons("t").len(), offers.icons("other").len()), (0, 1));
     let (_, text) = offers.made("toolbay://plugin/p-1_x/u/7%22%5c%20%C3%A4/x").unwrap();
-    assert_eq!(text.as_deref(), Ok(r#"{"id":"7\"\\ ä"}"#), "a value can not leave its string");
+    assert_eq!(text.as_deref(), Ok(r#"{"id":"7\"\\ ä"}"#), "a value cannot leave its string");
     assert!(offers.made("toolbay://plugin/p-1_x/u/7/x/x").is_none());
     assert!(!offers.is_empty() && Offers::default().is_empty());
     let native = Offers::native(&document, "test://").unwrap();

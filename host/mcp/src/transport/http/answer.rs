@@ -125,7 +125,7 @@ pub(super) fn refused(
             (StatusCode::UNAUTHORIZED, presented.then_some("invalid_token"), scopes, message)
         }
         Refusal::NoKeys => {
-            let text = "the keys of the authorization server can not be read; come back later";
+            let text = "the keys of the authorization server cannot be read; come back later";
             return later(StatusCode::SERVICE_UNAVAILABLE, text, SOON);
         }
         Refusal::Scopes(wanted) => (

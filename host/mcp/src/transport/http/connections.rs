@@ -67,7 +67,7 @@ pub(super) struct ConnectionPermit {
 #[derive(Debug)]
 pub(super) struct ConnectionUseGuard(Arc<HttpConnection>);
 
-/// From where a client comes, as far as it can not choose: whoever has one address of IPv6 has the 2^64 of its network.
+/// From where a client comes, as far as it cannot choose: whoever has one address of IPv6 has the 2^64 of its network.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

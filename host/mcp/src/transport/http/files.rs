@@ -1,6 +1,6 @@
 //! The files that the policy names for the server: read again when they change, whichever they are by then.
 //!
-//! What the policy wants is remembered also while it can not be had: a file that is missing or wrong today is read when it
+//! What the policy wants is remembered also while it cannot be had: a file that is missing or wrong today is read when it
 //! is there and right. Until then everything stays as it was, but for tokens that are taken out of the file that still
 //! counts.
 

@@ -161,7 +161,7 @@ mod tests {
             ("for=1.1.1.1, for=203.0.113.5, for=10.0.0.4", "203.0.113.5"),
             ("for=1.1.1.1, for=unknown", "10.1.2.3"),
             ("for=_hidden, for=10.0.0.4", "10.0.0.4"),
-            // A client can not end a quote that the proxy did not begin.
+            // A client cannot end a quote that the proxy did not begin.
             ("for=\"1.1.1.1, for=203.0.113.5", "10.1.2.3"),
             ("for=\"a\\\", for=1.1.1.1\", for=203.0.113.5", "203.0.113.5"),
             ("for=1.1.1.1;for=2.2.2.2", "10.1.2.3"),

@@ -35,7 +35,7 @@ impl PathPattern {
             return wrong("has a `?`, `#`, `\\` or white space: write a path alone");
         }
         // The parser of requests writes a path in one way; the same one writes the pattern.
-        let Ok(url) = Url::parse(&format!("https://x{text}")) else { return wrong("can not be read") };
+        let Ok(url) = Url::parse(&format!("https://x{text}")) else { return wrong("cannot be read") };
         if url.path().split('/').count() != text.split('/').count() {
             return wrong("has a `.` or `..` in it");
         }

@@ -69,7 +69,7 @@ pub(crate) struct Root {
     /// Where it is, behind all links.
     pub(super) real: PathBuf,
     pub(crate) dir: Dir,
-    /// With which flags to read what is in memory, without waiting; `None`: that can not be done here.
+    /// With which flags to read what is in memory, without waiting; `None`: that cannot be done here.
     pub(super) now: Option<ReadWriteFlags>,
     turns: Arc<AllTurns>,
 }
@@ -412,7 +412,7 @@ pub(crate) struct FileGrants {
 }
 
 impl FileGrants {
-    /// Opens what was granted. A folder that can not be opened is left out and told to `problem`.
+    /// Opens what was granted. A folder that cannot be opened is left out and told to `problem`.
     ///
     /// # Errors
     /// When something was granted that the host keeps from plugins.
@@ -492,7 +492,7 @@ impl FileGrants {
         readable.chain(inner.map(|root| (root, Access::Write)))
     }
 
-    /// Tells what is granted and can not be had as plain WASI files.
+    /// Tells what is granted and cannot be had as plain WASI files.
     pub(crate) fn without_preopen(&self) -> Option<String> {
         let workspace = self.areas.policy.workspace();
         let all = [(Access::Read, &self.areas.read), (Access::Write, &self.areas.write)];

@@ -250,7 +250,7 @@ impl Operation {
                 if entries.len() == MAX_ENTRIES {
                     return Err(FileError::TooLarge(MAX_ENTRIES as u64).into());
                 }
-                // A name that is no text can not be asked for: it is shown, and as nothing to open.
+                // A name that is no text cannot be asked for: it is shown, and as nothing to open.
                 let kind = if name.to_str().is_some() { kind } else { FileKind::Other };
                 entries.push(DirEntry { name: name.to_string_lossy().into_owned(), kind });
             }

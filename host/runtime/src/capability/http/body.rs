@@ -119,7 +119,7 @@ pub(super) fn is_coded(headers: &HeaderMap) -> bool {
 /// Why a body is not handed over in which no secret could be found.
 pub(super) fn unreadable() -> NetError {
     NetError::Transport(
-        "the response is in a coding that nobody asked for, and a call that got a secret takes none that can not be \
+        "the response is in a coding that nobody asked for, and a call that got a secret takes none that cannot be \
          searched for it"
             .to_owned(),
     )
@@ -204,7 +204,7 @@ fn refused(session: &Session, error: &std::io::Error, limit: Limit) -> NetError 
         Some(inner) if inner.is::<hyper::Error>() => {
             NetError::Transport(format!("the response broke off: {}", cause(session, inner)))
         }
-        _ => NetError::Transport(format!("the response can not be decoded: {error}")),
+        _ => NetError::Transport(format!("the response cannot be decoded: {error}")),
     }
 }
 

@@ -374,7 +374,7 @@ impl Trust {
     /// Adds roots, before the first connection.
     pub(super) fn add(&self, pem: &[u8]) -> Result<(), String> {
         let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let roots = roots.map_err(|e| format!("the TLS roots can not be read: {e}"))?;
+        let roots = roots.map_err(|e| format!("the TLS roots cannot be read: {e}"))?;
         if roots.is_empty() {
             return Err("the TLS roots have no certificate among them".to_owned());
         }
@@ -387,7 +387,7 @@ impl Trust {
         let made = self.config.get_or_try_init(|| async {
             tokio::task::spawn_blocking(move || configure(extra)).await.map_err(|e| e.to_string())?
         });
-        made.await.cloned().map_err(|e| NetError::Transport(format!("TLS can not be used: {e}")))
+        made.await.cloned().map_err(|e| NetError::Transport(format!("TLS cannot be used: {e}")))
     }
 }
 
@@ -395,7 +395,7 @@ fn configure(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, S
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
-        tracing::warn!("a root certificate of the system can not be read: {error}");
+        tracing::warn!("a root certificate of the system cannot be read: {error}");
     }
     roots.add_parsable_certificates(system.certs);
     if roots.is_empty() {

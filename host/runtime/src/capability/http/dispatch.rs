@@ -26,7 +26,7 @@ pub(super) const AGENT: HeaderValue =
 /// Why there is no response.
 #[derive(Debug)]
 pub(super) enum Unsent {
-    /// It was not sent, or it can not be used.
+    /// It was not sent, or it cannot be used.
     Net(NetError),
     /// The peer, or the way to it, broke off. What it says may be the peer's words.
     Broken(hyper::Error),
@@ -116,7 +116,7 @@ pub(super) fn request(
     mut headers: HeaderMap,
     body: Outgoing,
 ) -> Result<Box<Request<Outgoing>>, NetError> {
-    let invalid = |what: &str| NetError::Invalid(format!("the {what} can not be sent"));
+    let invalid = |what: &str| NetError::Invalid(format!("the {what} cannot be sent"));
     let mut request = Box::new(Request::new(body));
     *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
     let host = match url.port() {
@@ -144,7 +144,7 @@ fn uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<U
 /// out of the other.
 fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Request<Outgoing>>, NetError> {
     let again =
-        || NetError::Transport("the connection was closed, and the request can not be sent again".to_owned());
+        || NetError::Transport("the connection was closed, and the request cannot be sent again".to_owned());
     if let Some(authority) = request.uri().authority() {
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| again())?;
         request.headers_mut().insert(HOST, host);

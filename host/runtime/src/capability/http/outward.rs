@@ -82,12 +82,12 @@ fn headers(
     let mut map = HeaderMap::new();
     let written = request.headers.iter().map(|(name, value)| (name, value)).chain(&endpoint.headers);
     for (name, value) in written {
-        let bad = || format!("the header `{}` can not be sent", one_line(name, MAX_SHOWN));
+        let bad = || format!("the header `{}` cannot be sent", one_line(name, MAX_SHOWN));
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
         map.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad())?);
     }
     for SecretHeader { header, prefix, secret } in &endpoint.secrets {
-        let bad = || format!("the value of the secret `{secret}` can not stand in a header");
+        let bad = || format!("the value of the secret `{secret}` cannot stand in a header");
         // The section was checked against the policy it came with. A later one may mean another value by the name, and
         // another place to send it to.
         let rule = secrets.rule(secret)?;

@@ -60,7 +60,7 @@ impl Resolver {
         match found {
             Ok(addresses) if !addresses.is_empty() => Ok(addresses),
             Ok(_) => Err(NetError::Transport(format!("`{host}` has no address"))),
-            Err(_) => Err(NetError::Transport(format!("`{host}` can not be found"))),
+            Err(_) => Err(NetError::Transport(format!("`{host}` cannot be found"))),
         }
     }
 }

@@ -90,7 +90,7 @@ fn put(
             Placement::Basic => ("Authorization".to_owned(), format!("Basic {}", STANDARD.encode(text))),
             Placement::Cookie(name) => {
                 if !held.fits_cookie() {
-                    let text = format!("the value of the secret `{secret}` can not stand in a cookie");
+                    let text = format!("the value of the secret `{secret}` cannot stand in a cookie");
                     return Err(NetError::Denied(text));
                 }
                 let others = request.headers.iter().find(|(one, _)| one.eq_ignore_ascii_case("cookie"));

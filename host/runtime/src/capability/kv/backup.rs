@@ -13,7 +13,7 @@ use super::tables::{ENTRIES, EXPIRY, META, Stored, USAGE};
 /// Copies every table to a new file; tells how many entries there are.
 ///
 /// # Errors
-/// When there is a file already, or one of the two can not be used; a partial copy is removed.
+/// When there is a file already, or one of the two cannot be used; a partial copy is removed.
 pub(super) fn write(from: &Open, file: &Path, wait: Duration) -> Result<u64, Problem> {
     let shown = file.display();
     if std::fs::symlink_metadata(file).is_ok() {

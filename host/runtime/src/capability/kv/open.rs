@@ -29,7 +29,7 @@ const FILE: &str = "kv.redb";
 /// Locked by whoever waits to write, so that a process that writes without pause gives way.
 const TURN: &str = "kv.wanted";
 
-/// Why the store can not be used now.
+/// Why the store cannot be used now.
 #[derive(Debug)]
 pub(super) enum Problem {
     /// Another process holds it.
@@ -176,7 +176,7 @@ fn create(path: &Path, wait: Duration) -> Result<(), Problem> {
     let made = Open::create_file(&temporary, wait).map(drop).and_then(|()| {
         match rustix::fs::renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(error) => Err(Problem::new(path, format!("can not be made: {error}"))),
+            Err(error) => Err(Problem::new(path, format!("cannot be made: {error}"))),
         }
     });
     std::fs::remove_file(&temporary).ok();
@@ -209,9 +209,9 @@ fn open_shared(path: &Path, wait: Duration) -> Result<Database, Problem> {
                 return Err(match Problem::from(Error::from(error)) {
                     Problem::InUse => Problem::InUse,
                     Problem::Io(problem) => {
-                        Problem::Io(format!("`{}` can not be opened: {problem}", path.display()))
+                        Problem::Io(format!("`{}` cannot be opened: {problem}", path.display()))
                     }
-                    Problem::Storage(problem) => Problem::new(path, format!("can not be opened: {problem}")),
+                    Problem::Storage(problem) => Problem::new(path, format!("cannot be opened: {problem}")),
                 });
             }
         }
@@ -225,8 +225,8 @@ fn identity_of(meta: &Metadata) -> (u64, u64) {
 /// The state of plugins is this user's alone: others must not read or plant it.
 fn make_folder(dir: &Path) -> Result<(), Problem> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| Problem::io(dir, "can not be made", &e))?;
-    let meta = std::fs::metadata(dir).map_err(|e| Problem::io(dir, "can not be looked at", &e))?;
+    made.map_err(|e| Problem::io(dir, "cannot be made", &e))?;
+    let meta = std::fs::metadata(dir).map_err(|e| Problem::io(dir, "cannot be looked at", &e))?;
     trusted(&meta).map_err(|problem| Problem::new(dir, problem))
 }
 
@@ -247,8 +247,8 @@ fn open_file(path: &Path, missing: Missing) -> Result<File, Problem> {
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
-        .map_err(|e| Problem::io(path, "can not be opened", &e))?;
-    let meta = file.metadata().map_err(|e| Problem::io(path, "can not be looked at", &e))?;
+        .map_err(|e| Problem::io(path, "cannot be opened", &e))?;
+    let meta = file.metadata().map_err(|e| Problem::io(path, "cannot be looked at", &e))?;
     if !meta.is_file() {
         return Err(Problem::new(path, "is not a file"));
     }
@@ -330,7 +330,7 @@ mod tests {
         for error in [Error::Io(full()), Error::PreviousIo] {
             assert!(matches!(Problem::from(error), Problem::Io(_)));
         }
-        assert!(matches!(Problem::io(Path::new("kv.redb"), "can not be opened", &full()), Problem::Io(_)));
+        assert!(matches!(Problem::io(Path::new("kv.redb"), "cannot be opened", &full()), Problem::Io(_)));
         assert!(matches!(Problem::from(Error::Corrupted("x".to_owned())), Problem::Storage(_)));
     }
 }

@@ -24,7 +24,7 @@ use crate::storage::private::DEFAULT_STATE_WAIT;
 /// State in a redb file, `kv.redb`, which any number of hosts and processes may have open, or in memory.
 ///
 /// Opened at its first use. A get is answered in place; it waits for no writer. Writes go through one thread, which puts
-/// all that wait into one transaction: a write that was acknowledged is on disk. A file that can not be read is never
+/// all that wait into one transaction: a write that was acknowledged is on disk. A file that cannot be read is never
 /// changed or removed: every operation then is an error, until somebody moves it away.
 pub struct RedbStore {
     shared: Arc<Shared>,
@@ -75,7 +75,7 @@ impl RedbStore {
     /// A plugin's entries, of all scopes, in the order of the file, at most `most`; and whether there are more.
     ///
     /// # Errors
-    /// When the store can not be used.
+    /// When the store cannot be used.
     pub async fn entries(&self, plugin: &PluginId, most: usize) -> Result<(Vec<EntryInfo>, bool), KvError> {
         let plugin = plugin.as_str().to_owned();
         self.look(move |transaction, now| read::entries(transaction, &plugin, most, now)).await
@@ -84,7 +84,7 @@ impl RedbStore {
     /// What each plugin keeps, counted entry by entry, in the order of their ids.
     ///
     /// # Errors
-    /// When the store can not be used.
+    /// When the store cannot be used.
     pub async fn usage(&self) -> Result<Vec<KvUsage>, KvError> {
         let found = self.look(read::usage).await?;
         Ok(found.into_iter().map(|(plugin, keys, bytes)| KvUsage { plugin, keys, bytes }).collect())
@@ -94,7 +94,7 @@ impl RedbStore {
     /// The copy serves as a `kv.redb`.
     ///
     /// # Errors
-    /// When the store can not be used, the file exists already or it can not be written; a partial copy is removed.
+    /// When the store cannot be used, the file exists already or it cannot be written; a partial copy is removed.
     pub async fn backup(&self, file: &Path) -> Result<u64, KvError> {
         let open = self.open().await?;
         let (reader, file) = (Arc::clone(&self.shared), file.to_path_buf());
@@ -110,7 +110,7 @@ impl RedbStore {
     /// Removes everything of a plugin; tells how many entries.
     ///
     /// # Errors
-    /// When the store can not be used.
+    /// When the store cannot be used.
     pub async fn clear(&self, plugin: &PluginId) -> Result<u64, KvError> {
         match self.ask(Task::Clear { plugin: plugin.as_str().to_owned() }).await? {
             Answer::Removed(entries) => Ok(entries),

@@ -106,7 +106,7 @@ fn what_expired_because_the_clock_was_set_back_gives_its_place_back() {
         set(&database, T + 1000 * HOUR, &format!("ahead{n}"), 60);
         set(&database, T, &format!("lives{n}"), u32::MAX);
     }
-    // Ten keys are the quota; those of the future are not there, and can not be removed by name.
+    // Ten keys are the quota; those of the future are not there, and cannot be removed by name.
     assert_eq!(keys(&database, T).len(), 5);
     for n in 0..5 {
         set(&database, T, &format!("new{n}"), 3600);

@@ -68,7 +68,7 @@ impl Shared {
         drop(old);
     }
 
-    /// Closes what can not be used any more; the next use opens it again. redb refuses every write after one that
+    /// Closes what cannot be used any more; the next use opens it again. redb refuses every write after one that
     /// failed, for instance because the disk was full. A file that is in use by others can be read all the same.
     pub(super) fn after(&self, problem: &Problem) {
         match problem {
@@ -208,8 +208,8 @@ impl Writer<'_> {
     }
 }
 
-/// What a plugin is told of a store that can not be used.
-const UNUSABLE: &str = "the key-value store of the host can not be used; its log says why";
+/// What a plugin is told of a store that cannot be used.
+const UNUSABLE: &str = "the key-value store of the host cannot be used; its log says why";
 
 /// What a plugin is told of a problem; the operator hears the rest in the log.
 pub(super) fn tell(problem: &Problem) -> KvError {
@@ -218,14 +218,14 @@ pub(super) fn tell(problem: &Problem) -> KvError {
         // Only a broken file is worth advice that costs the state of every plugin.
         Problem::Io(problem) => {
             tracing::error!(
-                "the key-value store can not be used now: {problem}; its content is not lost: leave the file where it is and \
+                "the key-value store cannot be used now: {problem}; its content is not lost: leave the file where it is and \
                  make room on the disk, or mend what the error says"
             );
             UNUSABLE.to_owned()
         }
         Problem::Storage(problem) => {
             tracing::error!(
-                "the key-value store can not be used: {problem}; the file is left as it is: if it is broken, restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be broken), or move it away and an empty one is made"
+                "the key-value store cannot be used: {problem}; the file is left as it is: if it is broken, restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be broken), or move it away and an empty one is made"
             );
             UNUSABLE.to_owned()
         }

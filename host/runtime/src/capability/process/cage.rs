@@ -114,7 +114,7 @@ pub(crate) fn keep_files() {
 pub(crate) fn keep_files() {}
 
 /// Lets the calling thread start processes that get no further than to be there; see the keeper. `false`: the kernel
-/// can not.
+/// cannot.
 #[cfg(target_os = "linux")]
 pub(super) fn freeze() -> std::io::Result<bool> {
     seccomp::freeze()

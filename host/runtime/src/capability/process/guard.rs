@@ -2,7 +2,7 @@
 //!
 //! A guard is one more process in the group: this program again, which waits at a pipe that only this process holds
 //! open. When the pipe ends, it kills the group, itself included. It is outside of the server's sandbox, so that the
-//! server can not end it first where the kernel bounds signals.
+//! server cannot end it first where the kernel bounds signals.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -38,7 +38,7 @@ pub(super) fn start(program: &Path, group: Pid) -> Option<OwnedFd> {
 /// What a program does that was started as a guard: waits for the end of stdin, and kills its own process group.
 ///
 /// # Errors
-/// When the group can not be killed.
+/// When the group cannot be killed.
 pub fn run_program_guard() -> std::io::Result<()> {
     // An error is an end, too.
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).ok();

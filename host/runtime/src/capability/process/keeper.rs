@@ -1,7 +1,7 @@
 //! The life of one program, from start to its last trace.
 //!
 //! Each has a thread of its own, the keeper, which waits for it: no thread of the async runtime does. All that the
-//! program starts is in one process group and can not leave it (the seccomp filter), and the group is killed at the
+//! program starts is in one process group and cannot leave it (the seccomp filter), and the group is killed at the
 //! end.
 //!
 //! A group needs a first member, and its number is only reserved as long as there is one. So each begins with a
@@ -305,7 +305,7 @@ fn launch(plan: &Plan, group: &Group) -> Result<Launched, StartError> {
     Ok((child, id, guard, confinement, ours))
 }
 
-/// Starts the first member of a group; `None` where the kernel can not freeze it: the program is then its own group.
+/// Starts the first member of a group; `None` where the kernel cannot freeze it: the program is then its own group.
 fn first_member(plan: &Plan) -> Result<Option<Pid>, StartError> {
     let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let first = in_a_thread(|| {

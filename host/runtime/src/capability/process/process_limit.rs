@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_millis(25);
 const YOUNG: Duration = Duration::from_secs(10);
 /// How often the group is counted though the machine gained nothing: others may have ended meanwhile.
 const ANYWAY: Duration = Duration::from_secs(5);
-/// How often the group is counted where the machine's threads can not be.
+/// How often the group is counted where the machine's threads cannot be.
 const BLIND: Duration = Duration::from_millis(100);
 
 /// What a process group has.

@@ -270,7 +270,7 @@ pub(super) fn open(path: &Path) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The path under which a folder can be entered that is open already: it can not be swapped for another.
+/// The path under which a folder can be entered that is open already: it cannot be swapped for another.
 pub(super) fn path_of(folder: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", folder.as_raw_fd())
 }

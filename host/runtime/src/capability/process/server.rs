@@ -49,10 +49,10 @@ pub(crate) async fn serve(
     let file = plan.file.clone();
     let mut running = Running::start(plan, place).await.map_err(|error| match error {
         StartError::Io(error) => {
-            OutsideError::Failed(format!("`{}` can not be started: {error}", file.display()))
+            OutsideError::Failed(format!("`{}` cannot be started: {error}", file.display()))
         }
         StartError::Unconfined(problem) => OutsideError::Denied(format!(
-            "it is not started, since this system can not confine it: {problem}; to start it all the same, write in \
+            "it is not started, since this system cannot confine it: {problem}; to start it all the same, write in \
              the policy: [mcp.{name}] sandbox = \"best-effort\""
         )),
     })?;

@@ -284,7 +284,7 @@ impl Token {
 
 fn header_value(bytes: &[u8]) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_bytes(bytes)
-        .map_err(|_| "the value of a secret can not stand in a header".to_owned())?;
+        .map_err(|_| "the value of a secret cannot stand in a header".to_owned())?;
     // Keeps it out of what libraries print, and out of the tables of HTTP/2's header compression.
     value.set_sensitive(true);
     Ok(value)

@@ -79,13 +79,13 @@ fn why(name: &str, error: Error) -> String {
         Error::Ambiguous(_) => format!("the key ring has more than one `{name}` of service `{SERVICE}`"),
         Error::NoStorageAccess(why) => format!("the key ring is locked, or lets nobody in: {}", shown(&why)),
         Error::NoDefaultStore => format!(
-            "this build has no key ring, so `keyring:{name}` can not be read: build with `--features keyring`, or use \
+            "this build has no key ring, so `keyring:{name}` cannot be read: build with `--features keyring`, or use \
              `env:` or `file:`"
         ),
-        Error::PlatformFailure(why) => format!("the key ring can not be reached: {}", shown(&why)),
+        Error::PlatformFailure(why) => format!("the key ring cannot be reached: {}", shown(&why)),
         Error::BadEncoding(value) | Error::BadDataFormat(value, _) => {
             drop(Zeroizing::new(value));
-            format!("what the key ring has as `{name}` can not be read")
+            format!("what the key ring has as `{name}` cannot be read")
         }
         other => format!("the key ring refuses `{name}`: {}", shown(&other)),
     }

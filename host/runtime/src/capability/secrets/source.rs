@@ -56,8 +56,8 @@ fn environment(name: &str) -> Result<Vec<u8>, String> {
 fn file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_path_buf());
     let real = without_links(path, &workspace)?;
-    let file = open(&real).map_err(|error| format!("can not be opened: {error}"))?;
-    let meta = file.metadata().map_err(|error| format!("can not be looked at: {error}"))?;
+    let file = open(&real).map_err(|error| format!("cannot be opened: {error}"))?;
+    let meta = file.metadata().map_err(|error| format!("cannot be looked at: {error}"))?;
     if !meta.is_file() {
         return Err("is no regular file".to_owned());
     }
@@ -71,9 +71,7 @@ fn file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
     let most = MAX_VALUE_BYTES + 2;
     // Room for all of it, so that no half of the value stays behind in a buffer that was outgrown.
     let mut value = Zeroizing::new(Vec::with_capacity(most + 1));
-    file.take(most as u64 + 1)
-        .read_to_end(&mut value)
-        .map_err(|error| format!("can not be read: {error}"))?;
+    file.take(most as u64 + 1).read_to_end(&mut value).map_err(|error| format!("cannot be read: {error}"))?;
     if value.ends_with(b"\n") {
         value.pop();
         if value.ends_with(b"\r") {
@@ -97,7 +95,7 @@ fn without_links(path: &Path, workspace: &Path) -> Result<PathBuf, String> {
         let next = real.join(&part);
         let is_link = next
             .symlink_metadata()
-            .map_err(|error| format!("can not be opened: {error}"))?
+            .map_err(|error| format!("cannot be opened: {error}"))?
             .file_type()
             .is_symlink();
         if !is_link {
@@ -111,7 +109,7 @@ fn without_links(path: &Path, workspace: &Path) -> Result<PathBuf, String> {
         if links > MAX_LINKS {
             return Err("leads through too many links".to_owned());
         }
-        let target = next.read_link().map_err(|error| format!("can not be opened: {error}"))?;
+        let target = next.read_link().map_err(|error| format!("cannot be opened: {error}"))?;
         if target.is_absolute() {
             real = PathBuf::from("/");
         }

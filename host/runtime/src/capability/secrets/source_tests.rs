@@ -74,10 +74,10 @@ fn what_is_no_secret_is_refused_with_the_reason() {
         ("keys/huge", "at most"),
         ("keys/binary", "UTF-8"),
         ("keys/fifo", "no regular file"),
-        ("keys/socket", "can not be opened"),
+        ("keys/socket", "cannot be opened"),
         ("keys", "no regular file"),
-        ("keys/none", "can not be opened"),
-        ("keys/huge/below", "can not be opened"),
+        ("keys/none", "cannot be opened"),
+        ("keys/huge/below", "cannot be opened"),
     ] {
         let problem = folders.read(path).unwrap_err();
         assert!(problem.contains(why), "{path}: {problem}");

@@ -29,7 +29,7 @@ pub(crate) struct Declared {
 /// Says what a component is by its types, its author's file and what it imports.
 ///
 /// # Errors
-/// The file says what can not be, or nothing of the component is a tool.
+/// The file says what cannot be, or nothing of the component is a tool.
 pub(crate) fn declare(
     engine: &Engine,
     foreign: &Foreign,
@@ -148,7 +148,7 @@ fn definition(
     told: Option<&ToolManifest>,
 ) -> Result<ToolDef, String> {
     if function.export.function.starts_with('[') {
-        return Err("it makes or uses a resource, which JSON can not say".to_owned());
+        return Err("it makes or uses a resource, which JSON cannot say".to_owned());
     }
     let (mut input, answer) = schema::of(&function.ty)?;
     if let Some(told) = told {

@@ -86,7 +86,7 @@ mod tests {
             let exports: Vec<Export> = exports.into_iter().map(parse).collect();
             assert_eq!(of(&exports), names.into_iter().map(|name| Some(name.to_owned())).collect::<Vec<_>>());
         }
-        // Two that can not be told apart have no name.
+        // Two that cannot be told apart have no name.
         let twins = ["get-page", "get#page"].map(parse);
         assert_eq!(of(&twins), [None, None]);
     }

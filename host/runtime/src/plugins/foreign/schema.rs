@@ -192,9 +192,9 @@ impl Seen {
                 };
                 any_of(vec![half("ok", result.ok())?, half("err", result.err())?])
             }
-            Type::Own(_) | Type::Borrow(_) => return Err("is a resource, which JSON can not say".to_owned()),
+            Type::Own(_) | Type::Borrow(_) => return Err("is a resource, which JSON cannot say".to_owned()),
             Type::Future(_) | Type::Stream(_) => {
-                return Err("is a future or a stream, which JSON can not say".to_owned());
+                return Err("is a future or a stream, which JSON cannot say".to_owned());
             }
             Type::ErrorContext | Type::Map(_) | Type::FixedLengthList(_) => {
                 return Err("is of a type that this host does not know".to_owned());

@@ -1,4 +1,4 @@
-//! Types that are bombs, each bound reached; and what a schema can not say.
+//! Types that are bombs, each bound reached; and what a schema cannot say.
 
 use serde_json::Value;
 use wasmtime::component::Component;
@@ -94,7 +94,7 @@ fn the_bytes_of_names_are_bounded() {
 fn what_json_can_not_say_is_refused() {
     let resource = "(type $r (resource (rep i32))) (export $e \"r\" (type $r)) (type $t (own $e))";
     let problem = of(&function(resource)).unwrap_err();
-    assert_eq!(problem, "its parameter `x` is a resource, which JSON can not say");
+    assert_eq!(problem, "its parameter `x` is a resource, which JSON cannot say");
 }
 
 /// `{}` is three bytes and a record of nine hundred options.

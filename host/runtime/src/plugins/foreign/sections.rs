@@ -35,7 +35,7 @@ impl Sections {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, LoadError> {
         let mut found = Self::default();
         for payload in Parser::new(0).parse_all(bytes) {
-            // What can not be read is left to the validator, which says why.
+            // What cannot be read is left to the validator, which says why.
             let Ok(payload) = payload else { break };
             let Payload::CustomSection(section) = payload else { continue };
             if section.name() == SECTION {

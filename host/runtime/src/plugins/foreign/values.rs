@@ -1,4 +1,4 @@
-//! From JSON to a component's values. The arguments have passed the schema of [`super::schema`]; what that can not say
+//! From JSON to a component's values. The arguments have passed the schema of [`super::schema`]; what that cannot say
 //! (base64, the range of 64 bits in digits, of a `float32`) is refused here, with a pointer to the place.
 //!
 //! Few bytes of JSON can stand for many values: `{}` for a record of a thousand options, again and again in a list. So

@@ -8,7 +8,7 @@
 //! audit.jsonl.3                    of a version before 0.2, which counted from the newest
 //! ```
 //!
-//! Refused calls are packed apart, so that they can be removed first: a client that is refused can not push out what other
+//! Refused calls are packed apart, so that they can be removed first: a client that is refused cannot push out what other
 //! clients did.
 
 use std::cmp::Reverse;

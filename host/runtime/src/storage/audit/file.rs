@@ -137,7 +137,7 @@ pub(super) fn write_once(mut file: &File, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Whether an audit that can not be opened now may be written later without anybody changing the command: the machine is
+/// Whether an audit that cannot be opened now may be written later without anybody changing the command: the machine is
 /// short of something. Everything else is a mistake in the place that was given.
 pub(super) fn may_pass(error: &io::Error) -> bool {
     matches!(

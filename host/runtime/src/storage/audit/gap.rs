@@ -13,7 +13,7 @@ use super::file::{beside, open_beside};
 #[derive(Debug)]
 pub(super) struct GapCounter {
     path: PathBuf,
-    /// `None`: it can not be opened, or the audit is no file.
+    /// `None`: it cannot be opened, or the audit is no file.
     file: Option<File>,
     is_kept: bool,
     /// What could not be added to the file.

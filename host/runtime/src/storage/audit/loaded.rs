@@ -49,7 +49,7 @@ impl LoadedIndex {
         self.known.get(plugin).is_some_and(|known| known == digest)
     }
 
-    /// Keeps what was recorded. Where it can not be kept, the plugin is recorded again at the next start.
+    /// Keeps what was recorded. Where it cannot be kept, the plugin is recorded again at the next start.
     pub(super) fn keep(&mut self, plugin: &str, digest: &str) {
         self.known.insert(plugin.to_owned(), digest.to_owned());
         let line = format!("{digest} {plugin}\n");

@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::archive::{self, Archive, Order, Part};
 use super::file::{open_to_read, same_file};
 
-/// Stands for what can not be read of a packed file: no line of an audit, so it is counted as a broken one.
+/// Stands for what cannot be read of a packed file: no line of an audit, so it is counted as a broken one.
 const DAMAGED: &str = "(the rest of this file is damaged)";
 /// How often the files are listed anew because another process packed or removed one meanwhile.
 const TRIES: u32 = 16;
@@ -39,7 +39,7 @@ impl AuditReader {
     /// Hands over all lines that came since the last time.
     ///
     /// # Errors
-    /// When a file can not be read, or `take` fails.
+    /// When a file cannot be read, or `take` fails.
     pub fn read(&mut self, take: &mut dyn FnMut(&str) -> io::Result<()>) -> io::Result<()> {
         for _ in 0..TRIES {
             self.read_open(take)?;

@@ -160,7 +160,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Writes one line, after what tells of lines that are missing; counts `records` as lost if it can not.
+    /// Writes one line, after what tells of lines that are missing; counts `records` as lost if it cannot.
     pub(super) fn append(&self, state: &mut State, line: &str, records: u64) -> io::Result<()> {
         let written = self.write_gap(state).and_then(|()| self.write(state, line));
         match &written {
@@ -316,7 +316,7 @@ impl Shared {
 
     pub(super) fn sync(&self, files: Vec<Arc<File>>) {
         for file in files {
-            // What is no file on a disk (a terminal, a pipe) can not be synced and need not.
+            // What is no file on a disk (a terminal, a pipe) cannot be synced and need not.
             if let Err(error) = file.sync_data()
                 && error.kind() != ErrorKind::InvalidInput
             {

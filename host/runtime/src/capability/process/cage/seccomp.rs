@@ -172,14 +172,14 @@ const FLAGS: &[u64] = &[0x4008_6602, 0x4004_6602, 0x401c_5820];
 /// Each call with the alternatives that refuse it; none: always.
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Restricts the calling thread; `false`: the kernel can not.
+/// Restricts the calling thread; `false`: the kernel cannot.
 pub(super) fn restrict(cage: &Cage, group: Option<Pid>, landlock: u32) -> Result<bool> {
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = compile(refused(cage, group, landlock)?, SeccompAction::Allow, refuse)?;
     Ok(apply(&filter)? && apply(&known())?)
 }
 
-/// Restricts the calling thread to starting processes that can do nothing but end; `false`: the kernel can not.
+/// Restricts the calling thread to starting processes that can do nothing but end; `false`: the kernel cannot.
 pub(super) fn freeze() -> Result<bool> {
     // What the standard library and the C library call to start a process and to end a thread.
     let start = [
@@ -314,7 +314,7 @@ pub(super) fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAc
 }
 
 /// The filter that answers `ENOSYS` to numbers that the other one does not know, and to `clone3`, whose flags a filter
-/// can not see: every C library then takes `clone`. Written by hand: the crate compares a number for equality only.
+/// cannot see: every C library then takes `clone`. Written by hand: the crate compares a number for equality only.
 fn known() -> BpfProgram {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_GE: u16 = 0x35;
