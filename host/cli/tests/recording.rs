@@ -1,0 +1,48 @@
+//! Holds the terminal recording of the README to what the program prints. `TOOLBAY_WRITE_DOCS=1` writes it anew.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const START: &str = "```console\n";
+const END: &str = "```\n";
+
+/// Runs a command line in `workspace`, and returns what a terminal would show.
+fn shell(workspace: &Path, line: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec 2>&1 < /dev/null; {line}")]).current_dir(workspace).env("PATH", path);
+    shell.env("HOME", workspace).env("TOOLBAY_CONFIG", "toolbay.toml").env_remove("TOOLBAY_LOG");
+    shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
+    shell.env("TOOLBAY_STATE", workspace.join(".local/state/toolbay"));
+    shell.env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"));
+    String::from_utf8(shell.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_readme_shows_what_the_program_prints() {
+    let readme: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let page = std::fs::read_to_string(&readme).unwrap();
+    let (before, rest) = page.split_once(START).unwrap();
+    let (recording, after) = rest.split_once(END).unwrap();
+
+    let workspace = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(workspace.path().join("notes")).unwrap();
+    std::fs::write(workspace.path().join("notes/plan.md"), "# Plan\n\n- Read the notes\n").unwrap();
+    std::fs::write(workspace.path().join("toolbay.toml"), "version = 1\nworkspace = \".\"\n").unwrap();
+    // Compiles the plugins, whose progress is no part of the recording.
+    shell(workspace.path(), "toolbay list");
+
+    let mut recorded = String::new();
+    for line in recording.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let output = shell(workspace.path(), line);
+        recorded += &format!("$ {line}\n{}\n", output.trim_end());
+    }
+    if std::env::var_os("TOOLBAY_WRITE_DOCS").is_some() {
+        std::fs::write(&readme, format!("{before}{START}{recorded}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(recording, recorded, "run this test with TOOLBAY_WRITE_DOCS=1 to write the recording anew");
+}
