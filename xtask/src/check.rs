@@ -10,18 +10,6 @@ use crate::foreign::shell;
 use crate::test::native_cargo;
 use crate::tidy;
 
-/// Words that no new line may have, and what to write.
-const WORDS: [(&str, &str); 8] = [
-    ("can not", "cannot"),
-    ("is told", "name who reads it"),
-    ("are told", "name who reads it"),
-    ("to be had", "available"),
-    ("for want of", "without"),
-    ("of before", "earlier"),
-    ("in a box", "boxed"),
-    ("whoever", "name the party"),
-];
-
 /// Formats, lints and tests what changed since `revision`.
 pub(crate) fn run(workspace: &Path, revision: &str) -> Result<()> {
     let changed = changed(workspace, revision)?;
@@ -31,10 +19,6 @@ pub(crate) fn run(workspace: &Path, revision: &str) -> Result<()> {
     }
     shell(Command::new(env!("CARGO")).args(["fmt", "--all"]).current_dir(workspace))?;
     tidy::run(workspace)?;
-    check_words(&git(
-        workspace,
-        &["diff", "--unified=0", revision, "--", "*.rs", "*.md", ":!xtask/src/check.rs"],
-    )?)?;
     let packages = packages(workspace, &changed)?;
     if packages.is_empty() {
         println!("no package of this machine changed");
@@ -129,26 +113,6 @@ fn packages(workspace: &Path, changed: &BTreeSet<String>) -> Result<Vec<Package>
     Ok(packages.into_iter().map(|(_, package)| package).collect())
 }
 
-/// Refuses the words of [`WORDS`] in added lines.
-fn check_words(diff: &str) -> Result<()> {
-    let mut file = "";
-    let mut found = 0;
-    for line in diff.lines() {
-        if let Some(path) = line.strip_prefix("+++ b/") {
-            file = path;
-        } else if let Some(added) = line.strip_prefix('+') {
-            for (word, instead) in WORDS.iter().filter(|(word, _)| added.contains(word)) {
-                println!("error: {file}: `{word}`: write `{instead}`: {}", added.trim());
-                found += 1;
-            }
-        }
-    }
-    if found > 0 {
-        bail!("{found} lines with words that the style does not use");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,11 +135,5 @@ mod tests {
             runs("integration-tests", &["calls/audit.rs", "Cargo.toml"]),
             ["--test all calls::audit::"]
         );
-    }
-
-    #[test]
-    fn words_are_looked_for_in_added_lines_only() {
-        assert!(check_words("+++ b/a.rs\n-// it can not\n // it can not\n+// it cannot\n").is_ok());
-        assert!(check_words("+++ b/a.rs\n+// it can not\n").is_err());
     }
 }

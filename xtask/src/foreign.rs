@@ -20,7 +20,7 @@ pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
 }
 
 /// The Python of a virtual environment with these requirements, made if it is not there.
-fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
+pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
     // Written last: a folder without it, or with other contents, is not complete.
     let stamp = venv.join("requirements.txt");

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod bench;
+mod book;
 mod check;
 mod clients;
 mod conformance;
@@ -54,6 +55,7 @@ TASK is one of
                          tables into `docs/explanation/performance.md`; quick or by name: the tables are printed only
     wit-reference        writes `docs/reference/wit.md` out of the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
+    book                 builds `docs` into `target/book` and checks every link
     demo                 builds the host and the plugins, and shows what they do
 ";
 
@@ -102,6 +104,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),
         ["peers", rest @ ..] => peers::run(&workspace, rest),
+        ["book"] => book::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
     }

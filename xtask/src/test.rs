@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{clients, conformance, counts, deny, languages, plugins, tidy, tutorials};
+use crate::{book, clients, conformance, counts, deny, languages, plugins, tidy, tutorials};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
     ("counts", |workspace| counts::run(workspace, false)),
     ("vendor types", vendor_types),
     ("documentation", documentation),
+    ("book", book::run),
 ];
 
 /// Runs all steps; with `keep_going`, also after a failure.

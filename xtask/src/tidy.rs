@@ -4,6 +4,7 @@
 
 mod cycles;
 mod tables;
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,6 +51,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     crate::hostile::check(&sources, &mut report);
     crate::parity::check(&sources, &mut report);
     crate::wit_reference::check(&sources, &mut report);
+    words::check(&sources, &mut report);
     for warning in &report.warnings {
         println!("warning: {warning}");
     }
