@@ -146,8 +146,8 @@ fn prepare(page: &Path, dir: &Path) -> String {
     }
     let (text, name) = (read(page), page.file_name().unwrap().to_str().unwrap());
     if name == "README.md" && page.parent() == Some(&root()) {
-        // Its reader has no policy yet.
-        std::fs::write(dir.join("toolbay.toml"), "version = 1").unwrap();
+        // Its reader has granted nothing yet.
+        std::fs::write(dir.join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
     }
     if !name.starts_with("cookbook") {
         return text;

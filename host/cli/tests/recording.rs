@@ -29,9 +29,10 @@ fn the_readme_shows_what_the_program_prints() {
     let (recording, after) = rest.split_once(END).unwrap();
 
     let workspace = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(workspace.path().join("notes")).unwrap();
-    std::fs::write(workspace.path().join("notes/plan.md"), "# Plan\n\n- Read the notes\n").unwrap();
-    std::fs::write(workspace.path().join("toolbay.toml"), "version = 1\nworkspace = \".\"\n").unwrap();
+    std::fs::create_dir_all(workspace.path().join("work/notes")).unwrap();
+    let plan = "# Plan\n\n- Read the notes\n- Write the report\n";
+    std::fs::write(workspace.path().join("work/notes/plan.md"), plan).unwrap();
+    std::fs::write(workspace.path().join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
     // Compiles the plugins, whose progress is no part of the recording.
     shell(workspace.path(), "toolbay list");
 
