@@ -1,4 +1,4 @@
-//! The benchmarks, with what they need built, the state of the machine told, and the headline figures as JSON.
+//! `bench`: builds and runs the benchmarks, reports the load of the machine, and writes the headline figures as JSON.
 
 pub(crate) mod figures;
 pub(crate) mod machine;
@@ -13,16 +13,16 @@ use crate::foreign::shell;
 use crate::test;
 use machine::Machine;
 
-/// What `--quick` runs: the benchmarks that give the figures.
+/// The benchmarks of `--quick`, which give the headline figures.
 const HEADLINE: &[&str] = &["calls", "native", "fairness", "protocol", "scale"];
 
-/// What was asked for.
+/// The command line.
 #[derive(Debug, Default)]
 struct Asked<'a> {
     quick: bool,
     plots: bool,
     json: Option<&'a str>,
-    /// Figures of an earlier run, the ratios of which are wanted beside.
+    /// The figures of an earlier run, to show beside.
     against: Option<&'a str>,
     names: Vec<&'a str>,
 }
@@ -30,13 +30,13 @@ struct Asked<'a> {
 /// Builds, looks at the machine, runs.
 pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let asked = Asked::of(args)?;
-    // Read before anything is measured: it may be the file that this run writes.
+    // Read first: this run may write the same file.
     let earlier = asked.against.map(figures::read).transpose()?;
     build(workspace)?;
     let before = Machine::before()?;
     let start = Instant::now();
     let file = wasm::target_dir(workspace).join("figures.json");
-    // What an earlier run left is not to be taken for what this one measured.
+    // Results of an earlier run would be read as results of this one.
     drop(std::fs::remove_file(&file));
     let mut bench = test::native_cargo(workspace);
     bench.args(["bench", "--bench", "all", "--"]).args(&asked.names).env("TOOLBAY_FIGURES", &file);
@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
         println!(
             "the figures are in `{file}`; ratios of one run can be compared, seconds of two runs cannot"
         );
-        // Those that were asked for by name are some of them at most.
+        // A selection by name gives only some of them.
         if asked.names.is_empty() {
             figures::complete(&kept)?;
         }

@@ -25,7 +25,9 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let tools = target.join("mdbook");
     // In a target folder of its own: the workspace's lock and features do not apply to it.
     let mut install = Command::new(env!("CARGO"));
-    install.args(["install", "mdbook", "--locked", "--debug", "--quiet", "--version", MDBOOK, "--root"]).arg(&tools);
+    install
+        .args(["install", "mdbook", "--locked", "--debug", "--quiet", "--version", MDBOOK, "--root"])
+        .arg(&tools);
     install.args(["--no-default-features", "--features", "search", "--target-dir"]).arg(tools.join("target"));
     shell(&mut install)?;
     let (book, pages) = (tools.join("bin/mdbook"), target.join("book"));

@@ -1,5 +1,5 @@
-//! Clients that are not ours, in other languages, against the built program: each lists tools and calls one, over stdio
-//! and over HTTP. `docs/reference/mcp.md` has the table of what was seen.
+//! `clients`: third-party MCP clients in several languages list and call tools of the built program, over stdio and HTTP.
+//! `docs/reference/mcp.md` has the table of results.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -12,15 +12,15 @@ use xtask::wasm;
 use crate::foreign::{Node, python_with, shell};
 use crate::{plugins, test};
 
-/// The call that each client makes, and what its answer must contain.
+/// The call that each client makes, and the text that its result must contain.
 const CALL: [&str; 6] =
     ["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", r#""words":3"#];
 
-/// How a client comes to the server.
+/// How a client reaches the server.
 enum Way {
-    /// It starts this program.
+    /// The client starts this program.
     Stdio(Vec<OsString>),
-    /// It is there.
+    /// The server already listens at this URL.
     Http(String),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     };
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     let program = clients.program(workspace);
-    // What takes apart what comes on stdout, over stdio only.
+    // A test of stdio framing. It does not apply to HTTP.
     let mut own = Command::new(&clients.python);
     own.arg(clients.folder.join("client.py")).args(CALL).arg("--").args(&program);
     clients.shell(&mut own)?;
@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 }
 
 impl Clients {
-    /// The program with what it serves.
+    /// The program and the plugins that it serves.
     fn program(&self, workspace: &Path) -> Vec<OsString> {
         vec![
             test::host(workspace).into(),
@@ -77,7 +77,7 @@ impl Clients {
         ]
     }
 
-    /// What the servers keep is not to reach the user's own files.
+    /// The state directory of the servers, apart from the user's own.
     fn state(&self) -> PathBuf {
         self.target.join("clients-state")
     }
@@ -101,7 +101,7 @@ impl Clients {
         self.inspector(way)
     }
 
-    /// Inspector on the command line has arguments of its own.
+    /// MCP Inspector has a different command line.
     fn inspector(&self, way: &Way) -> Result<()> {
         let mut inspector = self.node.run("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
         inspector.arg("--cli");
@@ -114,7 +114,7 @@ impl Clients {
     }
 }
 
-/// The program while it serves over HTTP.
+/// The program, serving over HTTP.
 struct HttpServer {
     child: Child,
     url: String,
@@ -133,7 +133,7 @@ impl HttpServer {
             let line = line?;
             if let Some((_, url)) = line.split_once("listening on ") {
                 url.trim().clone_into(&mut server.url);
-                // The rest is read as well, or the server would wait for a reader.
+                // Read the rest too, or the server would block on a full pipe.
                 std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
                 return Ok(server);
             }

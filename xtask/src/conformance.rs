@@ -1,8 +1,7 @@
 //! `conformance`: the official conformance suite of MCP against a fixture server, for both eras of the protocol.
 //!
-//! What a revision demands is the suite's own frozen list. What is known to fail stands in
-//! `tests/conformance/expected-failures.yml`; anything else that fails fails the task, and so does what stands there
-//! and passes.
+//! The suite ships the frozen list of scenarios that a revision requires. `tests/conformance/expected-failures.yml` lists
+//! known failures. Any other failure fails the task, and so does a listed scenario that passes.
 
 mod client;
 
@@ -16,14 +15,14 @@ use xtask::wasm;
 use crate::foreign::Node;
 use crate::test;
 
-/// The revisions whose demands are checked.
+/// The protocol revisions to check.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
-/// The suite's program.
+/// The suite's entry point.
 const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
-/// Where it says what a revision demands; `REVISION.yaml` follows.
+/// The folder of the suite that lists the required scenarios, as `REVISION.yaml`.
 const DEMANDS: &str = "@modelcontextprotocol/conformance/requirements";
 
-/// The fixture server while it runs.
+/// The running fixture server.
 struct Fixture {
     child: Child,
     url: String,
@@ -38,14 +37,14 @@ impl Drop for Fixture {
     }
 }
 
-/// What became of the scenarios of one revision.
+/// The outcome of the scenarios of one revision.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: Vec<String>,
     failed: Vec<String>,
-    /// Demanded, but not run.
+    /// Required, but not run.
     missing: Vec<String>,
-    /// Run, but not demanded.
+    /// Run, but not required.
     beside: Vec<(String, bool)>,
 }
 
@@ -55,7 +54,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     run_client(workspace).and(server)
 }
 
-/// The suite, installed if it is not there.
+/// Installs the suite if it is missing.
 fn suite(workspace: &Path) -> Result<Node> {
     Node::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
 }
@@ -90,7 +89,7 @@ fn run_server(workspace: &Path) -> Result<()> {
     let (mut lines, mut good) = (Vec::new(), true);
     for revision in REVISIONS {
         let results = results.join(revision);
-        // What runs of before found would be taken for what this one did.
+        // Results of earlier runs would be read as results of this one.
         let _absent = std::fs::remove_dir_all(&results);
         let mut suite = node.run(SUITE);
         suite
@@ -136,9 +135,9 @@ fn run_server(workspace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The checks that failed, and those that warned: for the suite both are failures, and its summary tells only the first.
+/// The checks that failed or warned. The suite counts both as failures, but its summary shows only the first.
 fn complaints(results: &Path) -> Vec<String> {
-    // A suite that did not come so far has said why.
+    // A suite that stopped earlier has printed the reason.
     let scenarios = std::fs::read_dir(results).into_iter().flatten().flatten();
     let checks = scenarios.filter_map(|scenario| {
         let checks = std::fs::read(scenario.path().join("checks.json")).ok()?;
@@ -147,14 +146,14 @@ fn complaints(results: &Path) -> Vec<String> {
     checks.flatten().filter_map(|check| complaint(&check)).collect()
 }
 
-/// What a check says, unless it passed.
+/// The message of a check that did not pass.
 fn complaint(check: &serde_json::Value) -> Option<String> {
     let word = |key: &str| check.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
     let (status, id, why) = (word("status"), word("id"), word("errorMessage"));
     ["FAILURE", "WARNING"].contains(&status).then(|| format!("{status} {id}: {why}"))
 }
 
-/// Starts the server and waits until it says where it listens.
+/// Starts the server and waits until it prints its address.
 fn start(workspace: &Path) -> Result<Fixture> {
     let target = wasm::target_dir(workspace);
     let program = format!("debug/examples/conformance_server{}", std::env::consts::EXE_SUFFIX);
@@ -177,7 +176,7 @@ fn start(workspace: &Path) -> Result<Fixture> {
     Ok(fixture)
 }
 
-/// The server scenarios that a list of demands names.
+/// The server scenarios that a list requires.
 fn demanded(list: &str) -> Vec<String> {
     let lines = list.lines().skip_while(|line| *line != "server:").skip(1);
     let items = lines.map_while(|line| line.strip_prefix("  - "));

@@ -1,5 +1,5 @@
-//! How many instructions and allocations the way of a call takes: numbers that are the same on a busy machine, kept in
-//! the repository, so that a change that makes calls dearer is seen before it is taken.
+//! `counts`: counts the instructions and allocations of a call and compares them with the numbers in the repository. They do
+//! not depend on the load of the machine, so a change that makes calls more expensive fails the test command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,16 +11,16 @@ use xtask::wasm;
 use crate::foreign::shell;
 use crate::test;
 
-/// Where the counts are kept.
+/// The file with the expected counts.
 const KEPT: &str = "tests/data/counts.json";
-/// A rise by more than this many percent is refused; a fall by more than it is to be written down.
+/// A rise by more than this percentage fails. A fall by more than this must be recorded.
 const MOST_PERCENT: f64 = 3.0;
-/// What is run twice, so that what it takes to start goes out of the count.
+/// The two lengths of a run. Their difference excludes the start of the program.
 const CALLS: [u64; 2] = [1000, 3000];
-/// Instruments where the machine has none; from Debian.
+/// The Debian packages with the instrument, for machines without it.
 const INSTRUMENT: &str = "valgrind";
 
-/// Counts and compares; with `write`, writes down what was counted.
+/// Counts and compares; with `write`, records the counts.
 pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
     let program = build(workspace)?;
     let instrument = Instrument::find(workspace)?;
@@ -57,7 +57,7 @@ fn compare(name: &str, before: f64, now: f64) -> Result<()> {
     Ok(())
 }
 
-/// The program that calls. Optimised as a release but for what only costs time to build.
+/// Builds the measured program, optimised as a release apart from link-time optimisation.
 fn build(workspace: &Path) -> Result<PathBuf> {
     let mut cargo = test::native_cargo(workspace);
     shell(cargo.args([
@@ -81,12 +81,12 @@ fn allocations(program: &Path) -> Result<f64> {
 /// Counts the instructions of a program.
 struct Instrument {
     program: PathBuf,
-    /// Where its parts are, if it was not installed.
+    /// The folder of its libraries, unless it is installed.
     parts: Option<PathBuf>,
 }
 
 impl Instrument {
-    /// The machine's own, or the one of its distribution, unpacked into the target folder.
+    /// Finds the installed instrument, or unpacks the distribution's package into the target folder.
     fn find(workspace: &Path) -> Result<Self> {
         let works = Command::new(INSTRUMENT).arg("--version").output().is_ok_and(|out| out.status.success());
         if works {
@@ -98,7 +98,7 @@ impl Instrument {
             std::fs::create_dir_all(&folder)?;
             let download =
                 || shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder));
-            // Its lists may be old, or not there at all.
+            // The package lists may be old or missing.
             let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
             download().or_else(|_| updated()).context(
                 "to count instructions takes valgrind, which is not installed and was not to be had",

@@ -1,5 +1,5 @@
-//! `demo`: the built host and plugins at work on a small workspace. What is shown is checked: a step that does not end
-//! as it should fails the demo.
+//! `demo`: runs the built host and plugins on a small workspace. Every step is checked: an unexpected exit code or
+//! output fails the demo.
 
 use std::fs;
 use std::path::Path;
@@ -37,13 +37,13 @@ const BATCH: &str = r#"[
 ]
 "#;
 
-/// One command, and how it has to end.
+/// One command and its expected outcome.
 struct Step {
     title: &'static str,
     args: &'static [&'static str],
-    /// The exit code: 1 says that a tool refused or was stopped.
+    /// The exit code. 1 means that a tool refused or was stopped.
     exit: i32,
-    /// Texts that must occur in what it prints.
+    /// Texts that its output must contain.
     expect: &'static [&'static str],
 }
 
@@ -110,7 +110,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Builds, and shows.
+/// Builds everything and runs the steps.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     plugins::run(workspace)?;

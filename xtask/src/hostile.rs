@@ -1,5 +1,4 @@
-//! Whether the tests of attacks are complete: every attack of `tests/hostile.toml` names tests that exist, and every
-//! guest is used by a test.
+//! Checks that every attack of `tests/hostile.toml` names tests that exist, and that a test uses every guest.
 
 use crate::tidy::{Report, Source};
 
@@ -46,7 +45,7 @@ fn exists<'a>(name: &str, find: impl Fn(&str) -> Option<&'a Source>) -> bool {
     let Some(source) = find(&path) else { return false };
     match test {
         "*" => source.text.contains("#[test]") || source.text.contains("#[tokio::test"),
-        // A function, or an entry of a macro that makes one.
+        // A function, or an entry of a macro that generates one.
         _ => source.text.lines().any(|line| {
             let line = line.trim_start();
             [format!("fn {test}("), format!("async fn {test}("), format!("{test}: ")]

@@ -1,8 +1,8 @@
-//! `languages`: the SDKs for JavaScript, Python and C. Their own tests, a plugin in each with which the contract suite is
-//! run (`tests/contract`), and the sample plugins.
+//! `languages`: tests the SDKs for JavaScript, Python and C: their own tests, a plugin in each for the contract suite
+//! (`tests/contract`), and the sample plugins.
 //!
-//! Toolchains come from the registries at the versions of the lists in `tests/contract`. A component is built again when
-//! something changes of which it is made.
+//! The lists in `tests/contract` fix the versions of the toolchains. A component is built again when one of its sources
+//! changes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,10 +15,10 @@ use xtask::wasm;
 use crate::foreign::{Node, python_with, shell};
 use crate::test;
 
-/// Sources of a component: what belongs to the plugin, and how the component is called.
+/// A component: its sources and its name.
 struct Component {
     name: &'static str,
-    /// Below the workspace.
+    /// Relative to the workspace.
     source: &'static str,
     language: Language,
 }
@@ -39,16 +39,16 @@ const COMPONENTS: [Component; 6] = [
     Component { name: "bytes", source: "sdk/c/example/bytes.c", language: Language::C },
 ];
 
-/// The toolchains, installed, with copies of the SDKs beside them.
+/// The installed toolchains with copies of the SDKs.
 struct Toolchains {
     workspace: PathBuf,
-    /// Where components and copies are.
+    /// The folder of components and copies.
     folder: PathBuf,
     python: PathBuf,
     node: Node,
 }
 
-/// Builds and tests all of it.
+/// Builds and tests all three SDKs.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let toolchains = Toolchains::install(workspace)?;
     toolchains.test_javascript()?;
@@ -78,14 +78,14 @@ impl Toolchains {
         Ok(toolchains)
     }
 
-    /// Where packages are found from: the SDK and its example as copies beside `node_modules`.
+    /// Copies the SDK and its example beside `node_modules`, where Node finds packages.
     fn place_javascript(&self) -> Result<()> {
         let folder = self.node.folder();
         replace(&self.workspace.join("sdk/js"), &folder.join("sdk"))?;
         replace(&self.workspace.join("sdk/js/example"), &folder.join("example"))?;
         let scope = folder.join("node_modules/@toolbay");
         fs::create_dir_all(&scope)?;
-        // As npm does it for a package in a folder: packages are looked for from where it really is.
+        // npm links a package in a folder too, and Node resolves packages from the real path.
         let link = scope.join("sdk");
         if fs::symlink_metadata(&link).is_err() {
             std::os::unix::fs::symlink(folder.join("sdk"), &link)?;
@@ -117,7 +117,7 @@ impl Toolchains {
         Ok(())
     }
 
-    /// Python, which finds the SDK and leaves nothing beside the sources.
+    /// A Python command that finds the SDK and writes no bytecode beside the sources.
     fn python(&self) -> Command {
         let mut command = Command::new(&self.python);
         command.env("PYTHONPATH", self.workspace.join("sdk/python")).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -126,7 +126,7 @@ impl Toolchains {
         command
     }
 
-    /// Builds a component, unless it was built of the same.
+    /// Builds a component unless its sources are unchanged.
     fn component(&self, component: &Component) -> Result<()> {
         let built = self.folder.join(component.name).with_extension("wasm");
         let stamp = built.with_extension("made-of");
@@ -166,8 +166,8 @@ impl Toolchains {
         command
     }
 
-    /// Each block of code on the languages' pages of the book is a plugin: those of JavaScript and C are built, those of
-    /// Python run, which tells all but what componentize-py would say, a quarter of a minute sooner.
+    /// Checks each code block of the language tutorials, which is a plugin. JavaScript and C are built. Python is only run, which
+    /// saves 15 s and misses nothing but the errors of componentize-py.
     fn check_pages(&self) -> Result<()> {
         const PAGES: [(&str, &str, Language); 3] = [
             ("javascript", "js", Language::JavaScript),
@@ -201,7 +201,7 @@ impl Toolchains {
         }
     }
 
-    /// What an author types, with a network for `npm install` and the other toolchains as they are.
+    /// Types the commands of an author, with network access for `npm install` and the installed toolchains.
     fn try_new(&self) -> Result<()> {
         test::cargo(&self.workspace, &["build", "--bin", "toolbay"])?;
         let folder = self.folder.join("größe 1");
@@ -229,7 +229,7 @@ impl Toolchains {
         Ok(())
     }
 
-    /// Runs the built command, and returns what it prints.
+    /// Runs the built command and returns its stdout.
     fn toolbay(&self, folder: &Path, args: &[&str]) -> Result<String> {
         println!("    toolbay {}", args.join(" "));
         let mut path = vec![self.node.bin()];
@@ -250,7 +250,7 @@ impl Toolchains {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What a component is made of: its sources, the SDK with the contract, the versions of the toolchains.
+    /// A digest of everything that a component depends on: sources, SDK, contract, versions of the toolchains.
     fn digest(&self, component: &Component) -> Result<String> {
         let source = self.workspace.join(component.source);
         let own = match source.parent() {
@@ -282,20 +282,20 @@ impl Toolchains {
     }
 }
 
-/// The blocks of a page that are fenced as this language.
+/// The fenced blocks of a page in one language.
 fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
     let begins = format!("\n```{fence}\n");
     page.split(begins.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
 }
 
-/// FNV-1a: whether files are the same as before, not whether somebody means harm.
+/// FNV-1a. It detects changes, not attacks.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Files below a path, without what Python leaves there.
+/// Files below a path, without Python bytecode.
 fn collect(path: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         all.push(path.to_path_buf());
@@ -310,7 +310,7 @@ fn collect(path: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Files of a folder whose names end so.
+/// Files of a folder with this suffix.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     collect(folder, &mut all)?;

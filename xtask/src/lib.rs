@@ -1,3 +1,3 @@
-//! What the project's tasks and the build script of `guest-artifacts` share: how wasm is built here.
+//! Builds WebAssembly for the project's tasks and for the build script of `guest-artifacts`.
 
 pub mod wasm;

@@ -33,30 +33,30 @@ The tasks of this project.
     cargo xtask TASK
 
 TASK is one of
-    test [--keep-going]  all that must pass before a change is taken; stops at the first failure
+    test [--keep-going]  runs everything that must pass before a change lands; stops at the first failure
     check [--since REV]  formats, lints and tests what changed: the loop while you edit
-    tidy                 what the compiler does not check: import cycles, crates without I/O, file sizes
-    deny                 licences, bans and duplicate versions of the dependencies, by `deny.toml`
-    plugins              builds the first-party plugins into the folder `plugins` of the target directory
-    languages            plugins in JavaScript, Python and C: builds them, and runs the contract suite against all
-    tutorials [PAGE…]    types what the tutorial pages show, exactly as printed, in an empty home
+    tidy                 checks what the compiler does not: import cycles, dependencies of crates, file sizes, banned words
+    deny                 checks licences, bans and duplicate versions of the dependencies against `deny.toml`
+    plugins              builds the first-party plugins into `target/plugins`
+    languages            builds plugins in JavaScript, Python and C, and runs the contract suite against all
+    tutorials [PAGE…]    types the commands of the tutorial pages in an empty home and compares the output
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
-                         feeds what reads bytes of others with bytes that are nearly right, 60 s a target
-    clients              lists and calls tools with the clients of others, over stdio and HTTP
+                         feeds parsers of untrusted bytes with nearly valid input, 60 s a target
+    clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
-                         measures; quick: the headline figures, in less than five minutes; plots: draws the
-                         curves into `docs/performance`; against: the ratios of an earlier run beside, if
-                         both were on a quiet machine
-    counts [--write]     counts the instructions and allocations of a call, and compares them with those that are kept
+                         measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
+                         the curves into `docs/explanation/performance`, `--against` shows the ratios of an
+                         earlier run beside, if the machine was quiet in both
+    counts [--write]     counts the instructions and allocations of a call and compares them with `counts.json`
     peers [--quick] [NAME…]
-                         installs what people use instead, measures it beside this project, and writes the
-                         tables into `docs/explanation/performance.md`; quick or by name: the tables are printed only
-    wit-reference        writes `docs/reference/wit.md` out of the contract
+                         installs comparable programs, measures them beside this project, and writes the tables
+                         into `docs/explanation/performance.md`; with `--quick` or names it only prints them
+    wit-reference        writes `docs/reference/wit.md` from the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     book                 builds `docs` into `target/book` and checks every link
-    demo                 builds the host and the plugins, and shows what they do
+    demo                 builds the host and the plugins and runs them on a sample workspace
 ";
 
 fn main() -> ExitCode {
@@ -90,7 +90,7 @@ fn run(args: &[&str]) -> Result<()> {
             plugins::guests(&workspace, &std::env::current_dir()?.join(PathBuf::from(folder)))
         }
         ["fuzz", rest @ ..] => {
-            // Not by its package: alone it would be built with other features than everything else, and for minutes.
+            // Without `--package`: alone it would be built with different features, which takes minutes.
             let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
             test::cargo(&workspace, &[&run[..], rest].concat())
         }

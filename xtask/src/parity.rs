@@ -1,10 +1,8 @@
-//! The table of what the seed systems do: each row of `docs/seed-parity.md` names the tests that show it, or the issue
-//! that it waits for, and a test that it names is there.
+//! Checks `docs/seed-parity.md`: each row names existing tests that show the behaviour, or the issue that it waits for.
 //!
-//! A test is `FILE::TEST`, with the file's name without its path and ending; of `mod.rs`, `tests.rs`, `lib.rs` and
-//! `main.rs` it is the folder's. A test of the integration tests is `ROOM::FILE::TEST`. A file in Python is named by its
-//! path. What waits is `open: issue N`, or
-//! `open: no issue yet`.
+//! A test is `FILE::TEST`, where FILE is the file's name without path and extension, or the folder's name for `mod.rs`,
+//! `tests.rs`, `lib.rs` and `main.rs`. A test of the integration tests is `FOLDER::FILE::TEST`. A Python file is named by its
+//! path. A row that waits says `open: issue N` or `open: no issue yet`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +10,7 @@ use crate::tidy::{Report, Source};
 
 const PAGE: &str = "docs/seed-parity.md";
 
-/// Checks every row, and tells how many wait.
+/// Checks every row and prints the number of waiting ones.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     let Some(page) = sources.iter().find(|source| source.path == PAGE) else {
         return report.errors.push(format!("there is no `{PAGE}`"));
@@ -44,7 +42,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     );
 }
 
-/// The last cell of a row of a table, but of its head.
+/// The last cell of a table row, unless it is the header.
 fn shown_by(line: &str) -> Option<&str> {
     let last = line.strip_prefix('|')?.strip_suffix('|')?.rsplit("| ").next()?.trim();
     let head = last == "shown by" || line.chars().all(|c| matches!(c, '|' | '-' | ' '));

@@ -1,7 +1,7 @@
-//! What people use instead, installed at fixed versions and measured beside: the same tool, the same client, in one run.
+//! `peers`: installs comparable programs at fixed versions and measures them with the same tool and client in one run.
 //!
-//! Servers over stdio are what the benchmark `peers` measures, batches in one process what `batch` does. A peer that can
-//! not be had here is left out, and the table says why.
+//! The benchmark `peers` measures servers over stdio, `batch` measures batches in one process. A peer that cannot be installed
+//! is left out, and the table gives the reason.
 
 mod obtain;
 mod table;
@@ -18,10 +18,10 @@ use crate::bench::machine::Machine;
 use crate::foreign::shell;
 use crate::test;
 
-/// How a peer is had.
+/// Installs a peer.
 type Peer = (&'static str, fn(&mut Bench<'_>) -> Result<()>);
 
-/// In the order of the tables; what takes long to install comes last.
+/// The peers in the order of the tables. Those that take long to install come last.
 const PEERS: &[Peer] = &[
     ("python", obtain::python),
     ("wassette", obtain::wassette),
@@ -31,17 +31,17 @@ const PEERS: &[Peer] = &[
     ("extism", obtain::extism),
 ];
 
-/// What is measured, as far as it is there.
+/// The installed peers.
 struct Bench<'a> {
     workspace: &'a Path,
-    /// What is installed, and what the peers keep.
+    /// The folder of the installed peers and their state.
     folder: PathBuf,
     servers: Vec<Value>,
     batches: Vec<Value>,
     missing: Vec<String>,
 }
 
-/// Installs, measures, and writes the tables into the documentation unless the run was a quick one.
+/// Installs, measures, and writes the tables into the documentation, except after a quick run.
 pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
     if let Some(other) = options.iter().find(|option| **option != "--quick") {
@@ -68,7 +68,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
 }
 
 impl Bench<'_> {
-    /// Adds a server; what a call runs in stands in the table.
+    /// Adds a server with the description of its sandbox for the table.
     fn server(&mut self, name: &str, runs: &str, command: &[&Path], env: &[(&str, &Path)], tool: &str) {
         let env: serde_json::Map<String, Value> =
             env.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();

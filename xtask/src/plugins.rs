@@ -1,16 +1,16 @@
-//! `plugins` and `guests`: components, built by hand.
+//! `plugins` and `guests`: build components on request.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use xtask::wasm;
 
-/// Where [`run`] puts the plugins.
+/// The folder that [`run`] writes the plugins to.
 pub(crate) fn folder(workspace: &Path) -> PathBuf {
     wasm::target_dir(workspace).join("plugins")
 }
 
-/// Builds the first-party plugins into one folder, as `<id>.wasm`, and tells their sizes.
+/// Builds the first-party plugins into one folder as `<id>.wasm` and prints their sizes.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     wasm::ensure_target()?;
     let built = wasm::plugins(workspace)?;

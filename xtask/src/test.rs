@@ -1,4 +1,4 @@
-//! `test`: everything that must pass before a change is taken. Works from a clean clone with rustup and Python 3.
+//! `test`: everything that must pass before a change lands. It needs rustup and Python 3, and works in a clean clone.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::{book, clients, conformance, counts, deny, languages, plugins, tidy, 
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
-/// In this order: what is quick and often fails comes first.
+/// The steps in order: quick ones and those that often fail come first.
 const STEPS: &[Step] = &[
     ("toolchain", toolchain),
     ("format", |workspace| cargo(workspace, &["fmt", "--all", "--check"])),
@@ -22,7 +22,7 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("lints of the guests", guest_lints),
     ("tests", |workspace| cargo(workspace, &["test"])),
-    // What is behind the feature is the system's store alone, and brings much: it is built here, and tested with a mock.
+    // The feature only adds the system's credential store and many dependencies. It is compiled here; tests use a mock.
     ("key ring", |workspace| cargo(workspace, &["check", "--features", "toolbay/keyring"])),
     ("languages", languages::run),
     ("tutorials", |workspace| tutorials::run(workspace, &[])),
@@ -79,18 +79,18 @@ fn toolchain(workspace: &Path) -> Result<()> {
 }
 
 fn lints(workspace: &Path) -> Result<()> {
-    // The workspace's default members are all but the guests, whose code is for another target, and what builds them.
+    // The default members exclude the guests, which have another target, and the package that builds them.
     cargo(workspace, &["clippy", "--all-targets", "--", "-D", "warnings"])?;
     cargo(workspace, &["clippy", "--package", "guest-artifacts", "--", "-D", "warnings"])
 }
 
-/// With the settings of [`wasm::guests`], so that what they depend on is there.
+/// Lints the guests with the settings of [`wasm::guests`], so that their dependencies are already built.
 fn guest_lints(workspace: &Path) -> Result<()> {
     let mut command = wasm::guest_clippy(workspace);
     shell(command.args(["--quiet", "--", "-D", "warnings"]))
 }
 
-/// What the library writes for model vendors, against the types that they publish.
+/// Checks the tool formats that the library writes against the types that the vendors of models publish.
 fn vendor_types(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/vendors");
     let target = wasm::target_dir(workspace);
@@ -115,14 +115,14 @@ pub(crate) fn cargo(workspace: &Path, args: &[&str]) -> Result<()> {
     shell(native_cargo(workspace).args(args))
 }
 
-/// How the names of variables begin that are about the package which runs.
+/// Prefixes of variables that cargo sets for the running package.
 const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 pub(crate) fn native_cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (key, _) in std::env::vars_os() {
-        // What cargo says of the program that it runs, this one. Build scripts that look at it (`ring`'s does) would run
-        // again, and all that depends on them, whenever somebody has built without this program meanwhile.
+        // Cargo sets these for this program. Build scripts that read them (`ring`'s does) would run again, with everything
+        // that depends on them, after every build outside this program.
         if key.to_str().is_some_and(|key| OF_THIS_PACKAGE.iter().any(|start| key.starts_with(start))) {
             command.env_remove(key);
         }

@@ -1,6 +1,6 @@
-//! `tidy`: what keeps the code as it is meant, where the compiler does not look.
+//! `tidy`: project rules that the compiler does not check.
 //!
-//! Which package may depend on which stands in `tables`.
+//! `tables` lists which package may depend on which.
 
 mod cycles;
 mod tables;
@@ -14,25 +14,25 @@ use anyhow::{Context as _, Result, bail};
 
 use tables::PACKAGES;
 
-/// Lines of a file, tests not counted.
+/// Lines of a file, without tests.
 const WARN_LINES: usize = 500;
 const MOST_LINES: usize = 600;
 
-/// How a file begins that nobody writes or reads.
+/// The first words of a generated file.
 const GENERATED: &str = "// Written by wit-bindgen";
 
-/// Where the tables are, for messages.
+/// The path of the tables, for messages.
 const HERE: &str = "xtask/src/tidy/tables.rs";
 
 /// A text file of the project.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Relative to the workspace, with `/`.
+    /// The path relative to the workspace, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// What the checks have to say.
+/// The findings of all checks.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) errors: Vec<String>,
@@ -114,7 +114,7 @@ fn package_name(manifest: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-/// Names of the packages that are built into a package: not those of its tests.
+/// Names of a package's dependencies, without those of its tests.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -136,7 +136,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
     found
 }
 
-/// Each SDK carries a copy of the contract, because a package has to hold all that it is built from.
+/// Each SDK contains a copy of the contract, because a published package must be self-contained.
 const COPIES: [&str; 4] = ["sdk/rust/wit/", "sdk/js/wit/", "sdk/python/toolbay/wit/", "sdk/c/wit/"];
 
 fn check_contract(sources: &[Source], report: &mut Report) {
@@ -144,7 +144,7 @@ fn check_contract(sources: &[Source], report: &mut Report) {
     let files = |root: &'static str| {
         sources.iter().filter_map(move |source| Some((source.path.strip_prefix(root)?, source.text.as_str())))
     };
-    // Beside it lie the contracts that were released.
+    // The folders in it hold released contracts.
     let original: BTreeSet<_> = files(ORIGINAL).filter(|(name, _)| !name.contains('/')).collect();
     for copied in COPIES {
         let copy: BTreeSet<_> = files(copied).collect();
@@ -173,14 +173,14 @@ fn check_paths(paths: &[String], sources: &[Source], report: &mut Report) {
     }
 }
 
-/// Paths that mean something on this machine only: the checkout, and what is below the home of who runs this.
+/// Paths that exist on this machine only: the checkout and the user's home.
 fn machine_paths(workspace: &Path) -> Vec<String> {
     let home = std::env::var("HOME").ok().filter(|home| home.len() > 1).map(|home| format!("{home}/"));
     let checkout = workspace.display().to_string();
     [Some(checkout), home].into_iter().flatten().filter(|path| path.matches('/').count() > 1).collect()
 }
 
-/// Files that are compiled for tests only, by their names.
+/// Whether a file is compiled for tests only, by its name.
 pub(crate) fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     matches!(name, "testing.rs" | "tests.rs") || name.ends_with("_tests.rs")
@@ -194,7 +194,7 @@ fn code(text: &str) -> String {
         .fold(String::new(), |all, line| all + line + "\n")
 }
 
-/// A source without the items that are for tests: as rustfmt writes it, an item ends at a line of its own depth.
+/// A source without its test items. After rustfmt, an item ends at a line with the indentation of its first line.
 pub(crate) fn without_tests(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_the_contract_that_differs_is_found() {
-        // The files of one copy; the others are as they should be.
+        // The files of one copy. The other copies are correct.
         let check = |last: &[(&str, &str)]| {
             let mut sources = vec![source("wit/a.wit", "a"), source("wit/b.wit", "b")];
             let (tried, others) = COPIES.split_last().unwrap();

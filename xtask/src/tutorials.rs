@@ -1,10 +1,9 @@
-//! `tutorials`: types what the tutorial pages show, exactly as printed, in an empty home.
+//! `tutorials`: types the commands of the tutorial pages in an empty home and compares the output.
 //!
-//! Of a page, each `console` block is typed, also those that are marked `ignore`, but for blocks with a `…` in a command, which
-//! nobody can type; the lines below a command must come, in their order, and `…` stands for anything. A block of another
-//! language below a line that ends in a file's name (`` `src/lib.rs`: ``) is written to that file first. One shell types a page,
-//! with no variables but those of a new home and of the registries. A command may fail only where the page shows what
-//! `toolbay` then says.
+//! Every `console` block of a page is typed, including those marked `ignore`, apart from blocks with a `…` in a command. The
+//! lines below a command must appear in the output in order; `…` matches anything. A block of another language below a line
+//! that ends in a file's name (`` `src/lib.rs`: ``) is written to that file first. One shell runs a page, with only the
+//! variables of a new home and of the registries. A command may fail only where the page shows the error of `toolbay`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,22 +19,22 @@ use crate::test;
 
 /// The pages, below `docs/tutorials`.
 const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
-/// What stands before and behind the number of a command in the output.
+/// Encloses the number of a command in the output.
 const MARK: char = '\u{1e}';
-/// How variables begin that say where packages come from.
+/// Prefixes of variables that configure package registries.
 const OF_REGISTRIES: [&str; 8] = [
     "CARGO_",
     "RUSTUP_",
     "PIP_",
     "NPM_CONFIG_",
     "npm_config_",
-    // And whose word is taken for them.
+    // Certificates for the registries.
     "SSL_",
     "NODE_EXTRA_CA_CERTS",
     "REQUESTS_CA_BUNDLE",
 ];
 
-/// What is done with a part of a page.
+/// One step of a page.
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'p> {
     /// Types a command, and compares its lines.
@@ -44,7 +43,7 @@ enum Step<'p> {
     Write(&'p str, &'p str),
 }
 
-/// Types all pages, or those that are named.
+/// Types all pages, or the named ones.
 pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|page| !PAGES.contains(page)) {
         bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
@@ -70,7 +69,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Types a page in a home of its own; returns how many commands that were.
+/// Types a page in a new home and returns the number of commands.
 fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> Result<usize> {
     let home = wasm::target_dir(workspace).join("tutorials").join(page);
     if home.exists() {
@@ -87,7 +86,7 @@ fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> R
         OF_REGISTRIES.iter().any(|start| name.starts_with(start)) && !is_of_this_build(&name)
     });
     let system_home = std::env::home_dir().unwrap_or_default();
-    // The toolchain and what was fetched are the machine's; all else of the home is empty.
+    // The toolchain and the fetched packages are the machine's. The rest of the home is empty.
     for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
         shell.env(name, system_home.join(folder));
     }
@@ -99,13 +98,13 @@ fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> R
     compare(steps, &String::from_utf8_lossy(&output.stdout))
 }
 
-/// Whether cargo set a variable for this task, and not its user for all.
+/// Whether cargo set a variable for this task, rather than the user for all.
 fn is_of_this_build(name: &str) -> bool {
     const STARTS: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_TARGET_"];
     STARTS.iter().any(|start| name.starts_with(start)) || name == "RUSTUP_TOOLCHAIN"
 }
 
-/// The commands that are not the system's: `toolbay`, as it was built, and npm, which comes with Node.
+/// The commands beside the system's: the built `toolbay`, and npm, which comes with Node.
 fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
     let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
     let node = node.bin().join("node");
@@ -120,7 +119,7 @@ fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What is to be done with a page, from its top.
+/// The steps of a page in order.
 fn steps(page: &str) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut rest = page;
@@ -128,7 +127,7 @@ fn steps(page: &str) -> Vec<Step<'_>> {
         let before = text.trim_end().lines().next_back().unwrap_or_default();
         let Some((fence, inside)) = after.split_once('\n') else { break };
         let Some((block, after)) = inside.split_once("\n```") else { break };
-        // The line of the fence that ends the block.
+        // The closing fence.
         rest = after.split_once('\n').map_or("", |(_, rest)| rest);
         if fence.split(',').next() == Some("console") {
             steps.extend(commands(block));
@@ -161,7 +160,7 @@ fn commands(block: &str) -> Vec<Step<'_>> {
     if steps.iter().all(is_typed) { steps } else { Vec::new() }
 }
 
-/// One script, whose output tells of each command what it printed and how it ended.
+/// One shell script, whose output contains the output and the status of each command.
 fn shell_script(steps: &[Step<'_>]) -> String {
     let mut script = String::from("exec 2>&1\n");
     for (number, step) in steps.iter().enumerate() {
@@ -188,7 +187,7 @@ fn compare(steps: &[Step<'_>], output: &str) -> Result<usize> {
             bail!("`{command}` was not typed, or did not end: {output}");
         };
         ensure!(came == number.to_string(), "`{command}` was not typed");
-        // What follows the status belongs to nobody.
+        // Text after the status belongs to no command.
         parts.next();
         let complains = shown.iter().any(|line| line.starts_with("error: "));
         ensure!(status == "0" || complains, "`{command}` ended with {status}:\n{printed}");
@@ -203,7 +202,7 @@ fn compare(steps: &[Step<'_>], output: &str) -> Result<usize> {
     Ok(count)
 }
 
-/// Whether a line is as the page shows it, where `…` stands for anything.
+/// Whether a line matches the page, where `…` matches anything.
 fn matches(shown: &str, printed: &str) -> bool {
     match shown.split_once('…') {
         None => shown == printed,

@@ -1,8 +1,8 @@
 //! Builds the first-party plugins and the test guests for `wasm32-wasip2`.
 //!
-//! This runs cargo, and it runs inside cargo: as `cargo xtask`, and as the build script of `guest-artifacts`. The inner
-//! cargo has a target directory of its own, because the outer one holds the lock of its own; and it does not see what
-//! the outer one set for the compiler, because flags for the host, clippy or a coverage tool are not for the guests.
+//! This code runs cargo from within cargo: as `cargo xtask` and as the build script of `guest-artifacts`. The inner cargo
+//! uses a separate target directory because the outer one holds the lock of its own. It does not inherit compiler flags,
+//! because flags for the host, clippy or a coverage tool do not apply to guests.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -12,37 +12,36 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// What guests are compiled for.
+/// The target triple of guests.
 pub const TARGET: &str = "wasm32-wasip2";
 
-/// The first part of a test guest's name: what it is for.
+/// The first part of a test guest's name, which states its purpose.
 pub const GUEST_PREFIXES: [&str; 7] =
     ["api_", "bench_", "cap_", "foreign_", "hostile_", "program_", "reduce_"];
 
-/// Programs of the registry, as they are: name and version. The tests call them as tools.
+/// Unmodified programs of the registry (name and version) that the tests call as tools.
 pub const PROGRAMS: [(&str, &str); 1] = [("titlecase", "3.6.0")];
 
-/// The profile of plugins, and that of most guests: quicker to build, and larger.
+/// The profiles of plugins and of most guests. The latter builds faster and gives larger files.
 const PLUGIN: &str = "plugin";
 const GUEST: &str = "guest";
 
-/// Guests that are built as plugins are, since what they take is measured.
+/// Guests whose cost is measured: they use the profile of plugins.
 const AS_SHIPPED: [&str; 1] = ["bench_hello"];
 
-/// A component that was built.
+/// A built component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Built {
-    /// Plugin id, or name of the guest.
+    /// The plugin ID, or the name of the guest.
     pub name: String,
-    /// Where the component is.
+    /// The path of the component.
     pub file: PathBuf,
 }
 
-/// The checkout in which cargo runs this: asked now, not when it was compiled, since checkouts may share a target
-/// directory.
+/// Returns the checkout in which cargo runs this. It is read at run time because checkouts may share a target directory.
 ///
 /// # Errors
-/// Cargo does not run it, or not in the workspace.
+/// Cargo does not run this program, or not in the workspace.
 pub fn workspace() -> Result<PathBuf> {
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).context("run it with `cargo xtask`")?;
@@ -53,7 +52,7 @@ pub fn workspace() -> Result<PathBuf> {
         .with_context(|| format!("`{}` is in no workspace of this project", package.display()))
 }
 
-/// The target directory of the workspace: `CARGO_TARGET_DIR`, or `target`.
+/// Returns the target directory of the workspace: `CARGO_TARGET_DIR`, or `target`.
 #[must_use]
 pub fn target_dir(workspace: &Path) -> PathBuf {
     workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
@@ -88,7 +87,7 @@ fn has_target() -> Result<bool> {
     Ok(output.status.success() && folder.is_dir())
 }
 
-/// A cargo that knows nothing of the cargo it may run in, with the target directory for guests.
+/// A cargo command without the environment of the outer cargo, with the target directory for guests.
 #[must_use]
 pub fn cargo(workspace: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -101,7 +100,7 @@ pub fn cargo(workspace: &Path) -> Command {
     command
 }
 
-/// Whether a variable is about the build that runs, and not about how this machine builds.
+/// Whether a variable describes the running build rather than the machine's toolchain.
 fn leaks(key: &OsStr) -> bool {
     const EXACT: [&str; 22] = [
         "CARGO_BIN_NAME",
@@ -135,7 +134,7 @@ fn leaks(key: &OsStr) -> bool {
 /// Builds the first-party plugins. A plugin's id is the name of its folder.
 ///
 /// # Errors
-/// A plugin does not compile, or is not laid out as the others.
+/// A plugin does not compile, or its folder lacks an expected file.
 pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
     let ids = folders(&workspace.join("plugins"))?;
     let mut command = cargo(workspace);
@@ -163,7 +162,7 @@ pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
 /// Builds the test guests: the examples of the package `guests`.
 ///
 /// # Errors
-/// A guest does not compile, has a name that says nothing, or is not listed in the package's manifest.
+/// A guest does not compile, its name has no known prefix, or the package's manifest does not list it.
 pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
     let package = workspace.join("tests/guests");
     let names = guest_names(&package.join("examples"))?;
@@ -191,14 +190,14 @@ pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
     Ok(names.into_iter().map(built).collect())
 }
 
-/// A cargo command about the test guests, with a profile of theirs.
+/// A cargo command for the test guests, with one of their profiles.
 fn guest_cargo(workspace: &Path, profile: &str, subcommand: &str) -> Command {
     let mut command = cargo(workspace);
     command.args([subcommand, "--package", "guests", "--profile", profile, "--target", TARGET]);
     command
 }
 
-/// A clippy for the test guests.
+/// A clippy command for the test guests.
 #[must_use]
 pub fn guest_clippy(workspace: &Path) -> Command {
     let mut command = guest_cargo(workspace, GUEST, "clippy");
@@ -206,10 +205,10 @@ pub fn guest_clippy(workspace: &Path) -> Command {
     command
 }
 
-/// Builds [`PROGRAMS`], which were written by others and know nothing of this project.
+/// Builds [`PROGRAMS`], third-party programs that do not use this project's interfaces.
 ///
 /// # Errors
-/// The registry does not have them, or they do not compile.
+/// The registry lacks a program, or it does not compile.
 pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
     let root = target_dir(workspace).join("guests").join("programs");
     let mut built = Vec::new();
@@ -226,7 +225,7 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
             "--root",
         ]);
         command.arg(&root).args(["--version", &format!("={version}"), name]);
-        // A version does not change: what is there is what would be made.
+        // A published version never changes, so an existing component is current.
         let file = root.join("bin").join(format!("{name}.wasm"));
         let kept = root.join(format!("{name}-{version}.wasm"));
         if !kept.is_file() {
@@ -238,8 +237,8 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
     Ok(built)
 }
 
-/// Builds guests, plugins and programs into one folder: `<guest>.wasm`, `plugins/<id>.wasm`, `programs/<name>.wasm`, and
-/// nothing else of that kind.
+/// Builds guests, plugins and programs into one folder, as `<guest>.wasm`, `plugins/<id>.wasm` and `programs/<name>.wasm`,
+/// and removes all other components there.
 ///
 /// # Errors
 /// As [`guests`], [`plugins`] and [`programs`], or the folder cannot be written.
@@ -250,7 +249,7 @@ pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
     place(&programs(workspace)?, &folder.join("programs"))
 }
 
-/// Copies components into a folder as `<name>.wasm`, whole or not at all, and removes components of other names.
+/// Copies components into a folder as `<name>.wasm`, each atomically, and removes components with other names.
 ///
 /// # Errors
 /// A file cannot be read or written.

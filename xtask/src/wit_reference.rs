@@ -1,6 +1,6 @@
-//! `wit-reference`: the page `docs/reference/wit.md`, out of the comments and signatures of `wit/*.wit`.
+//! `wit-reference`: generates the page `docs/reference/wit.md` from the comments and signatures of `wit/*.wit`.
 //!
-//! It reads what those files have and no more of WIT: one item a line, or a block in braces.
+//! It parses only the subset of WIT in those files: one item a line, or a block in braces.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::tidy::{self, Report, Source};
 
 const PAGE: &str = "docs/reference/wit.md";
 
-/// The files in the order of the page: what a plugin answers, what both sides know, what it may ask for.
+/// The files in the order of the page: exports, shared types, imports.
 const FILES: [&str; 9] =
     ["tools", "reducers", "about", "types", "context", "host", "tool-invoke", "worlds", "tools-async"];
 
@@ -25,7 +25,7 @@ it is what an SDK for another language is built on. What stays as it is from ver
 [Compatibility](../reference/compatibility.md), what an error means in [Errors](errors.md).
 ";
 
-/// Writes the page anew.
+/// Writes the page.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let page = page(&tidy::read(workspace)?).context("a file of `wit` is not as this task reads it")?;
     std::fs::write(workspace.join(PAGE), page)?;
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the page is what [`run`] would write.
+/// Checks that the page is current.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     let there = sources.iter().find(|source| source.path == PAGE);
     match page(sources) {
@@ -61,17 +61,17 @@ fn page(sources: &[Source]) -> Result<String> {
     Ok(page)
 }
 
-/// Something with a comment: a type, a function, a member, or what holds them.
+/// A commented item: a type, a function, a member, an interface or a world.
 #[derive(Debug, PartialEq, Eq)]
 struct Item<'a> {
     docs: String,
     /// Up to the brace or the semicolon: `record blob`, `get: func(key: string) -> option<json>`.
     head: &'a str,
-    /// Between the braces, if there are any.
+    /// The text between the braces, if any.
     body: Option<&'a str>,
 }
 
-/// The items of a text, those of an enumeration and the like, which have commas between them, included.
+/// Parses the items of a text. Members of enumerations and records end with commas.
 fn items(text: &str) -> Result<Vec<Item<'_>>> {
     let (mut items, mut docs, mut rest) = (Vec::new(), String::new(), text.trim_start());
     while !rest.is_empty() {
@@ -93,14 +93,14 @@ fn items(text: &str) -> Result<Vec<Item<'_>>> {
     Ok(items)
 }
 
-/// The first item of a text: its head, its body, and what comes behind it.
+/// Splits a text into the head and body of its first item, and the rest.
 fn item(text: &str) -> Result<(&str, Option<&str>, &str)> {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {
         match character {
             '(' | '<' => depth += 1,
             ')' => depth -= 1,
-            // The end of an arrow closes nothing.
+            // The `>` of an arrow closes nothing.
             '>' if !text[..at].ends_with('-') => depth -= 1,
             ';' | ',' if depth == 0 => return Ok((text[..at].trim_end(), None, &text[at + 1..])),
             '{' if depth == 0 && text.starts_with("use ") => {
@@ -118,7 +118,7 @@ fn item(text: &str) -> Result<(&str, Option<&str>, &str)> {
     Ok((text.trim_end(), None, ""))
 }
 
-/// Where the brace is that closes the first one.
+/// The position of the brace that closes the first one.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     text.char_indices().find_map(|(at, character)| {

@@ -1,5 +1,5 @@
-//! How each peer is had: from the registry that its users take it from, at the version that stands here or in the lists of
-//! `tests/peers`, into the target folder.
+//! Installs each peer into the target folder, from the registry that its users use, at the version fixed here or in the lists
+//! of `tests/peers`.
 
 mod loader;
 
@@ -14,19 +14,19 @@ use super::Bench;
 use crate::foreign::{python_with, shell};
 use crate::test;
 
-/// The newest of which Rust 1.95 compiles all.
+/// The newest release that Rust 1.95 compiles.
 const HYPER_MCP: &str = "0.8.3";
-/// As in the lock of `tests/peers/extism`.
+/// The version in the lock of `tests/peers/extism`.
 const EXTISM: &str = "1.30.0";
-/// Of others is measured what an instance made once can do, of us what a fresh one for each call can.
+/// Peers are measured with one long-lived instance, Toolbay with a fresh instance for each call.
 const FRESH: &str = "in a fresh instance";
 const REUSED: &str = "in an instance kept for all calls";
 const NATIVE: &str = "in the server";
-/// By default some write several lines for each call, which would be measured too.
+/// By default some peers log several lines for each call, which would be measured too.
 const LOG: &str = "error";
 
-/// The MCP library alone, which the others are compared with, and what this project has: its own echo, and the component
-/// of plain WIT that others run too.
+/// The bare MCP library as the baseline, and Toolbay with its own echo and with the plain WIT component that other peers
+/// run too.
 pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
     let release = wasm::target_dir(bench.workspace).join("release");
     let suffix = std::env::consts::EXE_SUFFIX;
@@ -36,7 +36,7 @@ pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
     std::fs::create_dir_all(&plugins)?;
     std::fs::copy(guest(bench, "bench_echo")?, plugins.join("bench.wasm"))?;
     std::fs::copy(guest(bench, "foreign_echo")?, plugins.join("plain.wasm"))?;
-    // How often a client may ask is no question here.
+    // Rate limits would distort the measurement.
     let policy = "version = 1\n[serve.limits]\nrequests_per_second = 1_000_000\nrequests_per_client = 1024\nrequests = 1024\n";
     std::fs::write(&config, policy)?;
     let (toolbay, cache) = (release.join(format!("toolbay{suffix}")), bench.folder.join("toolbay/cache"));
@@ -63,7 +63,7 @@ pub(super) fn python(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The package holds the program itself.
+/// Installs a package that contains the program itself.
 pub(super) fn wassette(bench: &mut Bench<'_>) -> Result<()> {
     let folder = bench.workspace.join("tests/peers/wassette");
     let python = python_with(&bench.folder.join("wassette"), &folder)?;
@@ -94,7 +94,7 @@ pub(super) fn toolregistry(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Not on a package registry: a checkout is named by a variable; it needs node, and the package `tsx` there.
+/// This peer is on no package registry. A variable names its checkout, which needs Node and the package `tsx`.
 pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
     let checkout = std::env::var("TOOLBAY_ETHOS")
         .context("it is on no package registry; the variable `TOOLBAY_ETHOS` names a checkout")?;
@@ -105,7 +105,7 @@ pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Takes long to compile, once: 700 packages, a wasmtime of its own and clients of clouds among them.
+/// Compiles once, for a long time: 700 packages, with a separate wasmtime and cloud clients among them.
 pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
     let root = bench.folder.join("hyper-mcp");
     let program = root.join("bin").join(format!("hyper-mcp{}", std::env::consts::EXE_SUFFIX));
@@ -133,7 +133,7 @@ pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The library, in a program of ours.
+/// The library in a small program.
 pub(super) fn extism(bench: &mut Bench<'_>) -> Result<()> {
     let plugin = extism_plugin(bench)?;
     let target = bench.folder.join("extism");
@@ -147,7 +147,7 @@ pub(super) fn extism(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The echo as a module for Extism: compiled for the target that is there, and linked without its adapter.
+/// The echo as a module for Extism: compiled for the installed target and linked without its adapter.
 fn extism_plugin(bench: &Bench<'_>) -> Result<PathBuf> {
     wasm::ensure_target()?;
     let target = bench.folder.join("extism-plugin");
@@ -159,7 +159,7 @@ fn extism_plugin(bench: &Bench<'_>) -> Result<PathBuf> {
     Ok(target.join(wasm::TARGET).join("release/extism_plugin.wasm"))
 }
 
-/// A cargo that lets everything else go first, where the machine can.
+/// A cargo command at low priority, where the machine supports it.
 fn quiet_cargo(workspace: &Path) -> Command {
     let cargo = test::native_cargo(workspace);
     if Command::new("nice").arg("true").status().is_err() {
@@ -176,13 +176,13 @@ fn guest(bench: &Bench<'_>, name: &str) -> Result<PathBuf> {
     found.map(|guest| guest.file).with_context(|| format!("no guest `{name}`"))
 }
 
-/// Package and version, as the list of a folder names them.
+/// The package and version in the list of a folder.
 fn version(folder: &Path) -> Result<String> {
     let list = std::fs::read_to_string(folder.join("requirements.txt"))?;
     Ok(list.trim().replace("==", " "))
 }
 
-/// What a program prints.
+/// The stdout of a program.
 fn said(command: &mut Command) -> Result<String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let out = command.output().with_context(|| format!("cannot run `{shown}`"))?;

@@ -1,4 +1,4 @@
-//! The tables in the documentation.
+//! Writes the tables of the documentation.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ const PAGE: &str = "docs/explanation/performance.md";
 const BEGIN: &str = "<!-- cargo xtask peers -->\n";
 const END: &str = "<!-- end of cargo xtask peers -->\n";
 
-/// Writes what was measured between the marks of the page.
+/// Writes the measurements between the markers of the page.
 pub(super) fn write(
     workspace: &Path,
     tables: &str,
@@ -30,7 +30,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The page with another text between the marks.
+/// Returns the page with the text between the markers replaced.
 fn placed(page: &str, text: &str) -> Result<String> {
     let marks = || format!("`{PAGE}` lacks the lines `{}` and `{}`", BEGIN.trim(), END.trim());
     let (above, rest) = page.split_once(BEGIN).with_context(marks)?;

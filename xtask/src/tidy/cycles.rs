@@ -2,8 +2,8 @@
 //!
 //! The graph has a node for each source file and an edge for each path that a file writes: `crate::…`, `super::…`,
 //! `self::…`, or one that begins with a module that the file declares. A path leads to the deepest module file that it
-//! names. A folder of `src` is one room, with the file `src/NAME.rs` beside it; the other files beside it are one room
-//! together. Cycles inside of a room are its own business. Tests may import anything, and the crate root declares everything.
+//! names. A folder of `src` with the file `src/NAME.rs` is one room; all other files of `src` are one room together. Cycles
+//! within a room are allowed. Tests may import anything, and the crate root declares everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

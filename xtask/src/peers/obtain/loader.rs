@@ -1,5 +1,5 @@
-//! Programs that want a newer C library than the machine has: run by the loader of a newer Debian, which is unpacked into
-//! the target folder and changes nothing outside of it.
+//! Runs programs that need a newer C library than the machine has. The loader of a newer Debian release is unpacked into the
+//! target folder; nothing outside of it changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use super::said;
 use crate::foreign::shell;
 
-/// The release whose C library is new enough.
+/// The Debian release with a recent enough C library.
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "libc6";
 
-/// Marks a file as a program: packages of Python do not keep that.
+/// Sets the executable bit, which Python packages do not preserve.
 pub(super) fn allow(program: &Path) -> Result<()> {
     #[cfg(unix)]
     {
@@ -24,7 +24,7 @@ pub(super) fn allow(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The words that run a program: itself, or a newer loader with it.
+/// The command that runs a program: the program itself, or a newer loader with the program as its argument.
 pub(super) fn command(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let Err(why) = said(Command::new(program).arg("--version")) else {
         return Ok(vec![program.to_path_buf()]);
@@ -38,12 +38,12 @@ pub(super) fn command(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
         )
     })?;
     let loader = library.join("ld-linux-x86-64.so.2");
-    // What else it wants is the machine's.
+    // All other libraries come from the machine.
     let paths = format!("{}:/lib/x86_64-linux-gnu:/usr/lib64:/lib64", library.display());
     Ok(vec![loader, "--library-path".into(), paths.into(), program.to_path_buf()])
 }
 
-/// The folder of the C library, downloaded and unpacked once.
+/// Returns the folder of the C library, downloaded and unpacked on first use.
 fn unpacked(folder: &Path) -> Result<PathBuf> {
     let library = folder.join("usr/lib/x86_64-linux-gnu");
     if library.join("ld-linux-x86-64.so.2").exists() {
@@ -75,7 +75,7 @@ fn unpacked(folder: &Path) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// Where this machine gets Debian's packages.
+/// The Debian mirror of this machine.
 fn mirror() -> Result<String> {
     let targets = said(Command::new("apt-get").args([
         "indextargets",
