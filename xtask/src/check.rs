@@ -21,7 +21,7 @@ pub(crate) fn run(workspace: &Path, revision: &str) -> Result<()> {
     tidy::run(workspace)?;
     let packages = packages(workspace, &changed)?;
     if packages.is_empty() {
-        println!("no package of this machine changed");
+        println!("no native package changed");
         return Ok(());
     }
     let names: Vec<&str> = packages.iter().flat_map(|package| ["--package", package.name.as_str()]).collect();

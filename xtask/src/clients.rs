@@ -139,14 +139,14 @@ impl HttpServer {
             }
             println!("    {line}");
         }
-        bail!("the server did not say where it listens")
+        bail!("the server did not print its address")
     }
 }
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-            println!("    the server could not be ended: {error}");
+            println!("    cannot stop the server: {error}");
         }
     }
 }

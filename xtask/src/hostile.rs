@@ -15,14 +15,14 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
             let place = format!("{INDEX}:{}", number + 1);
             if let Some(id) = line.strip_prefix("id = ") {
                 if ids.contains(&id) {
-                    report.errors.push(format!("{place}: {id} stands there twice"));
+                    report.errors.push(format!("{place}: duplicate attack {id}"));
                 }
                 ids.push(id);
             }
             let Some(tests) = line.strip_prefix("tests = ") else { continue };
             let names: Vec<&str> = tests.split('"').skip(1).step_by(2).collect();
             if names.is_empty() {
-                report.errors.push(format!("{place}: an attack without a test"));
+                report.errors.push(format!("{place}: an attack names no test"));
             }
             for name in names {
                 if !exists(name, find) {

@@ -36,7 +36,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
     let waiting: Vec<String> = open.iter().map(|(issue, rows)| format!("{rows} for {issue}")).collect();
     println!(
-        "{rows} features of the seed systems, {} open: {}",
+        "{rows} seed features, {} open: {}",
         open.values().sum::<usize>(),
         waiting.join(", ")
     );

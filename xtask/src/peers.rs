@@ -101,7 +101,7 @@ impl Bench<'_> {
         if whole {
             table::write(self.workspace, &tables, &conditions, &self.missing)
         } else {
-            println!("not written into the documentation: that takes a whole run, without options and names");
+            println!("the documentation is unchanged: only a full run, without options and names, writes it");
             Ok(())
         }
     }

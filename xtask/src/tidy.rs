@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         println!("error: {error}");
     }
     if !report.errors.is_empty() {
-        bail!("{} things are not tidy", report.errors.len());
+        bail!("{} errors", report.errors.len());
     }
     println!("{} files are tidy", sources.len());
     Ok(())
@@ -71,11 +71,11 @@ fn check_sizes(sources: &[Source], report: &mut Report) {
     for source in rust.filter(is_written) {
         let lines = without_tests(&source.text).lines().count();
         if lines > MOST_LINES {
-            report.errors.push(format!("{}: {lines} lines, {MOST_LINES} is the most", source.path));
+            report.errors.push(format!("{}: {lines} lines, the limit is {MOST_LINES}", source.path));
         } else if lines > WARN_LINES {
             report
                 .warnings
-                .push(format!("{}: {lines} lines: would it read better as two files?", source.path));
+                .push(format!("{}: {lines} lines: consider two files", source.path));
         }
     }
 }
@@ -93,7 +93,7 @@ fn check_packages(sources: &[Source], report: &mut Report) {
         };
         let Some((_, allowed)) = PACKAGES.iter().find(|(pattern, _)| in_folder(pattern)) else {
             report.errors.push(format!(
-                "{}: the package is new: add to `PACKAGES` in `{HERE}` what it may depend on",
+                "{}: new package: add the packages that it may depend on to `PACKAGES` in `{HERE}`",
                 source.path
             ));
             continue;
@@ -150,7 +150,7 @@ fn check_contract(sources: &[Source], report: &mut Report) {
         let copy: BTreeSet<_> = files(copied).collect();
         for (name, _) in original.symmetric_difference(&copy) {
             let error = format!(
-                "`{copied}{name}` is not `{ORIGINAL}{name}`: copy the contract, do not edit the copy"
+                "`{copied}{name}` differs from `{ORIGINAL}{name}`: copy the contract, do not edit the copy"
             );
             if !report.errors.contains(&error) {
                 report.errors.push(error);

@@ -58,14 +58,14 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
         let typed = type_page(workspace, page, &steps, &node);
         let seconds = start.elapsed().as_secs_f32();
         match typed {
-            Ok(count) => println!("{page}: {count} commands as printed, {seconds:.1} s"),
+            Ok(count) => println!("{page}: {count} commands match, {seconds:.1} s"),
             Err(error) => {
                 println!("{page}: FAILED after {seconds:.1} s: {error:#}");
                 failed.push(page);
             }
         }
     }
-    ensure!(failed.is_empty(), "not as printed: {}", failed.join(", "));
+    ensure!(failed.is_empty(), "pages that do not match: {}", failed.join(", "));
     Ok(())
 }
 

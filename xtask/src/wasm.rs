@@ -49,7 +49,7 @@ pub fn workspace() -> Result<PathBuf> {
     let found = above.find(|folder| folder.join("xtask/Cargo.toml").is_file());
     found
         .map(Path::to_path_buf)
-        .with_context(|| format!("`{}` is in no workspace of this project", package.display()))
+        .with_context(|| format!("`{}` is outside of the workspace", package.display()))
 }
 
 /// Returns the target directory of the workspace: `CARGO_TARGET_DIR`, or `target`.
@@ -70,7 +70,7 @@ pub fn ensure_target() -> Result<()> {
     let added = Command::new("rustup")
         .args(["target", "add", TARGET])
         .status()
-        .with_context(|| format!("cannot run `rustup`: {advice}, or with what your toolchain came from"))?;
+        .with_context(|| format!("cannot run `rustup`: {advice}, or with the installer of your toolchain"))?;
     if !added.success() || !has_target()? {
         bail!("`rustup target add {TARGET}` failed: {advice}");
     }
@@ -230,7 +230,7 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
         let kept = root.join(format!("{name}-{version}.wasm"));
         if !kept.is_file() {
             run(&mut command, &format!("the program `{name}` of the registry"))?;
-            fs::rename(&file, &kept).with_context(|| format!("`{}` is not there", file.display()))?;
+            fs::rename(&file, &kept).with_context(|| format!("cargo did not write `{}`", file.display()))?;
         }
         built.push(Built { name: name.to_owned(), file: kept });
     }

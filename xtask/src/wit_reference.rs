@@ -27,7 +27,7 @@ it is what an SDK for another language is built on. What stays as it is from ver
 
 /// Writes the page.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let page = page(&tidy::read(workspace)?).context("a file of `wit` is not as this task reads it")?;
+    let page = page(&tidy::read(workspace)?).context("a file of `wit` is missing or has syntax that this task does not parse")?;
     std::fs::write(workspace.join(PAGE), page)?;
     println!("{PAGE} is written");
     Ok(())
@@ -40,8 +40,8 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
         Ok(page) if there.is_some_and(|there| there.text == page) => {}
         Ok(_) => report
             .errors
-            .push(format!("{PAGE} is not what the contract says: run `cargo xtask wit-reference`")),
-        Err(error) => report.errors.push(format!("{PAGE} cannot be made: {error:#}")),
+            .push(format!("{PAGE} is out of date: run `cargo xtask wit-reference`")),
+        Err(error) => report.errors.push(format!("cannot generate {PAGE}: {error:#}")),
     }
 }
 

@@ -20,7 +20,7 @@ const HYPER_MCP: &str = "0.8.3";
 const EXTISM: &str = "1.30.0";
 /// Peers are measured with one long-lived instance, Toolbay with a fresh instance for each call.
 const FRESH: &str = "in a fresh instance";
-const REUSED: &str = "in an instance kept for all calls";
+const REUSED: &str = "in one instance for all calls";
 const NATIVE: &str = "in the server";
 /// By default some peers log several lines for each call, which would be measured too.
 const LOG: &str = "error";
@@ -97,7 +97,7 @@ pub(super) fn toolregistry(bench: &mut Bench<'_>) -> Result<()> {
 /// This peer is on no package registry. A variable names its checkout, which needs Node and the package `tsx`.
 pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
     let checkout = std::env::var("TOOLBAY_ETHOS")
-        .context("it is on no package registry; the variable `TOOLBAY_ETHOS` names a checkout")?;
+        .context("no package registry has it; set `TOOLBAY_ETHOS` to a checkout")?;
     let tsx = PathBuf::from(format!("{checkout}/node_modules/tsx/dist/esm/index.mjs"));
     let script = bench.workspace.join("tests/peers/ethos/batch.mjs");
     let words: [&Path; 5] = ["node".as_ref(), "--import".as_ref(), &tsx, &script, checkout.as_ref()];

@@ -20,7 +20,7 @@ pub(super) fn write(
 ) -> Result<()> {
     let mut text = format!("\nMeasured on {}; {}.\n{tables}", today()?, conditions.told());
     if !missing.is_empty() {
-        text += "\nNot to be had there:\n\n";
+        text += "\nNot measured:\n\n";
         text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();
     }
     let page = workspace.join(PAGE);

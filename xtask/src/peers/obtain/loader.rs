@@ -19,7 +19,7 @@ pub(super) fn allow(program: &Path) -> Result<()> {
     {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("cannot mark `{}` as a program", program.display()))?;
+            .with_context(|| format!("cannot make `{}` executable", program.display()))?;
     }
     Ok(())
 }
@@ -34,7 +34,7 @@ pub(super) fn command(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     }
     let library = unpacked(&folder.join("libc")).with_context(|| {
         format!(
-            "it wants a newer C library than this machine has, and Debian's of `{SUITE}` is not to be had"
+            "it needs a newer C library than this machine has, and the one of Debian {SUITE} is unavailable"
         )
     })?;
     let loader = library.join("ld-linux-x86-64.so.2");
@@ -70,7 +70,7 @@ fn unpacked(folder: &Path) -> Result<PathBuf> {
     apt(&["download", PACKAGE])?;
     let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let mut packages = files.filter(|path| path.extension().is_some_and(|end| end == "deb"));
-    let package = packages.next().context("no package came")?;
+    let package = packages.next().context("no package was downloaded")?;
     shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))?;
     Ok(library)
 }
@@ -85,7 +85,7 @@ fn mirror() -> Result<String> {
     ]))?;
     let debian = |line: &&str| line.ends_with(" main Debian Debian");
     let Some(line) = targets.lines().find(debian) else {
-        bail!("the machine has no source of Debian's packages");
+        bail!("the machine has no Debian mirror");
     };
     Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
 }
