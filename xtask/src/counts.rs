@@ -100,9 +100,9 @@ impl Instrument {
                 || shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder));
             // The package lists may be old or missing.
             let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
-            download().or_else(|_| updated()).context(
-                "counting instructions needs valgrind, which is neither installed nor available",
-            )?;
+            download()
+                .or_else(|_| updated())
+                .context("counting instructions needs valgrind, which is neither installed nor available")?;
             let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
             let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
             let package = files.into_iter().find(is_package).context("no package was downloaded")?;

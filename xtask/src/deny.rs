@@ -181,6 +181,9 @@ mod tests {
         let rules: Rules =
             toml::from_str("[licenses]\nallow = []\n[bans]\nskip = [{ name = \"x\", version = \"1.0.0\" }]")
                 .unwrap();
-        assert_eq!(problems(&rules, &[]).unwrap(), ["`x` 1.0.0 is no longer used: remove it from `[bans] skip`"]);
+        assert_eq!(
+            problems(&rules, &[]).unwrap(),
+            ["`x` 1.0.0 is no longer used: remove it from `[bans] skip`"]
+        );
     }
 }

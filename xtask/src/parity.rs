@@ -35,11 +35,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
         }
     }
     let waiting: Vec<String> = open.iter().map(|(issue, rows)| format!("{rows} for {issue}")).collect();
-    println!(
-        "{rows} seed features, {} open: {}",
-        open.values().sum::<usize>(),
-        waiting.join(", ")
-    );
+    println!("{rows} seed features, {} open: {}", open.values().sum::<usize>(), waiting.join(", "));
 }
 
 /// The last cell of a table row, unless it is the header.

@@ -73,9 +73,7 @@ fn check_sizes(sources: &[Source], report: &mut Report) {
         if lines > MOST_LINES {
             report.errors.push(format!("{}: {lines} lines, the limit is {MOST_LINES}", source.path));
         } else if lines > WARN_LINES {
-            report
-                .warnings
-                .push(format!("{}: {lines} lines: consider two files", source.path));
+            report.warnings.push(format!("{}: {lines} lines: consider two files", source.path));
         }
     }
 }

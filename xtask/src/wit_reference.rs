@@ -27,7 +27,8 @@ it is what an SDK for another language is built on. What stays as it is from ver
 
 /// Writes the page.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let page = page(&tidy::read(workspace)?).context("a file of `wit` is missing or has syntax that this task does not parse")?;
+    let page = page(&tidy::read(workspace)?)
+        .context("a file of `wit` is missing or has syntax that this task does not parse")?;
     std::fs::write(workspace.join(PAGE), page)?;
     println!("{PAGE} is written");
     Ok(())
@@ -38,9 +39,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     let there = sources.iter().find(|source| source.path == PAGE);
     match page(sources) {
         Ok(page) if there.is_some_and(|there| there.text == page) => {}
-        Ok(_) => report
-            .errors
-            .push(format!("{PAGE} is out of date: run `cargo xtask wit-reference`")),
+        Ok(_) => report.errors.push(format!("{PAGE} is out of date: run `cargo xtask wit-reference`")),
         Err(error) => report.errors.push(format!("cannot generate {PAGE}: {error:#}")),
     }
 }
