@@ -89,7 +89,7 @@ async fn an_embedder_brings_a_spool_and_the_policy_its_quotas() {
     let id = SpoolId::parse(&id(value(&cut))).unwrap();
     assert!(spool.get(Session::named("a").key().unwrap(), &id).await.is_some());
 
-    let host = TestHost::new(&[("e", API_ECHO)], "[host]\nspool_session_bytes = \"4KiB\"").await;
+    let host = TestHost::new(&[("e", API_ECHO)], "[host]\nsaved_output_bytes_per_session = \"4KiB\"").await;
     let cut = call(&host, "a", "e__long", json!({"n": 5000})).await;
     assert!(value(&cut).ends_with("the rest could not be kept]"), "{cut:?}");
 }

@@ -130,7 +130,7 @@ async fn no_line_is_advised_that_would_not_help() {
     let call = async |tool: &str, path: &str| {
         let delivered = host.call(tool, json!({"path": path, "text": "x"})).await;
         let said = model_reads(&delivered);
-        assert!(!said.contains("[plugins") && !said.contains("--allow-floor"), "{tool} {path}: {said}");
+        assert!(!said.contains("[plugins") && !said.contains("--allow-protected-path"), "{tool} {path}: {said}");
         hints(&delivered)
     };
     // The grant is there, the folder is not.
@@ -149,7 +149,7 @@ async fn no_line_is_advised_that_would_not_help() {
     );
     // No policy opens it.
     let hint = call("f__read", "/proc/self/environ").await;
-    assert!(hint.contains("--allow-floor") && !hint.contains("[plugins"), "{hint}");
+    assert!(hint.contains("--allow-protected-path") && !hint.contains("[plugins"), "{hint}");
     // The tool did not ask for it.
     let hint = call("f__undeclared", "in/a.txt").await;
     assert!(hint.is_empty() || hint.contains("does not declare"), "{hint}");

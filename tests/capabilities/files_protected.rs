@@ -77,9 +77,9 @@ async fn a_grant_in_a_kept_place_is_refused_and_told() {
             let tool = if key == "fs_read" { "f__must_read" } else { "f__must_write" };
             let delivered = host.call(tool, json!({ "path": granted })).await;
             assert_eq!(outcome(&delivered), "not_available", "{key} {granted}: {delivered:?}");
-            assert!(!refusal(&delivered).message.contains("--allow-floor"), "{delivered:?}");
+            assert!(!refusal(&delivered).message.contains("--allow-protected-path"), "{delivered:?}");
             let hints = integration_tests::hints(&delivered);
-            assert!(hints.contains("--allow-floor") && hints.contains(key), "{granted}: {hints}");
+            assert!(hints.contains("--allow-protected-path") && hints.contains(key), "{granted}: {hints}");
             // A tool that could do without runs, and has nothing.
             let said = host.call("f__read", json!({ "path": granted })).await;
             assert_ne!(outcome(&said), "ok", "{granted}: {said:?}");
@@ -137,7 +137,7 @@ async fn a_grant_around_a_kept_place_is_given_without_it() {
         assert!(!said.to_string().contains("canary"), "{said}");
     }
     let said = host.call("f__read", json!({"path": home.show(".ssh/id")})).await;
-    assert!(integration_tests::hints(&said).contains("--allow-floor"), "{said:?}");
+    assert!(integration_tests::hints(&said).contains("--allow-protected-path"), "{said:?}");
     assert_eq!(fs::read_to_string(home.path().join(".bashrc")).unwrap(), "plain");
 }
 
@@ -192,16 +192,16 @@ async fn the_operator_opens_a_place_on_the_command_line_only() {
     let home = Home::new();
     let key = home.show(".ssh/id");
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{key}\"]");
-    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh/id"))).await;
+    let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
     // One file of it opens no other.
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{}\"]", home.show(".ssh"));
-    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh/id"))).await;
+    let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(outcome(&host.call("f__must_read", json!({ "path": key })).await), "not_available");
-    let host = home.host(&policy, |builder, _| builder.allow_floor(home.path().join(".ssh"))).await;
+    let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
     // It stays a permission: without a grant there is nothing.
-    let host = home.host("", |builder, _| builder.allow_floor(home.path())).await;
+    let host = home.host("", |builder, _| builder.allow_protected_path(home.path())).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["error"], "denied");
 }
 

@@ -410,7 +410,7 @@ async fn the_floor_holds_for_the_lists_of_a_program_too() {
             let builder = builder.keep(root.join("extra/keys"), Keep::FromAll);
             let builder = builder.keep(root.join("secret"), Keep::FromAll);
             let builder = builder.keep(root.join("tools/.rc"), Keep::FromWriters);
-            if open { builder.allow_floor(root.join("extra/keys")) } else { builder }
+            if open { builder.allow_protected_path(root.join("extra/keys")) } else { builder }
         })
     };
     let host = built(false).await;
@@ -429,7 +429,7 @@ async fn the_floor_holds_for_the_lists_of_a_program_too() {
         assert_eq!(said["error"], "denied", "{program}: {said}");
         let told = host.call("p__run", json!({"program": program, "args": ["-c", "echo ran"]})).await;
         let hints = integration_tests::hints(&told);
-        assert!(hints.contains(place) && hints.contains("--allow-floor"), "{program}: {hints}");
+        assert!(hints.contains(place) && hints.contains("--allow-protected-path"), "{program}: {hints}");
     }
     assert_eq!(run(&host, "readsrc").await["stdout"], "ran\n", "what writers alone are kept from is read");
     let host = built(true).await;

@@ -68,7 +68,7 @@ async fn held(ask: &Ask, status: u16) -> (Wire, Answer) {
 
 #[tokio::test]
 async fn a_body_that_is_too_long_is_not_read() {
-    let desk = Desk::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_in_all = \"64KiB\"\n").await;
+    let desk = Desk::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_total = \"64KiB\"\n").await;
     let long = desk.post(&json!({"a": "x".repeat(64 << 10)}));
     let answer = long.send().await;
     assert_eq!((answer.status, answer.code()), (413, -32600));
@@ -93,7 +93,7 @@ async fn a_body_that_is_too_long_is_not_read() {
     let body = vec![b' '; 60 << 10];
     let ask = desk.post(&json!({})).bytes(body);
     let (slow, refused) = held(&ask, 503).await;
-    assert!(refused.header("retry-after").is_some() && refused.body.contains("body_bytes_in_all"));
+    assert!(refused.header("retry-after").is_some() && refused.body.contains("body_bytes_total"));
     drop(slow);
     let mut status = 0;
     for _ in 0..500 {
@@ -109,7 +109,7 @@ async fn a_body_that_is_too_long_is_not_read() {
 #[tokio::test]
 async fn one_client_can_not_have_all_the_room_for_bodies() {
     let limits = "[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_per_client = \"64KiB\"\n\
-                  body_bytes_in_all = \"128KiB\"\n";
+                  body_bytes_total = \"128KiB\"\n";
     let host = integration_tests::TestHost::built(
         &format!("[serve]\ntokens = \"tokens.toml\"\n{limits}"),
         |b, root| {

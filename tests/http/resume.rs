@@ -54,7 +54,7 @@ async fn an_answer_that_came_meanwhile_is_there_and_one_that_comes_later_comes()
 #[tokio::test]
 async fn what_is_kept_for_who_left_is_bounded() {
     // A stream takes four KiB and its answer.
-    let desk = Desk::new("[serve.limits]\nkept_bytes_per_client = \"14KiB\"\n").await;
+    let desk = Desk::new("[serve.limits]\nresume_buffer_bytes_per_client = \"14KiB\"\n").await;
     let (session, places) = (desk.begin().await, desk.host.host.free_places());
     let mut events = Vec::new();
     for id in 1..=5 {
@@ -77,12 +77,12 @@ async fn what_is_kept_for_who_left_is_bounded() {
 
 #[tokio::test]
 async fn an_answer_for_which_there_is_no_room_is_one_that_says_so() {
-    let desk = Desk::new("[serve.limits]\nkept_bytes_per_client = 4100\n").await;
+    let desk = Desk::new("[serve.limits]\nresume_buffer_bytes_per_client = 4100\n").await;
     let (session, places) = (desk.begin().await, desk.host.host.free_places());
     let event = left(&desk, &session, &call(9, "s__sleep", &json!({"ms": 800})), 1, places).await;
     desk.until_running(0, places).await;
     desk.until("the call is recorded", |desk| !desk.host.audit.take().is_empty()).await;
     let answer = resume(&desk, &session, &event).send().await;
     assert_eq!((answer.code(), &answer.json()["id"]), (-32603, &json!(9)), "{answer:?}");
-    assert!(answer.body.contains("kept_bytes_per_client"), "{}", answer.body);
+    assert!(answer.body.contains("resume_buffer_bytes_per_client"), "{}", answer.body);
 }

@@ -119,7 +119,7 @@ async fn guests_share_a_budget_and_calls_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_that_wait_make_room_for_calls() {
-    let policy = "[plugins.reused]\nreuse = 100\n[host]\nguest_memory = \"40MiB\"\nwarm_idle = \"10m\"";
+    let policy = "[plugins.reused]\nreuse = 100\n[host]\nguest_memory = \"40MiB\"\ninstance_idle_timeout = \"10m\"";
     let host = TestHost::new(
         &[("reused", guest_artifacts::API_REUSED), ("alloc", guest_artifacts::HOSTILE_ALLOC)],
         policy,

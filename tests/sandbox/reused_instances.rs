@@ -42,7 +42,7 @@ async fn an_instance_answers_as_many_calls_as_the_policy_says() {
         counts.push(count(&host, &session).await);
     }
     assert_eq!(counts.join(" "), "1 2 3 4 5 1 2 3 4 5 1 2");
-    assert_eq!(host.host.warm_instances(), 1);
+    assert_eq!(host.host.idle_instances(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +52,7 @@ async fn both_the_operator_and_the_author_must_want_it() {
         for _ in 0..3 {
             assert_eq!(count(&host, &session).await, "1", "{policy}");
         }
-        assert_eq!(host.host.warm_instances(), 0);
+        assert_eq!(host.host.idle_instances(), 0);
     }
     let (host, session) = (TestHost::empty("[plugins.state]\nreuse = 5"), session());
     let path = std::path::Path::new(guest_artifacts::HOSTILE_STATE);
@@ -122,7 +122,7 @@ async fn a_cancelled_call_leaves_no_instance() {
     });
     let args = json!({"what": "spin", "n": u64::MAX / 2}).to_string();
     assert_eq!(fault(&host.call_in("reused__act", &args, turn).await).kind, FaultKind::Cancelled);
-    assert_eq!((host.host.warm_instances(), count(&host, &session).await), (0, "1".to_owned()));
+    assert_eq!((host.host.idle_instances(), count(&host, &session).await), (0, "1".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,50 +177,50 @@ async fn memory_is_bounded_over_all_calls() {
 async fn a_reload_and_another_policy_drop_what_waits() {
     let (host, session) = (host(ON).await, session());
     count(&host, &session).await;
-    assert_eq!(host.host.warm_instances(), 1);
+    assert_eq!(host.host.idle_instances(), 1);
     host.load("reused", guest_artifacts::API_REUSED).await;
-    assert_eq!((host.host.warm_instances(), count(&host, &session).await), (0, "1".to_owned()));
+    assert_eq!((host.host.idle_instances(), count(&host, &session).await), (0, "1".to_owned()));
     let policy = integration_tests::policy(&format!("{ON}\nconfig = {{ a = 1 }}"), &host.root());
     host.host.reload_policy(policy).await.unwrap();
-    assert_eq!((host.host.warm_instances(), count(&host, &session).await), (0, "1".to_owned()));
+    assert_eq!((host.host.idle_instances(), count(&host, &session).await), (0, "1".to_owned()));
     host.host.unload(&PluginId::new("reused").unwrap());
-    assert_eq!(host.host.warm_instances(), 0);
+    assert_eq!(host.host.idle_instances(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn few_wait_and_not_for_long() {
-    let host = host(&format!("[host]\nwarm_instances = 3\nwarm_idle = \"400ms\"\n{ON}")).await;
+    let host = host(&format!("[host]\nidle_instances = 3\ninstance_idle_timeout = \"400ms\"\n{ON}")).await;
     let sessions: Vec<_> = (0..8).map(|_| session()).collect();
     for session in &sessions {
         assert_eq!(count(&host, session).await, "1");
     }
-    assert_eq!(host.host.warm_instances(), 3);
+    assert_eq!(host.host.idle_instances(), 3);
     assert_eq!(count(&host, &sessions[0]).await, "1", "the first was pushed out");
     assert_eq!(count(&host, &sessions[7]).await, "2", "the last was not");
     let start = std::time::Instant::now();
-    while host.host.warm_instances() > 0 {
+    while host.host.idle_instances() > 0 {
         assert!(start.elapsed() < Duration::from_secs(10), "it waits too long");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(count(&host, &sessions[7]).await, "1");
     // Of one plugin no more than four, whatever the host allows; none, if it allows none.
-    for (policy, most) in [(ON.to_owned(), 4), (format!("[host]\nwarm_instances = 0\n{ON}"), 0)] {
+    for (policy, most) in [(ON.to_owned(), 4), (format!("[host]\nidle_instances = 0\n{ON}"), 0)] {
         let host = self::host(&policy).await;
         for session in &sessions {
             count(&host, session).await;
         }
-        assert_eq!(host.host.warm_instances(), most, "{policy}");
+        assert_eq!(host.host.idle_instances(), most, "{policy}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_goes_with_its_session() {
-    let host = host(&format!("[host]\nwarm_idle = \"1s\"\n{ON}")).await;
+    let host = host(&format!("[host]\ninstance_idle_timeout = \"1s\"\n{ON}")).await;
     let (mine, other) = (session(), session());
     count(&host, &mine).await;
     drop(mine);
     count(&host, &other).await;
-    assert_eq!(host.host.warm_instances(), 1, "only the other's");
+    assert_eq!(host.host.idle_instances(), 1, "only the other's");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,7 +233,7 @@ async fn no_instance_answers_two_calls_at_once() {
             .collect();
         let all = host.host.call_all(&view, calls, turn(&session)).await;
         assert!(all.iter().all(|one| outcome(one) == "ok"), "{all:?}");
-        assert!(host.host.warm_instances() <= 4);
+        assert!(host.host.idle_instances() <= 4);
     }
     assert_eq!(host.host.free_places(), 64);
 }

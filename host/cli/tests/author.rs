@@ -148,7 +148,7 @@ fn a_new_reducer_is_built() {
     author.good(&["new", "shorter", "--reducer"]);
     let said = author.good(&["test", "shorter"]);
     assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
-    author.good(&["build", "shorter", "--no-place"]);
+    author.good(&["build", "shorter", "--no-install"]);
     assert!(!author.path("plugins").exists());
 }
 

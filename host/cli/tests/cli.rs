@@ -389,13 +389,13 @@ fn kept_places_are_opened_on_the_command_line_only() {
     let read = ["call", "files__read_file", r#"{"path": "../home/.ssh/id"}"#];
     let refused = run(&read);
     assert_eq!(code(&refused), 1);
-    assert!(err(&refused).contains("--allow-floor") && !out(&refused).contains("canary"), "{refused:?}");
+    assert!(err(&refused).contains("--allow-protected-path") && !out(&refused).contains("canary"), "{refused:?}");
     let place = cli.path("home/.ssh");
-    let opened = run(&[read.as_slice(), &["--allow-floor", place.to_str().unwrap()]].concat());
+    let opened = run(&[read.as_slice(), &["--allow-protected-path", place.to_str().unwrap()]].concat());
     assert!(out(&opened).contains("canary"), "{opened:?}");
     // The policy is the host's, wherever it lies.
     let rewrite = r#"{"path": "../toolbay.toml", "content": "version = 1"}"#;
-    let rewritten = run(&["call", "files__write_file", rewrite, "--allow-floor", place.to_str().unwrap()]);
+    let rewritten = run(&["call", "files__write_file", rewrite, "--allow-protected-path", place.to_str().unwrap()]);
     assert_eq!(code(&rewritten), 1, "{rewritten:?}");
     assert!(std::fs::read_to_string(cli.path("toolbay.toml")).unwrap().contains("plugins.files"));
 }

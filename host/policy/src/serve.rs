@@ -350,7 +350,7 @@ mod tests {
             ("nobody = 1", "unknown field"),
             ("[limits]\nconnections = 0", "`connections`"),
             ("[limits]\nidle_timeout = '0s'", "`idle_timeout`"),
-            ("[limits]\nbody_bytes = '64MiB'\nbody_bytes_in_all = '1MiB'", "`body_bytes_in_all`"),
+            ("[limits]\nbody_bytes = '64MiB'\nbody_bytes_total = '1MiB'", "`body_bytes_total`"),
             ("[limits]\nheader_bytes = 100", "`header_bytes`"),
             ("[limits]\nbody_bytes_per_client = '1MiB'", "`body_bytes_per_client`"),
             ("[limits]\nauth_failures_per_minute = 0", "`auth_failures_per_minute`"),

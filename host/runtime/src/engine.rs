@@ -187,7 +187,7 @@ fn slots(limits: &HostLimits) -> u32 {
     let steps = u32::try_from(MAX_DEPTH).unwrap_or(u32::MAX);
     let slots = limits.parallel_calls.saturating_add(limits.callers().saturating_mul(steps));
     // And those that wait for another call.
-    slots.saturating_add(limits.warm_instances)
+    slots.saturating_add(limits.idle_instances)
 }
 
 fn pool(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {

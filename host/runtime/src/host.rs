@@ -282,7 +282,7 @@ impl Host {
 
     /// How many instances wait for another call of the session that used them, of plugins with `reuse` in the policy.
     #[must_use]
-    pub fn warm_instances(&self) -> usize {
+    pub fn idle_instances(&self) -> usize {
         self.installed.shared.warm.count()
     }
 

@@ -31,9 +31,9 @@ pub(crate) struct BuildArgs {
     pub(crate) release: bool,
     /// Only build it: the plugin directory stays as it is.
     #[arg(long)]
-    pub(crate) no_place: bool,
+    pub(crate) no_install: bool,
     /// Take the place of another project's plugin of the same id.
-    #[arg(long, conflicts_with = "no_place")]
+    #[arg(long, conflicts_with = "no_install")]
     pub(crate) replace: bool,
 }
 

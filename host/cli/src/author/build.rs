@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
+use super::install;
 use super::language::Profile;
-use super::place;
 use super::project::{Component, Project};
 use crate::author::args::BuildArgs;
 use crate::command::args::SetupArgs;
@@ -29,12 +29,12 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict> 
         component.id,
         bytes.div_ceil(1024)
     )?;
-    if !args.no_place {
+    if !args.no_install {
         if let Err(problem) = loads(setup, &component).await? {
             output::complain(&format!("it is not placed, and what was there before stays: {problem}"));
             return Ok(Verdict::Bad);
         }
-        let placed = place::put(setup, &project, &component, args.replace)?;
+        let placed = install::install(setup, &project, &component, args.replace)?;
         output::note(&format!("placed as {}", placed.display()));
     }
     Ok(Verdict::Good)

@@ -67,7 +67,8 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict> {
 
 /// Builds and places the component; what is wrong with it is said, and the next change is waited for.
 async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<()> {
-    let args = BuildArgs { project: Some(project.folder.clone()), release, no_place: false, replace: false };
+    let args =
+        BuildArgs { project: Some(project.folder.clone()), release, no_install: false, replace: false };
     let (setup, runtime) = (setup.clone(), Handle::current());
     // A compiler runs in it, for which no async thread is to wait.
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;

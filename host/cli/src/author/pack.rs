@@ -16,8 +16,8 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 
+use super::install;
 use super::language::Profile;
-use super::place;
 use super::project::{Dependency, Metadata, Project};
 use crate::author::args::PackArgs;
 use crate::author::component;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &PackArgs) -> Result<Verdict> {
         fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failed)?;
     let bytes = component::with(&bytes, &sections).map_err(host_failed)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
-    place::whole(&target, |part| fs::write(part, &bytes)).with_context(|| {
+    install::replace_file(&target, |part| fs::write(part, &bytes)).with_context(|| {
         format!("`{}` cannot be written: name another file with --out FILE", target.display())
     })?;
     let mut out = output::out();

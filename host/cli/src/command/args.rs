@@ -50,7 +50,7 @@ pub(crate) struct SetupArgs {
     /// Let the policy grant this path, which plugins never get otherwise: key files, histories, `/proc`, the host's own
     /// files. Can be given several times.
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub(crate) allow_floor: Vec<PathBuf>,
+    pub(crate) allow_protected_path: Vec<PathBuf>,
     /// Directory of what outlives a run: consents, the audit, the state of plugins. Default: `toolbay` in the user's
     /// state directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", value_hint = ValueHint::DirPath)]

@@ -105,7 +105,7 @@ fn guard(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder> {
     for place in [absolute(&state_dir(args)?), absolute(&audit_file(args)?)] {
         builder = builder.keep(place, Keep::FromAll);
     }
-    Ok(args.allow_floor.iter().fold(builder, |builder, path| builder.allow_floor(absolute(path))))
+    Ok(args.allow_protected_path.iter().fold(builder, |builder, path| builder.allow_protected_path(absolute(path))))
 }
 
 /// A host with the one plugin that a person named, by a file or by an id in the plugin directory; or why there is

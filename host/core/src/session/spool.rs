@@ -95,7 +95,7 @@ pub struct Spooled {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotKept {
     /// It is larger than a session may have.
-    #[error("it has {bytes} bytes; `spool_session_bytes` in the policy's [host] lets a session have {most}")]
+    #[error("it has {bytes} bytes; `saved_output_bytes_per_session` in the policy's [host] lets a session have {most}")]
     TooLarge {
         /// Its size.
         bytes: u64,
@@ -120,7 +120,7 @@ pub struct Quota {
 
 impl From<&HostLimits> for Quota {
     fn from(host: &HostLimits) -> Self {
-        Self { bytes: host.spool_bytes, session_bytes: host.spool_session_bytes, age: host.spool_age }
+        Self { bytes: host.saved_output_bytes, session_bytes: host.saved_output_bytes_per_session, age: host.saved_output_age }
     }
 }
 

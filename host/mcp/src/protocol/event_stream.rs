@@ -365,7 +365,7 @@ impl Events {
 /// What is answered in place of what there was no room for.
 fn no_room(owner: &Owner) -> Bytes {
     let text = "the answer came while the connection was broken, and there was no room to keep it; to allow more: \
-                [serve.limits] kept_bytes_per_client = …, kept_bytes = …";
+                [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
     let error = ErrorData::internal_error(text, None);
     let id = match owner {
         Owner::Request(_, id) => Some(id),

@@ -1,5 +1,5 @@
 //! The floor: places that no policy opens by itself, because whoever reads them can act as the user, and whoever
-//! writes them decides what runs next. The operator opens one on the command line (`--allow-floor PATH`), where no
+//! writes them decides what runs next. The operator opens one on the command line (`--allow-protected-path PATH`), where no
 //! file that somebody else may have written can do it.
 //!
 //! A grant of a folder in such a place is refused; a grant of a folder around it is given without the place. Only

@@ -64,10 +64,10 @@ limit_table! {
     /// Instances that [wait for another call](../how-to/operators.md#instances-that-answer-more-than-one-call); 0: none.
     ///
     /// With the default limits they keep at most half a gigabyte together.
-    warm_instances: u32 as Count = 16, 0..=1000, "the one that has waited longest is dropped";
+    idle_instances: u32 as Count = 16, 0..=1000, "the one that has waited longest is dropped";
 
     /// How long they wait.
-    warm_idle: Duration as Time = Duration::from_secs(60), 0..=DAY, "it is dropped";
+    instance_idle_timeout: Duration as Time = Duration::from_secs(60), 0..=DAY, "it is dropped";
 
     /// Faults of a tool in a row; 0: any number.
     breaker_faults: u32 as Count = 10, ANY, "`suspended`", Live;
@@ -78,15 +78,15 @@ limit_table! {
     /// What is [kept of results](results.md#what-is-kept), of all sessions; in memory if there is no state directory.
     ///
     /// Sixteen of the largest results.
-    spool_bytes: u64 as Bytes = 256 << 20, ANY, "the oldest are removed";
+    saved_output_bytes: u64 as Bytes = 256 << 20, ANY, "the oldest are removed";
 
     /// The same, of one session.
     ///
     /// Four of the largest results.
-    spool_session_bytes: u64 as Bytes = 64 << 20, ANY, "its oldest are removed";
+    saved_output_bytes_per_session: u64 as Bytes = 64 << 20, ANY, "its oldest are removed";
 
     /// How long it is kept; at most a day.
-    spool_age: Duration as Time = Duration::from_secs(24 * 3600), 0..=DAY, "it is removed";
+    saved_output_age: Duration as Time = Duration::from_secs(24 * 3600), 0..=DAY, "it is removed";
 }
 
 /// Into how many shares the connections of a host are divided: as many plugins as can hold them all only together.

@@ -24,6 +24,18 @@ const REQUIRED: [(&str, &str); 10] = [
     ("command", "['/']"),
 ];
 
+/// Keys of earlier versions, and what they are called now.
+const RENAMED_KEYS: [(&str, &str); 8] = [
+    ("body_bytes_in_all", "body_bytes_total"),
+    ("kept_bytes", "resume_buffer_bytes"),
+    ("kept_bytes_per_client", "resume_buffer_bytes_per_client"),
+    ("spool_age", "saved_output_age"),
+    ("spool_bytes", "saved_output_bytes"),
+    ("spool_session_bytes", "saved_output_bytes_per_session"),
+    ("warm_idle", "instance_idle_timeout"),
+    ("warm_instances", "idle_instances"),
+];
+
 /// How messages begin that are about a key and not about its value.
 const ABOUT_KEYS: [&str; 2] = [UNKNOWN_KEY, "the key "];
 /// How a message begins about a key that a table does not have.
@@ -373,7 +385,12 @@ fn reworded(message: &str) -> (String, Option<String>) {
         let Some(rest) = message.strip_prefix(prefix) else { continue };
         let (name, known) = rest.rsplit_once(", expected ").unwrap_or((rest, ""));
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-        let help = did_you_mean(name.trim_matches('`'), known.iter().copied());
+        let name_only = name.trim_matches('`');
+        let renamed = RENAMED_KEYS.iter().find(|(old, new)| *old == name_only && known.contains(new));
+        let help = match renamed {
+            Some((_, new)) => Some(format!("it is called `{new}` now")),
+            None => did_you_mean(name_only, known.iter().copied()),
+        };
         let there_are = match (&help, known.is_empty()) {
             (None, false) => format!("; there are `{}`", known.join("`, `")),
             _ => String::new(),

@@ -169,7 +169,15 @@ fn what_can_not_be_read_is_refused_with_the_place() {
         ("version = 1\n[plugins.x]\nsha256 = \"abc\"", "64 hex"),
         ("version = 1\n[results]\ntruncate = \"tail\"", "head-tail"),
         ("version = 1\n[plugins.x.results]\ntrusted = true", "untrusted"),
-        ("version = 1\n[host]\nspool_age = \"2000m\"", "spool_age"),
+        ("version = 1\n[host]\nsaved_output_age = \"2000m\"", "saved_output_age"),
+        (
+            "version = 1\n[host]\nspool_age = \"1h\"",
+            "unknown key `spool_age`; it is called `saved_output_age` now",
+        ),
+        (
+            "version = 1\n[serve.limits]\nkept_bytes = 1",
+            "unknown key `kept_bytes`; it is called `resume_buffer_bytes` now",
+        ),
     ] {
         let error = Policy::parse(text, Path::new("/base"), None).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");

@@ -48,7 +48,7 @@ limit_table! {
     body_bytes: u64 as Bytes = 8 << 20, 1 << 10..=1 << 30, "413";
 
     /// Bytes of all bodies that are held at once; parsing them takes a multiple.
-    body_bytes_in_all: u64 as Bytes = 64 << 20, 1 << 10..=MAX_BYTES, "503";
+    body_bytes_total: u64 as Bytes = 64 << 20, 1 << 10..=MAX_BYTES, "503";
 
     /// The same, of one client; at least `body_bytes`.
     ///
@@ -56,10 +56,10 @@ limit_table! {
     body_bytes_per_client: u64 as Bytes = 16 << 20, 1 << 10..=MAX_BYTES, "429";
 
     /// Answers for clients up to 2025-11-25 whose connections broke, kept for a minute, and 4 KiB for each such stream.
-    kept_bytes: u64 as Bytes = 32 << 20, 0..=MAX_BYTES, "an error in place of the answer, or nothing";
+    resume_buffer_bytes: u64 as Bytes = 32 << 20, 0..=MAX_BYTES, "an error in place of the answer, or nothing";
 
     /// The same, of one client.
-    kept_bytes_per_client: u64 as Bytes = 4 << 20, 0..=MAX_BYTES, "the same";
+    resume_buffer_bytes_per_client: u64 as Bytes = 4 << 20, 0..=MAX_BYTES, "the same";
 
     /// Requests of all clients that run at once.
     requests: u32 as Count = 1024, 1..=MAX_COUNT, "503";
@@ -120,7 +120,7 @@ impl ServeLimits {
         self.check_ranges()?;
         // The largest body has to fit.
         let least = self.body_bytes..=MAX_BYTES;
-        Bytes::check("body_bytes_in_all", &self.body_bytes_in_all, &least)?;
+        Bytes::check("body_bytes_total", &self.body_bytes_total, &least)?;
         Bytes::check("body_bytes_per_client", &self.body_bytes_per_client, &least)
     }
 }

@@ -99,8 +99,8 @@ struct Waiting {
 impl WarmInstances {
     pub(crate) fn new(limits: &HostLimits) -> Arc<Self> {
         Arc::new(Self {
-            most: usize::try_from(limits.warm_instances).unwrap_or(usize::MAX),
-            idle: limits.warm_idle,
+            most: usize::try_from(limits.idle_instances).unwrap_or(usize::MAX),
+            idle: limits.instance_idle_timeout,
             inner: Mutex::default(),
         })
     }

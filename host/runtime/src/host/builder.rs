@@ -165,7 +165,7 @@ impl HostBuilder {
 
     /// Lets the policy grant a path that is kept from plugins otherwise, and all below it.
     #[must_use]
-    pub fn allow_floor(mut self, path: impl Into<PathBuf>) -> Self {
+    pub fn allow_protected_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.floor.open(path.into());
         self
     }

@@ -48,7 +48,7 @@ struct ClientUsage {
     streams: Arc<AtomicU64>,
     sessions: Arc<AtomicU64>,
     body_bytes: Arc<AtomicU64>,
-    kept_bytes: Arc<AtomicU64>,
+    resume_buffer_bytes: Arc<AtomicU64>,
 }
 
 /// A kind of what there is to take.
@@ -101,10 +101,10 @@ impl QuotaKind {
             ],
             Self::BodyBytes => [
                 ("body_bytes_per_client", limits.body_bytes_per_client),
-                ("body_bytes_in_all", limits.body_bytes_in_all),
+                ("body_bytes_total", limits.body_bytes_total),
             ],
             Self::KeptBytes => {
-                [("kept_bytes_per_client", limits.kept_bytes_per_client), ("kept_bytes", limits.kept_bytes)]
+                [("resume_buffer_bytes_per_client", limits.resume_buffer_bytes_per_client), ("resume_buffer_bytes", limits.resume_buffer_bytes)]
             }
         }
     }
@@ -117,7 +117,7 @@ impl ClientUsage {
             QuotaKind::Stream => &self.streams,
             QuotaKind::Session => &self.sessions,
             QuotaKind::BodyBytes => &self.body_bytes,
-            QuotaKind::KeptBytes => &self.kept_bytes,
+            QuotaKind::KeptBytes => &self.resume_buffer_bytes,
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
             requests: 3,
             requests_per_client: 2,
             requests_per_second: 10,
-            body_bytes_in_all: 100,
+            body_bytes_total: 100,
             body_bytes_per_client: 60,
             ..ServeLimits::default()
         }
@@ -284,7 +284,7 @@ mod tests {
         );
         assert_eq!(
             of_b.grow(41, &limits).unwrap_err(),
-            QuotaExceeded { key: "body_bytes_in_all", own: false }
+            QuotaExceeded { key: "body_bytes_total", own: false }
         );
         assert!(of_b.grow(40, &limits).is_ok(), "what was refused was not counted");
         assert_eq!((of_a.amount(), clients.count(QuotaKind::BodyBytes)), (60, 100));

@@ -2,7 +2,7 @@
 //!
 //! A request of a session goes on whether its client reads or not: what it holds and how long it may take must not depend on
 //! that. A client that left and knows how to come back finds what came meanwhile: for a minute after the answer, within
-//! `kept_bytes`. What was handed to a connection before it broke is not kept. A request without a session ends when its
+//! `resume_buffer_bytes`. What was handed to a connection before it broke is not kept. A request without a session ends when its
 //! reader leaves.
 
 use std::sync::Arc;

@@ -243,7 +243,7 @@ impl Folders {
             let folder = text(reach.folder());
             let (key, place) = (access.key().name(), text(place));
             let hint = format!(
-                "`{folder}` is granted by `{key}`, and lies in `{place}`, which the host keeps from plugins; only `--allow-floor {folder}` on the command line opens it"
+                "`{folder}` is granted by `{key}`, and lies in `{place}`, which the host keeps from plugins; only `--allow-protected-path {folder}` on the command line opens it"
             );
             Refusal::new("a folder that it was granted is one that the host keeps from plugins", hint)
         };
@@ -390,7 +390,7 @@ impl Areas {
 /// The refusal of a path in a place that no policy opens.
 pub(super) fn kept(shown: &str, place: &Path) -> Refusal {
     let hint = format!(
-        "No line of the policy opens it; only `--allow-floor {}` on the command line does.",
+        "No line of the policy opens it; only `--allow-protected-path {}` on the command line does.",
         text(place)
     );
     Refusal::new(format!("`{shown}` is kept from plugins by the host"), hint)

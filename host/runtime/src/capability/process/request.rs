@@ -195,7 +195,7 @@ pub(super) fn own_folders(
             let text = "it was given a folder that the host keeps from plugins and their programs";
             let hint = format!(
                 "`{list}` of {table} gives it `{path}`, and the host keeps `{place}` from plugins and their \
-                 programs: write narrower folders there. Only `--allow-floor {place}` on the command line opens it."
+                 programs: write narrower folders there. Only `--allow-protected-path {place}` on the command line opens it."
             );
             return Err(Refusal::new(text, hint));
         }

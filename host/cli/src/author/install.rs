@@ -14,7 +14,7 @@ use crate::command::args::SetupArgs;
 use crate::command::setup;
 
 /// Puts a component into the plugin directory, whole or not at all, and returns where it is.
-pub(crate) fn put(
+pub(crate) fn install(
     setup: &SetupArgs,
     project: &Project,
     component: &Component,
@@ -35,12 +35,12 @@ pub(crate) fn put(
         }
     }
     let put = fs::create_dir_all(&folder)
-        .and_then(|()| whole(&origin, |part| fs::write(part, format!("{here}\n"))))
-        .and_then(|()| whole(&target, |part| fs::copy(&component.file, part).map(drop)));
+        .and_then(|()| replace_file(&origin, |part| fs::write(part, format!("{here}\n"))))
+        .and_then(|()| replace_file(&target, |part| fs::copy(&component.file, part).map(drop)));
     put.with_context(|| {
         format!(
             "`{}` cannot be written: name a plugin directory of yours with --plugins DIR, or only build with \
-             --no-place",
+             --no-install",
             target.display()
         )
     })?;
@@ -48,7 +48,7 @@ pub(crate) fn put(
 }
 
 /// Writes a file beside its place and renames it: a host that watches the directory never sees half of it.
-pub(super) fn whole(target: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replace_file(target: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
     let done = write(&part).and_then(|()| fs::rename(&part, target));
